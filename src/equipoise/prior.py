@@ -1,0 +1,534 @@
+"""The class prior: how often each class occurs, counted once and handed on.
+
+A classifier learns p(y|x) under the prior of its training set. Two vectors turn that into p(y|x) under another prior:
+
+    softmax shift(source, target)  =  log π_source − log π_target          target None: uniform (Theorem 1 of the paper)
+    sigmoid shift(source, t)       =  logit π_source − logit t             t None: the mean rate Σ_j π_j / K, which is
+                                                                           1/K when every item has one label
+    train:      loss(logits + shift, y)          predict:   activation(logits)
+    post-hoc:   logits − shift, for a model trained with the plain loss
+
+Both are computed in float64 from whole counts and stored as fp32, so that a uniform prior gives exactly 0. A class that
+was never counted is treated as if it had been seen once (max(n, 1)): no shift is ever infinite because of a zero count.
+
+Reference: Ren, Yu, Cai, Zhao, "Balanced Activation for Long-tailed Visual Recognition", 2020, arXiv 2008.11037.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+IntArray: TypeAlias = NDArray[np.int64]
+FloatArray: TypeAlias = NDArray[np.float64]
+PriorLike: TypeAlias = "Prior | Sequence[float] | FloatArray | Tensor"
+
+# log(0) must stay finite where a prior is a *source*: the smallest normal fp32 number, log about -87.3.
+TINY = float(np.finfo(np.float32).tiny)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prior:
+    """How often each class occurs. Build it with one of the `from_*` constructors.
+
+    A prior is frozen, hashable and comparable, survives JSON and pickle exactly, and adds up over shards with `+`.
+
+    >>> prior = Prior.from_labels([0, 0, 0, 1], class_names=["cat", "owl"])
+    >>> prior
+    Prior(2 classes, total 4, imbalance 3, head 'cat' 3, tail 'owl' 1)
+    >>> prior.probabilities.tolist(), prior.imbalance
+    ([0.75, 0.25], 3.0)
+    >>> prior == Prior.from_json(prior.to_json())
+    True
+    """
+
+    _probabilities: FloatArray
+    _counts: IntArray | None = None
+    _total: int | None = None
+    class_names: tuple[str, ...] | None = None
+    class_ids: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self._probabilities, np.ndarray):
+            raise TypeError("build a prior with Prior.from_labels, .from_counts, .from_dataset, ... not Prior(...)")
+        for array in (self._probabilities, self._counts):
+            if array is not None:
+                array.flags.writeable = False
+        for name in ("class_names", "class_ids"):
+            given = getattr(self, name)
+            if given is not None and len(given) != self.num_classes:
+                raise ValueError(f"{len(given)} {name} for {self.num_classes} classes: give one a class, in column order")
+
+    # ---------------------------------------------------------------- constructors
+
+    @classmethod
+    def from_labels(
+        cls,
+        labels: ArrayLike | Tensor,
+        num_classes: int | None = None,
+        *,
+        ignore_index: int | None = None,
+        class_names: Sequence[str] | None = None,
+    ) -> Prior:
+        """Count class indices: a list, array or tensor of ints, one an item.
+
+        `num_classes` may exceed the largest label (the other classes count 0); it defaults to the number of
+        `class_names`, else to the largest label + 1.
+
+        >>> Prior.from_labels([0, 2, 2], num_classes=4).counts.tolist()
+        [1, 0, 2, 0]
+        """
+        from equipoise.data.counting import count_labels
+
+        if num_classes is None and class_names is not None:
+            num_classes = len(class_names)
+        return cls.from_counts(count_labels(labels, num_classes, ignore_index=ignore_index), class_names=class_names)
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: ArrayLike | Tensor | Mapping[str, int],
+        total: int | None = None,
+        *,
+        class_names: Sequence[str] | None = None,
+        class_ids: Sequence[int] | None = None,
+    ) -> Prior:
+        """Whole numbers, one a class, or a mapping from class name to number.
+
+        `total` is the number of items counted over: their sum when each item has one class (the default), the number
+        of items when an item can have several classes or none.
+
+        >>> Prior.from_counts({"cat": 90, "owl": 10}).class_names
+        ('cat', 'owl')
+        """
+        if isinstance(counts, Mapping):
+            class_names = list(counts) if class_names is None else class_names
+            counts = list(counts.values())
+        whole = _whole_numbers(as_array(counts))
+        if total is None:
+            total = int(whole.sum())
+        elif isinstance(total, bool) or int(total) != total or total < whole.max():
+            raise ValueError(
+                f"total is {total}, but the largest class alone counts {whole.max()}: "
+                "total is the whole number of items that were counted over"
+            )
+        return cls(whole / total, whole, int(total), _names(class_names), _ids(class_ids))
+
+    @classmethod
+    def from_multilabel(cls, multi_hot: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
+        """Count a multi-hot matrix [N, K] of zeros and ones: positives a class, out of N items.
+
+        >>> Prior.from_multilabel([[1, 1], [1, 0], [0, 0]])
+        Prior(2 classes, total 3, imbalance 2, head 0 2, tail 1 1)
+        """
+        from equipoise.data.counting import count_multilabel
+
+        counts, total = count_multilabel(multi_hot)
+        return cls.from_counts(counts, total, class_names=class_names)
+
+    @classmethod
+    def from_masks(
+        cls,
+        masks: Iterable[ArrayLike | Tensor],
+        num_classes: int,
+        ignore_index: int | None = None,
+        *,
+        class_names: Sequence[str] | None = None,
+    ) -> Prior:
+        """Count the pixels of label maps [H, W], one map at a time (any iterable: arrays, tensors, Pillow images).
+
+        >>> Prior.from_masks([[[0, 0], [1, 255]]], num_classes=2, ignore_index=255).counts.tolist()
+        [2, 1]
+        """
+        from equipoise.data.counting import count_masks
+
+        return cls.from_counts(count_masks(masks, num_classes, ignore_index), class_names=class_names)
+
+    @classmethod
+    def from_dataset(cls, dataset: Any, *, label: str = "label", num_classes: int | None = None) -> Prior:
+        """Count the labels of a dataset without decoding its images.
+
+        Reads `.targets`, `.labels`, a `TensorDataset`, torchvision's folders, nested `Subset`, `ConcatDataset` and
+        `random_split`, and the column `label` of a Hugging Face dataset. Anything else is read item by item, with a
+        warning, as `dataset[i][1]` (or `dataset[i][label]` where items are dictionaries).
+        """
+        from equipoise.data.counting import dataset_labels
+
+        found = dataset_labels(dataset, label=label)
+        if num_classes is None:
+            return cls.from_labels(found.labels, class_names=found.class_names)
+        names = found.class_names if found.class_names is not None and len(found.class_names) == num_classes else None
+        return cls.from_labels(found.labels, num_classes, class_names=names)
+
+    @classmethod
+    def from_coco(cls, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> Prior:
+        """Count a COCO or LVIS annotation file; classes in the order of their category ids, kept with their names.
+
+        `by="images"`: images that contain the class, out of the images with at least one annotation (what Balanced
+        Sigmoid wants). `by="instances"`: annotations of the class, out of all. Crowd annotations count as any other.
+        """
+        from equipoise.data.coco import count_coco
+
+        found = count_coco(path, by)
+        return cls.from_counts(found.counts, found.total, class_names=found.class_names, class_ids=found.class_ids)
+
+    @classmethod
+    def from_probabilities(cls, p: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
+        """A stated prior: probabilities that sum to 1. It was not counted, so `.counts` and `.groups()` raise.
+
+        >>> Prior.from_probabilities([0.5, 0.3, 0.2])
+        Prior(3 classes, not counted, imbalance 2.5, head 0 0.5, tail 2 0.2)
+        """
+        probabilities = as_array(p).astype(np.float64)
+        if probabilities.ndim != 1 or probabilities.size == 0:
+            raise ValueError(f"probabilities have shape {probabilities.shape}: give one a class, [K]")
+        bad = ~np.isfinite(probabilities) | (probabilities < 0)
+        if bad.any():
+            where = int(np.flatnonzero(bad)[0])
+            raise ValueError(f"the probability of class {where} is {probabilities[where]}: it must be in [0, 1]")
+        if abs(probabilities.sum() - 1) > 1e-4:
+            raise ValueError(
+                f"probabilities sum to {probabilities.sum():.6g}, not 1: divide them by their sum, "
+                "or use Prior.from_counts for counts"
+            )
+        return cls(probabilities / probabilities.sum(), class_names=_names(class_names))
+
+    @classmethod
+    def uniform(cls, num_classes: int, *, class_names: Sequence[str] | None = None) -> Prior:
+        """Every class equally likely.
+
+        >>> Prior.uniform(4).probabilities.tolist()
+        [0.25, 0.25, 0.25, 0.25]
+        """
+        if num_classes < 1:
+            raise ValueError(f"num_classes is {num_classes}: a prior has at least one class")
+        return cls(np.full(num_classes, 1 / num_classes), class_names=_names(class_names))
+
+    @classmethod
+    def from_json(cls, text: str) -> Prior:
+        """The prior that `to_json` wrote."""
+        content = json.loads(text)
+        if not isinstance(content, dict) or not {"counts", "probabilities"} & content.keys():
+            raise ValueError(f"not a prior: expected an object with 'counts' or 'probabilities', got {text[:60]!r}")
+        names, ids = content.get("class_names"), content.get("class_ids")
+        if "counts" in content:
+            return cls.from_counts(content["counts"], content.get("total"), class_names=names, class_ids=ids)
+        return cls(_exact_probabilities(content["probabilities"]), class_names=_names(names), class_ids=_ids(ids))
+
+    def to_json(self) -> str:
+        """Everything the prior holds, as one JSON object.
+
+        >>> Prior.from_counts([3, 1]).to_json()
+        '{"counts": [3, 1], "total": 4}'
+        """
+        content: dict[str, Any] = {}
+        if self._counts is None:
+            content["probabilities"] = self._probabilities.tolist()
+        else:
+            content |= {"counts": self._counts.tolist(), "total": self._total}
+        if self.class_names is not None:
+            content["class_names"] = list(self.class_names)
+        if self.class_ids is not None:
+            content["class_ids"] = list(self.class_ids)
+        return json.dumps(content, ensure_ascii=False)
+
+    # ---------------------------------------------------------------- what it says
+
+    @property
+    def num_classes(self) -> int:
+        return len(self._probabilities)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the prior was counted (else it was stated as probabilities)."""
+        return self._counts is not None
+
+    @property
+    def counts(self) -> IntArray:
+        """Items a class: int64 [K], read-only."""
+        if self._counts is None:
+            raise ValueError("this prior was stated as probabilities, not counted: it has no counts")
+        return self._counts
+
+    @property
+    def total(self) -> int:
+        """How many items were counted over."""
+        if self._total is None:
+            raise ValueError("this prior was stated as probabilities, not counted: it has no total")
+        return self._total
+
+    @property
+    def probabilities(self) -> FloatArray:
+        """π = counts / total: float64 [K], read-only. Sums to 1 when every item has exactly one class."""
+        return self._probabilities
+
+    @property
+    def imbalance(self) -> float:
+        """Largest over smallest, over the classes that occur: 1 is balanced."""
+        occurring = self._weights[self._weights > 0]
+        return float(occurring.max() / occurring.min())
+
+    def log(self) -> Tensor:
+        """log π: fp32 [K], finite (a class counted 0 times is taken as 1).
+
+        >>> Prior.from_counts([3, 1]).log()
+        tensor([-0.2877, -1.3863])
+        """
+        if self._counts is None:
+            return _fp32(np.log(np.maximum(self._probabilities, TINY)))
+        return _fp32(np.log(self._seen()) - np.log(self.total))
+
+    def logit(self) -> Tensor:
+        """log π − log(1 − π): fp32 [K], finite (0 and `total` are taken as 1 and `total` − 1).
+
+        >>> Prior.from_counts([3, 1]).logit()
+        tensor([ 1.0986, -1.0986])
+        """
+        return _fp32(self._logit())
+
+    def groups(self, many: int = 100, few: int = 20) -> dict[str, list[int]]:
+        """The classes with more than `many` items, fewer than `few`, and between; only groups that have a class.
+
+        >>> Prior.from_counts([500, 101, 20, 19, 0]).groups()
+        {'many': [0, 1], 'medium': [2], 'few': [3, 4]}
+        >>> Prior.from_counts([500, 400]).groups()
+        {'many': [0, 1]}
+        """
+        if few > many + 1:
+            raise ValueError(f"few={few} and many={many} overlap: few must be at most many + 1")
+        counts = self.counts
+        masks = {"many": counts > many, "medium": (counts <= many) & (counts >= few), "few": counts < few}
+        return {name: np.flatnonzero(mask).tolist() for name, mask in masks.items() if mask.any()}
+
+    def name(self, index: int) -> str:
+        """The class's name, or its index where there are no names."""
+        return str(index) if self.class_names is None else self.class_names[index]
+
+    # ---------------------------------------------------------------- protocol
+
+    def __add__(self, other: Prior) -> Prior:
+        """The prior of both sets together: shards of a data set, ranks of a job, batches of a stream."""
+        if not isinstance(other, Prior):
+            return NotImplemented
+        if self.num_classes != other.num_classes:
+            raise ValueError(
+                f"priors of {self.num_classes} and {other.num_classes} classes do not add: "
+                "build both with the same num_classes"
+            )
+        for what in ("class_names", "class_ids"):
+            if getattr(self, what) != getattr(other, what):
+                raise ValueError(f"the two priors have different {what}, so their columns may mean different classes")
+        return Prior.from_counts(
+            self.counts + other.counts, self.total + other.total, class_names=self.class_names, class_ids=self.class_ids
+        )
+
+    def __radd__(self, other: int) -> Prior:
+        """Lets `sum(priors)` work."""
+        return self if other == 0 else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        return self._key() == other._key() if isinstance(other, Prior) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # NumPy forgets the read-only flag in a pickle: build anew instead.
+        fields = (self._probabilities.copy(), None if self._counts is None else self._counts.copy())
+        return Prior, (*fields, self._total, self.class_names, self.class_ids)
+
+    def __repr__(self) -> str:
+        values = self._weights
+        occurring = np.flatnonzero(values)
+        head, tail = int(values.argmax()), int(occurring[values[occurring].argmin()])
+        absent = f", {self.num_classes - len(occurring)} absent" if len(occurring) < self.num_classes else ""
+        return (
+            f"Prior({self.num_classes} class{'es' if self.num_classes > 1 else ''}{absent}, "
+            f"{f'total {self._total}' if self.counted else 'not counted'}, imbalance {self.imbalance:.4g}, "
+            f"head {self._label(head)} {values[head]:.6g}, tail {self._label(tail)} {values[tail]:.6g})"
+        )
+
+    # ---------------------------------------------------------------- inside
+
+    @property
+    def _weights(self) -> IntArray | FloatArray:
+        return self._probabilities if self._counts is None else self._counts
+
+    def _label(self, index: int) -> str:
+        return str(index) if self.class_names is None else repr(self.class_names[index])
+
+    def _key(self) -> tuple[Any, ...]:
+        return (self._weights.tobytes(), self._total, self.class_names, self.class_ids)
+
+    def _seen(self) -> FloatArray:
+        """Counts with every class seen at least once; one warning names the classes that were not."""
+        absent = np.flatnonzero(self.counts == 0)
+        if len(absent):
+            shown = ", ".join(self._label(int(j)) for j in absent[:10]) + (", ..." if len(absent) > 10 else "")
+            warnings.warn(
+                f"{len(absent)} of {self.num_classes} classes have no item ({shown}): each is treated as if it had one",
+                stacklevel=4,
+            )
+        return np.maximum(self.counts, 1).astype(np.float64)
+
+    def _centred_log(self) -> FloatArray:
+        """log(π_j · K) for π that sums to 1: exactly 0 where the prior is uniform."""
+        if self._counts is None:
+            return _exact_zeros(np.log(np.maximum(self._probabilities, TINY) * self.num_classes))
+        return _exact_zeros(np.log(self._seen() * self.num_classes / self._counts.sum()))
+
+    def _logit(self) -> FloatArray:
+        if self._counts is None:
+            p = self._probabilities
+            return np.asarray(np.log(np.maximum(p, TINY)) - np.log(np.maximum(1 - p, TINY)))
+        return np.asarray(np.log(self._seen()) - np.log(np.maximum(self.total - self.counts, 1)))
+
+    def _mean_logit(self) -> float:
+        """logit of the mean rate Σ_j π_j / K, in the same arithmetic as `_logit`."""
+        if self._counts is None:
+            mean, rest = float(self._probabilities.mean()), 1 - float(self._probabilities.mean())
+        else:
+            mean = float(self._counts.sum()) / self.num_classes
+            rest = self.total - mean or 1.0  # every class in every item: the same max(·, 1) as a single class gets
+        return float(np.log(mean) - np.log(rest))
+
+
+# -------------------------------------------------------------------- the two shifts
+
+
+def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = None, *, tau: float = 1.0) -> Tensor:
+    """tau · log π_source − log π_target: fp32 [K], up to a constant that a softmax does not see. None means uniform.
+
+    A *stated* probability of 0 in `target` gives +inf, so that `logits − shift` gives the class probability 0; a
+    *count* of 0 is taken as 1.
+
+    >>> softmax_shift(Prior.from_counts([3, 1])).exp()
+    tensor([1.5000, 0.5000])
+    >>> softmax_shift(Prior.from_counts([7, 7, 7]))
+    tensor([0., 0., 0.])
+    """
+    priors = [None if prior is None else as_prior(prior) for prior in (source, target)]
+    sizes = {prior.num_classes for prior in priors if prior is not None}
+    if not sizes:
+        raise ValueError("source and target are both None (uniform), so nothing would change: name at least one")
+    if len(sizes) > 1:
+        raise ValueError(f"source has {priors[0].num_classes} classes, target has {priors[1].num_classes}")  # type: ignore[union-attr]
+    from_source, from_target = (np.zeros(sizes.copy().pop()) if p is None else p._centred_log() for p in priors)
+    if priors[1] is not None and not priors[1].counted:
+        from_target = np.where(priors[1].probabilities == 0, -np.inf, from_target)
+    return _fp32(_exact_zeros(tau * from_source - from_target))
+
+
+def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float] | Tensor | None = None) -> Tensor:
+    """logit π_source − logit t: fp32 [K] ([] for a single rate). `target_rate` None means the mean rate of `source`.
+
+    >>> sigmoid_shift(Prior.from_counts([3, 1]), 0.5)
+    tensor([ 1.0986, -1.0986])
+    >>> sigmoid_shift(Prior.from_counts([5, 5, 5]))
+    tensor([0., 0., 0.])
+    """
+    prior = source if isinstance(source, Prior) else None
+    if target_rate is None:
+        if prior is None:
+            raise ValueError("target_rate is None, but the mean rate is known for a Prior only: name a rate in (0, 1)")
+        if prior.num_classes == 1:
+            raise ValueError(
+                "with one class the mean rate is the class's own, so the shift would be 0: name target_rate, e.g. 0.5"
+            )
+        to_logit: FloatArray | float = prior._mean_logit()
+    else:
+        to_logit = _rate_logit(target_rate, "target_rate")
+    from_logit = _rate_logit(source, "source") if prior is None else prior._logit()
+    if np.ndim(from_logit) == 1 and np.ndim(to_logit) == 1 and np.shape(from_logit) != np.shape(to_logit):
+        raise ValueError(f"source has {np.size(from_logit)} classes, target_rate has {np.size(to_logit)}")
+    return _fp32(_exact_zeros(np.asarray(from_logit - to_logit)))
+
+
+def as_prior(value: PriorLike) -> Prior:
+    """A `Prior` as it is; a vector as stated probabilities."""
+    return value if isinstance(value, Prior) else Prior.from_probabilities(value)
+
+
+def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
+    """A NumPy array of anything array-like; tensors come off their device and graph."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        return np.asarray((values.double() if values.is_floating_point() else values).numpy())
+    return np.asarray(values)
+
+
+def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:
+    """Refuse logits whose class dimension does not have `num_classes` entries."""
+    if logits.ndim == 0 or logits.shape[dim] != num_classes:
+        size = "no dimension at all" if logits.ndim == 0 else f"{logits.shape[dim]} in dimension {dim}"
+        raise ValueError(
+            f"{what} has {num_classes} classes, logits of shape {tuple(logits.shape)} have {size}: "
+            "build it with the model's num_classes, and mind where the class dimension is"
+        )
+
+
+def along(vector: Tensor, logits: Tensor, dim: int, what: str = "prior") -> Tensor:
+    """`vector` [K] shaped to broadcast along dimension `dim` of `logits`."""
+    if vector.ndim == 0:
+        return vector
+    check_size(vector.shape[0], logits, dim, what)
+    return vector.view(-1, *[1] * (logits.ndim - 1 - dim % logits.ndim))
+
+
+def _fp32(values: FloatArray) -> Tensor:
+    return torch.from_numpy(np.asarray(values, dtype=np.float32))
+
+
+def _exact_zeros(shift: FloatArray) -> FloatArray:
+    """Float64 rounding is not a shift: a uniform prior must give exactly 0."""
+    return np.where(np.abs(shift) < 1e-12, 0.0, shift)
+
+
+def _rate_logit(rate: Any, what: str) -> FloatArray:
+    rates = as_array(rate).astype(np.float64)
+    if rates.ndim > 1 or not ((rates > 0) & (rates < 1)).all():
+        shown = rates if rates.size <= 10 else f"in [{rates.min()}, {rates.max()}]"
+        raise ValueError(f"{what} is {shown}: a rate, or one a class, strictly between 0 and 1")
+    return np.asarray(np.log(rates) - np.log1p(-rates))
+
+
+def _whole_numbers(counts: NDArray[Any]) -> IntArray:
+    if counts.ndim != 1 or counts.size == 0:
+        raise ValueError(f"counts have shape {counts.shape}: give one whole number a class, [K]")
+    if counts.dtype.kind not in "iuf":
+        raise TypeError(f"counts are {counts.dtype}, starting {counts[:3].tolist()}: give whole numbers")
+    bad = (counts < 0) | (counts > 2**62)
+    if counts.dtype.kind == "f":
+        bad |= ~np.isfinite(counts) | (counts != np.floor(counts))
+    if bad.any():
+        where = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"the count of class {where} is {counts[where].item()}: counts are whole numbers ≥ 0 "
+            "(for probabilities use Prior.from_probabilities)"
+        )
+    if not counts.any():
+        raise ValueError(f"all {counts.size} counts are zero: there is nothing to learn a prior from")
+    return counts.astype(np.int64)
+
+
+def _exact_probabilities(values: Any) -> FloatArray:
+    """Stored probabilities as they were written: checked as any others, but not divided by their sum once more."""
+    Prior.from_probabilities(values)
+    return np.asarray(values, dtype=np.float64)
+
+
+def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(str(name) for name in names)
+
+
+def _ids(ids: Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if ids is None else tuple(int(i) for i in ids)

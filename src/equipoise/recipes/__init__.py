@@ -1,0 +1,1 @@
+"""One readable file a table: the base recipe, then one line a method."""

@@ -1,0 +1,1 @@
+"""Which item comes next: samplers that give indices only."""
