@@ -1,8 +1,73 @@
-"""Equipoise: train on the data you have, predict for the world you want."""
+"""Equipoise: train on the data you have, predict for the world you want.
 
+A `Prior` says how often each class occurs. Count it once, hand it to a loss, a sampler, an evaluation, and to the model
+that you serve.
+"""
+
+from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.data.longtail import long_tailed_indices
+from equipoise.losses import (
+    BalancedSigmoidLoss,
+    BalancedSoftmaxLoss,
+    ClassBalancedLoss,
+    EqualizationLoss,
+    FocalLoss,
+    LDAMLoss,
+    SigmoidEqualizationLoss,
+    SigmoidFocalLoss,
+    balanced_sigmoid,
+    balanced_sigmoid_loss,
+    balanced_softmax,
+    balanced_softmax_loss,
+    class_balanced_loss,
+    effective_number_weights,
+    equalization_loss,
+    focal_loss,
+    inverse_frequency_weights,
+    ldam_loss,
+    ldam_margins,
+    log_balanced_sigmoid,
+    log_balanced_softmax,
+    rare_classes,
+    sigmoid_equalization_loss,
+    sigmoid_focal_loss,
+)
+from equipoise.metrics import Evaluation, evaluate
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 
 __version__ = "0.1.0"
 
-__all__ = ["Prior", "long_tailed_indices", "sigmoid_shift", "softmax_shift"]
+__all__ = [
+    "BalancedSigmoidLoss",
+    "BalancedSoftmaxLoss",
+    "ClassBalancedLoss",
+    "EqualizationLoss",
+    "Evaluation",
+    "FocalLoss",
+    "LDAMLoss",
+    "Prior",
+    "SigmoidEqualizationLoss",
+    "SigmoidFocalLoss",
+    "adjust_logits",
+    "adjust_sigmoid_logits",
+    "balanced_sigmoid",
+    "balanced_sigmoid_loss",
+    "balanced_softmax",
+    "balanced_softmax_loss",
+    "class_balanced_loss",
+    "effective_number_weights",
+    "equalization_loss",
+    "evaluate",
+    "focal_loss",
+    "inverse_frequency_weights",
+    "ldam_loss",
+    "ldam_margins",
+    "log_balanced_sigmoid",
+    "log_balanced_softmax",
+    "long_tailed_indices",
+    "rare_classes",
+    "sigmoid_equalization_loss",
+    "sigmoid_focal_loss",
+    "sigmoid_shift",
+    "softmax_shift",
+]

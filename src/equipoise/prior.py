@@ -66,7 +66,9 @@ class Prior:
         for name in ("class_names", "class_ids"):
             given = getattr(self, name)
             if given is not None and len(given) != self.num_classes:
-                raise ValueError(f"{len(given)} {name} for {self.num_classes} classes: give one a class, in column order")
+                raise ValueError(
+                    f"{len(given)} {name} for {self.num_classes} classes: give one a class, in column order"
+                )
 
     # ---------------------------------------------------------------- constructors
 
@@ -392,14 +394,14 @@ class Prior:
             return np.asarray(np.log(np.maximum(p, TINY)) - np.log(np.maximum(1 - p, TINY)))
         return np.asarray(np.log(self._seen()) - np.log(np.maximum(self.total - self.counts, 1)))
 
-    def _mean_logit(self) -> float:
+    def _mean_logit(self) -> FloatArray:
         """logit of the mean rate Σ_j π_j / K, in the same arithmetic as `_logit`."""
         if self._counts is None:
             mean, rest = float(self._probabilities.mean()), 1 - float(self._probabilities.mean())
         else:
             mean = float(self._counts.sum()) / self.num_classes
             rest = self.total - mean or 1.0  # every class in every item: the same max(·, 1) as a single class gets
-        return float(np.log(mean) - np.log(rest))
+        return np.asarray(np.log(mean) - np.log(rest))
 
 
 # -------------------------------------------------------------------- the two shifts
@@ -436,21 +438,20 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
     >>> sigmoid_shift(Prior.from_counts([5, 5, 5]))
     tensor([0., 0., 0.])
     """
-    prior = source if isinstance(source, Prior) else None
-    if target_rate is None:
-        if prior is None:
-            raise ValueError("target_rate is None, but the mean rate is known for a Prior only: name a rate in (0, 1)")
-        if prior.num_classes == 1:
-            raise ValueError(
-                "with one class the mean rate is the class's own, so the shift would be 0: name target_rate, e.g. 0.5"
-            )
-        to_logit: FloatArray | float = prior._mean_logit()
+    if isinstance(source, Prior):
+        num_classes, from_logit, mean_logit = source.num_classes, source._logit(), source._mean_logit()
     else:
-        to_logit = _rate_logit(target_rate, "target_rate")
-    from_logit = _rate_logit(source, "source") if prior is None else prior._logit()
-    if np.ndim(from_logit) == 1 and np.ndim(to_logit) == 1 and np.shape(from_logit) != np.shape(to_logit):
-        raise ValueError(f"source has {np.size(from_logit)} classes, target_rate has {np.size(to_logit)}")
-    return _fp32(_exact_zeros(np.asarray(from_logit - to_logit)))
+        rates = as_array(source)
+        num_classes, from_logit = rates.size, _rate_logit(rates, "source")
+        mean_logit = _rate_logit(rates.mean(), "source")
+    if target_rate is None and num_classes == 1:
+        raise ValueError(
+            "with one class the mean rate is the class's own, so the shift would be 0: name target_rate, e.g. 0.5"
+        )
+    to_logit = mean_logit if target_rate is None else _rate_logit(target_rate, "target_rate")
+    if from_logit.ndim == to_logit.ndim == 1 and from_logit.shape != to_logit.shape:
+        raise ValueError(f"source has {from_logit.size} classes, target_rate has {to_logit.size}")
+    return _fp32(_exact_zeros(from_logit - to_logit))
 
 
 def as_prior(value: PriorLike) -> Prior:

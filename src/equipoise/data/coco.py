@@ -54,9 +54,9 @@ def count_coco(path: str | os.PathLike[str], by: Literal["images", "instances"] 
     column = np.searchsorted(ids, category_ids)
     unknown = ids[np.minimum(column, len(ids) - 1)] != category_ids
     if unknown.any():
+        first = annotations[int(unknown.argmax())]
         raise ValueError(
-            f"{path}: category_id {category_ids[unknown][0]} of annotation {annotations[int(unknown.argmax())].get('id')} "
-            "is not among its 'categories'"
+            f"{path}: annotation {first.get('id')} has category_id {first['category_id']}, which 'categories' lack"
         )
     total = len(annotations)
     if by == "images":

@@ -139,7 +139,9 @@ def _known_labels(dataset: Any, label: str) -> Labels | None:
     if hasattr(dataset, "features") and hasattr(dataset, "column_names"):
         return _hugging_face_labels(dataset, label)
     if isinstance(dataset, dict):
-        raise TypeError(f"this is a dictionary of splits ({', '.join(map(str, dataset))}): pass one, e.g. the training split")
+        raise TypeError(
+            f"this is a dictionary of splits ({', '.join(map(str, dataset))}): pass one, e.g. the training split"
+        )
     for attribute in ("targets", "labels"):
         values = getattr(dataset, attribute, None)
         if values is not None and not callable(values):

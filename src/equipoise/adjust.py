@@ -1,0 +1,58 @@
+"""Move a model's predictions from the prior they mean to the prior of the world they are used in.
+
+    softmax:   log p_target(y|x)  =  z − (tau · log π_source − log π_target) + const
+    sigmoid:   logit p_t(y_j|x)   =  z_j − (logit π_j − logit t)
+
+`source` is the prior that the logits *mean*: the training prior after a plain loss, uniform (None) after a balanced
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from equipoise.losses._shared import full_precision
+from equipoise.prior import PriorLike, along, sigmoid_shift, softmax_shift
+
+
+def adjust_logits(
+    logits: Tensor,
+    *,
+    source: PriorLike | None = None,
+    target: PriorLike | None = None,
+    tau: float = 1.0,
+    dim: int = -1,
+) -> Tensor:
+    """Softmax logits right under `target` from logits that mean `source`; None is uniform. Shape as `logits`, ≥ fp32.
+
+    A class whose probability in `target` is stated as 0 gets −inf, that is, probability 0.
+
+    >>> import torch
+    >>> adjust_logits(torch.tensor([0.9, 0.1]).log(), source=[0.9, 0.1]).softmax(-1)   # a model that knows nothing
+    tensor([0.5000, 0.5000])
+    >>> adjust_logits(torch.zeros(2), target=[0.2, 0.8]).softmax(-1)
+    tensor([0.2000, 0.8000])
+    """
+    shift = softmax_shift(source, target, tau=tau).to(logits.device)
+    return full_precision(logits) - along(shift, logits, dim)
+
+
+def adjust_sigmoid_logits(
+    logits: Tensor,
+    *,
+    source: PriorLike | float,
+    target_rate: float | Sequence[float] | Tensor,
+    dim: int = -1,
+) -> Tensor:
+    """Sigmoid logits right for classes of rate `target_rate` from logits that mean the rates of `source`.
+
+    Either is one rate for all classes or one a class; `source` may be a `Prior`.
+
+    >>> import torch
+    >>> adjust_sigmoid_logits(torch.tensor([0.01, 0.2]).logit(), source=[0.01, 0.2], target_rate=0.5).sigmoid()
+    tensor([0.5000, 0.5000])
+    """
+    shift = sigmoid_shift(source, target_rate).to(logits.device)
+    return full_precision(logits) - along(shift, logits, dim)

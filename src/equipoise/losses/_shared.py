@@ -1,0 +1,120 @@
+"""What every loss does alike: which dimension holds the classes, in which precision, and how rows become one number.
+
+Losses look at shapes and dtypes, never at values: no synchronisation with a GPU, no break in a compiled graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from equipoise.prior import along, check_size
+
+
+def class_dim(logits: Tensor) -> int:
+    """Where the classes are, as in torch: [K], [N, K], [N, K, d1, ...]."""
+    return 0 if logits.ndim == 1 else 1
+
+
+def full_precision(logits: Tensor) -> Tensor:
+    """fp16 and bf16 logits as fp32; fp32 and fp64 as they are."""
+    if not logits.is_floating_point():
+        raise TypeError(f"logits are {logits.dtype}: expected floating point, the raw outputs of a model")
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def shifted(logits: Tensor, shift: Tensor) -> Tensor:
+    """`logits` with `shift` [K] added to every row, in at least fp32."""
+    return full_precision(logits) + along(shift, logits, class_dim(logits))
+
+
+def is_indices(logits: Tensor, target: Tensor, num_classes: int | None = None) -> bool:
+    """Whether `target` holds class indices (one dimension fewer) and not one value a class (the same shape)."""
+    dim = class_dim(logits)
+    if num_classes is not None:
+        check_size(num_classes, logits, dim)
+    if target.shape == logits.shape:
+        return False
+    if target.shape != logits.shape[:dim] + logits.shape[dim + 1 :]:
+        raise ValueError(
+            f"target of shape {tuple(target.shape)} does not fit logits of shape {tuple(logits.shape)}: expected class "
+            f"indices {tuple(logits.shape[:dim] + logits.shape[dim + 1 :])} or one value a class {tuple(logits.shape)}"
+        )
+    if target.is_floating_point() or target.dtype == torch.bool:
+        raise TypeError(f"target is {target.dtype}: class indices are integers (long)")
+    return True
+
+
+def need_indices(logits: Tensor, target: Tensor, loss: str) -> None:
+    """Refuse anything but class indices, for losses whose formula singles out one class."""
+    if not is_indices(logits, target):
+        raise ValueError(
+            f"{loss} is defined for one class a row, but target has the logits' shape {tuple(target.shape)}: "
+            "pass class indices"
+        )
+
+
+def one_hot(logits: Tensor, target: Tensor) -> Tensor:
+    """Class indices as ones and zeros in the shape and dtype of `logits`."""
+    dim = class_dim(logits)
+    return torch.zeros_like(logits).scatter(dim, target.long().unsqueeze(dim), 1.0)
+
+
+def pick(values: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
+    """values[n, target[n]] for every row, and which rows count (those ignored are 0)."""
+    valid = target != ignore_index
+    dim = class_dim(values)
+    index = torch.where(valid, target, 0).long().unsqueeze(dim)
+    return torch.where(valid, values.gather(dim, index).squeeze(dim), 0.0), valid
+
+
+def check_reduction(reduction: str, *more: str) -> None:
+    allowed = ("mean", "sum", "none", *more)
+    if reduction not in allowed:
+        raise ValueError(f"reduction={reduction!r}: expected one of {', '.join(map(repr, allowed))}")
+
+
+def ratio(total: Tensor, weight: Tensor | int) -> Tensor:
+    """total / weight, and 0 with zero gradient where nothing counts (an empty or wholly ignored batch)."""
+    if isinstance(weight, int):
+        return total / max(weight, 1)
+    return total / torch.where(weight == 0, 1.0, weight)
+
+
+def rows_of(logits: Tensor) -> int:
+    """How many predictions there are: the product of all dimensions but the classes'."""
+    dim = class_dim(logits)
+    return logits.shape[:dim].numel() * logits.shape[dim + 1 :].numel()
+
+
+def reduce_rows(loss: Tensor, counted: Tensor | int, reduction: str) -> Tensor:
+    """Loss a row to what `reduction` names; `counted` is the denominator of the mean."""
+    check_reduction(reduction)
+    if reduction == "none":
+        return loss
+    return loss.sum() if reduction == "sum" else ratio(loss.sum(), counted)
+
+
+class PriorModule(nn.Module):
+    """A loss that holds vectors of the prior as buffers which stay what they are, to the bit.
+
+    They move with the module between devices and into its `state_dict`, but `.half()` and `.to(torch.bfloat16)` leave
+    their dtype alone: log(65,505) has no business in half precision.
+    """
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, buffer in before.items():
+            moved = self._buffers[name]
+            if buffer is not None and moved is not None and moved.dtype != buffer.dtype:
+                self._buffers[name] = buffer.to(moved.device)
+        return self
+
+    def extra_repr(self) -> str:
+        options = {k: v for k, v in vars(self).items() if not k.startswith("_") and k != "training"}
+        sizes = [f"num_classes={len(b)}" for b in self._buffers.values() if b is not None and b.ndim == 1][:1]
+        return ", ".join(sizes + [f"{k}={v!r}" for k, v in options.items()])

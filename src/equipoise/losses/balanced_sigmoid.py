@@ -1,0 +1,184 @@
+"""Balanced Sigmoid (Ren et al. 2020): K binary problems that know how often each class occurs in training.
+
+    p̂(y_j = 1 | x)  =  σ(z_j + s_j),      s_j  =  logit π_j − logit t
+    loss(z, y)      =  Σ_j BCE(p̂_j, y_j)
+
+Train with the shift, predict with plain σ(z_j). `t` is the rate that the prediction assumes for every class: by default
+the mean rate of the training set, which is the paper's 1/K when every item has one label:
+
+    s_j  =  −log( (n/K)/n_j · (n − n_j)/(n − n/K) )
+
+With t = 1/2 it is s_j = log(n_j / (n − n_j)), what the authors' released detection code does. In a detector the shift
+applies to rows that hold an object (`foreground`); background rows take the plain sigmoid (Ren et al. 2020, "Balanced
+Meta-Softmax", appendix A.2).
+
+Reference: "Balanced Activation for Long-tailed Visual Recognition", arXiv 2008.11037.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from equipoise.losses._shared import (
+    PriorModule,
+    check_reduction,
+    class_dim,
+    full_precision,
+    is_indices,
+    one_hot,
+    ratio,
+    rows_of,
+)
+from equipoise.prior import PriorLike, along, sigmoid_shift
+
+Rate = float | Sequence[float] | Tensor | None
+
+
+def balanced_sigmoid(logits: Tensor, prior: PriorLike, *, target_rate: Rate = None, dim: int = -1) -> Tensor:
+    """p̂(y_j|x) under the training prior: σ(`logits` + logit π − logit t). Shape as `logits`, ≥ fp32.
+
+    >>> from equipoise import Prior
+    >>> balanced_sigmoid(torch.zeros(2), Prior.from_counts([9, 1]))
+    tensor([0.9000, 0.1000])
+    """
+    return (full_precision(logits) + _shift(prior, target_rate, logits, dim)).sigmoid()
+
+
+def log_balanced_sigmoid(logits: Tensor, prior: PriorLike, *, target_rate: Rate = None, dim: int = -1) -> Tensor:
+    """log p̂(y_j|x) under the training prior, stable for any finite logits.
+
+    >>> from equipoise import Prior
+    >>> log_balanced_sigmoid(torch.zeros(2), Prior.from_counts([9, 1])).exp()
+    tensor([0.9000, 0.1000])
+    """
+    return F.logsigmoid(full_precision(logits) + _shift(prior, target_rate, logits, dim))
+
+
+def _shift(prior: PriorLike, target_rate: Rate, logits: Tensor, dim: int) -> Tensor:
+    return along(sigmoid_shift(prior, target_rate).to(logits.device), logits, dim)
+
+
+def balanced_sigmoid_loss(
+    logits: Tensor,
+    target: Tensor,
+    shift: Tensor,
+    *,
+    foreground: Tensor | None = None,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Binary cross-entropy of `logits` [N, K, ...] shifted by `shift` [K], against `target`.
+
+    target       [N, K, ...] of zeros, ones or probabilities, or class indices [N, ...]
+    foreground   [N, ...] bool: rows that hold an object. The others are not shifted, and as class indices they mean
+                 "none of the classes", whatever the index
+    weight       anything that broadcasts to `logits`: 0 leaves a class out of a row (unverified labels)
+    reduction    "mean" over all elements, "batchmean": sum over classes and mean over rows (the paper, and detectors),
+                 "sum", "none"
+
+    Rows whose index is `ignore_index` do not count. A batch in which nothing counts gives 0 with zero gradient.
+
+    >>> shift = torch.tensor([0.9, 0.1]).logit()
+    >>> balanced_sigmoid_loss(torch.zeros(1, 2), torch.tensor([1]), shift, reduction="batchmean")
+    tensor(4.6052)
+    """
+    check_reduction(reduction, "batchmean")
+    dim = class_dim(logits)
+    shift = along(shift, logits, dim)
+    if foreground is not None:
+        shift = shift * row_mask(foreground, logits)
+    logits = full_precision(logits)
+    target, counts = dense_target(logits, target, foreground, ignore_index)
+    if pos_weight is not None:
+        pos_weight = along(pos_weight, logits, dim, "pos_weight")
+    loss = F.binary_cross_entropy_with_logits(logits + shift, target, weight, pos_weight=pos_weight, reduction="none")
+    return reduce_elements(loss, counts, reduction)
+
+
+def row_mask(mask: Tensor, logits: Tensor) -> Tensor:
+    """A mask of rows [N, ...] shaped to broadcast over the classes of `logits`."""
+    dim = class_dim(logits)
+    if mask.shape != logits.shape[:dim] + logits.shape[dim + 1 :]:
+        raise ValueError(
+            f"foreground of shape {tuple(mask.shape)} does not fit logits of shape {tuple(logits.shape)}: one a row, "
+            f"{tuple(logits.shape[:dim] + logits.shape[dim + 1 :])}"
+        )
+    return mask.unsqueeze(dim)
+
+
+def dense_target(
+    logits: Tensor, target: Tensor, foreground: Tensor | None, ignore_index: int
+) -> tuple[Tensor, Tensor | None]:
+    """`target` in the shape of `logits`, and which rows count (None: all)."""
+    if not is_indices(logits, target):
+        return target.to(logits.dtype), None
+    counts = target != ignore_index
+    named = counts if foreground is None else counts & foreground
+    hot = one_hot(logits, torch.where(named, target, 0))
+    return hot * row_mask(named, logits), counts
+
+
+def reduce_elements(loss: Tensor, counts: Tensor | None, reduction: str) -> Tensor:
+    """Loss an element to what `reduction` names; rows that do not count are 0."""
+    dim = class_dim(loss)
+    rows: Tensor | int = rows_of(loss)
+    if counts is not None:
+        loss = torch.where(counts.unsqueeze(dim), loss, 0.0)
+        rows = counts.sum()
+    if reduction == "none":
+        return loss
+    if reduction == "sum":
+        return loss.sum()
+    return ratio(loss.sum(), rows if reduction == "batchmean" else rows * loss.shape[dim])
+
+
+class BalancedSigmoidLoss(PriorModule):
+    """Balanced Sigmoid as a drop-in for `nn.BCEWithLogitsLoss`; predict with plain `logits.sigmoid()`.
+
+    `target_rate` is the rate that predictions assume for a class: a number, one a class, or None for the mean rate of
+    the training set. The default reduction is torch's mean over all elements; "batchmean" is the paper's.
+
+    >>> from equipoise import Prior
+    >>> loss = BalancedSigmoidLoss(Prior.from_counts([9, 1]), reduction="batchmean")
+    >>> loss(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]))
+    tensor(4.6052)
+    """
+
+    shift: Tensor
+    pos_weight: Tensor | None
+
+    def __init__(
+        self,
+        prior: PriorLike,
+        *,
+        target_rate: Rate = None,
+        pos_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        check_reduction(reduction, "batchmean")
+        self.register_buffer("shift", sigmoid_shift(prior, target_rate))
+        self.register_buffer("pos_weight", pos_weight)
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(
+        self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
+    ) -> Tensor:
+        return balanced_sigmoid_loss(
+            logits,
+            target,
+            self.shift,
+            foreground=foreground,
+            weight=weight,
+            pos_weight=self.pos_weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )

@@ -1,0 +1,161 @@
+"""Balanced Softmax (Ren et al. 2020): cross-entropy that knows how often each class occurs in training.
+
+    p̂(y = j | x)  =  n_j exp(z_j) / Σ_i n_i exp(z_i)                 under the training prior (Theorem 1)
+    loss(z, y)    =  −log p̂(y | x)  =  cross_entropy(z + log n, y)
+
+Train with the shift, predict without it: softmax(z) is the answer when every class is equally likely. With
+`tau` the shift is tau · log n; the paper's Corollary has tau = 1/4, and its experiments find tau = 1 best.
+The same loss is known as the logit-adjusted loss (Menon et al. 2021).
+
+Reference: "Balanced Activation for Long-tailed Visual Recognition", arXiv 2008.11037.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from equipoise.losses._shared import (
+    PriorModule,
+    check_reduction,
+    full_precision,
+    is_indices,
+    ratio,
+    rows_of,
+    shifted,
+)
+from equipoise.prior import PriorLike, along, softmax_shift
+
+
+def balanced_softmax(logits: Tensor, prior: PriorLike, *, tau: float = 1.0, dim: int = -1) -> Tensor:
+    """p̂(y|x) under the training prior: softmax of `logits` + tau · log π, along `dim`. Shape as `logits`, ≥ fp32.
+
+    >>> balanced_softmax(torch.zeros(2), [0.9, 0.1])
+    tensor([0.9000, 0.1000])
+    """
+    return log_balanced_softmax(logits, prior, tau=tau, dim=dim).exp()
+
+
+def log_balanced_softmax(logits: Tensor, prior: PriorLike, *, tau: float = 1.0, dim: int = -1) -> Tensor:
+    """log p̂(y|x) under the training prior, stable for any finite logits.
+
+    >>> log_balanced_softmax(torch.zeros(2), [0.9, 0.1]).exp()
+    tensor([0.9000, 0.1000])
+    """
+    shift = softmax_shift(prior, tau=tau).to(logits.device)
+    return (full_precision(logits) + along(shift, logits, dim)).log_softmax(dim)
+
+
+def balanced_softmax_loss(
+    logits: Tensor,
+    target: Tensor,
+    log_prior: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Cross-entropy of `logits` [N, K, ...] shifted by `log_prior` [K] against `target` [N, ...] or [N, K, ...].
+
+    The options are those of `torch.nn.functional.cross_entropy`, with one difference: a batch in which nothing counts
+    (empty, all ignored, weights of zero) gives 0 with zero gradient, where torch gives NaN.
+
+    >>> balanced_softmax_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.9, 0.1]).log())
+    tensor(2.3026)
+    """
+    return cross_entropy(
+        shifted(logits, log_prior),
+        target,
+        weight=weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction=reduction,
+    )
+
+
+def cross_entropy(
+    logits: Tensor,
+    target: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """torch's cross-entropy in at least fp32, giving 0 instead of NaN where nothing counts."""
+    check_reduction(reduction)
+    logits = full_precision(logits)
+    indices = is_indices(logits, target)
+    if indices:
+        target = target.long()
+    elif not target.is_floating_point():
+        raise TypeError(
+            f"target has the logits' shape {tuple(target.shape)} but is {target.dtype}: expected probabilities"
+        )
+    else:
+        target = target.to(logits.dtype)
+    if weight is not None:
+        weight = weight.to(logits.dtype)
+    loss = F.cross_entropy(
+        logits,
+        target,
+        weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction="none" if reduction == "none" else "sum",
+    )
+    if reduction != "mean":
+        return loss
+    if not indices:
+        return ratio(loss, rows_of(logits))
+    valid = target != ignore_index
+    if weight is None:
+        return ratio(loss, valid.sum())
+    return ratio(loss, torch.where(valid, weight[torch.where(valid, target, 0)], 0.0).sum())
+
+
+class BalancedSoftmaxLoss(PriorModule):
+    """Balanced Softmax as a drop-in for `nn.CrossEntropyLoss`: swap the line, keep the rest.
+
+    `prior` is that of the data as sampled in training. Predict with plain `logits.argmax(1)` or `logits.softmax(1)`.
+
+    >>> from equipoise import Prior
+    >>> loss = BalancedSoftmaxLoss(Prior.from_counts([900, 100]))
+    >>> loss(torch.zeros(1, 2), torch.tensor([1]))
+    tensor(2.3026)
+    """
+
+    log_prior: Tensor
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        prior: PriorLike,
+        *,
+        tau: float = 1.0,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.register_buffer("log_prior", softmax_shift(prior, tau=tau))
+        self.register_buffer("weight", weight)
+        self.tau = tau
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        self.reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return balanced_softmax_loss(
+            logits,
+            target,
+            self.log_prior,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            reduction=self.reduction,
+        )

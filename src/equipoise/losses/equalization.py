@@ -1,0 +1,170 @@
+"""Equalization loss (Tan et al. 2020): rare classes are spared the push that other classes' examples give them.
+
+    softmax:   loss(z, y) = −log( exp(z_y) / Σ_i w_i exp(z_i) ),     w_i = 1 − β_i · 1[π_i < λ] · 1[i ≠ y]
+    sigmoid:   loss(z, y) = Σ_i w_i BCE(z_i, y_i),                   w_i = 1 − E · 1[π_i < λ] · (1 − y_i)
+
+β_i ~ Bernoulli(γ) is drawn anew for every row and class. E is 1 on rows that hold an object and 0 on the background
+rows of a detector; there λ, `threshold`, is compared with the share of training images that contain the class. γ = 0,
+or a threshold below every class, is the plain loss.
+
+Reference: "Equalization Loss for Long-Tailed Object Recognition", CVPR 2020, arXiv 2003.05176.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from equipoise.losses._shared import (
+    PriorModule,
+    check_reduction,
+    class_dim,
+    full_precision,
+    need_indices,
+    one_hot,
+)
+from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements, row_mask
+from equipoise.losses.balanced_softmax import cross_entropy
+from equipoise.prior import Prior, along
+
+
+def rare_classes(prior: Prior, threshold: float) -> Tensor:
+    """1[π_j < threshold]: bool [K].
+
+    >>> rare_classes(Prior.from_counts([90, 9, 1]), 0.05)
+    tensor([False, False,  True])
+    """
+    if not 0 <= threshold <= 1:
+        raise ValueError(f"threshold is {threshold}: it is a share of the training set, in [0, 1]")
+    return torch.from_numpy(prior.probabilities < threshold)
+
+
+def equalization_loss(
+    logits: Tensor,
+    target: Tensor,
+    drop: Tensor,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Softmax equalization loss of `logits` [N, K, ...] against class indices [N, ...].
+
+    `drop`, bool, broadcastable to `logits`: which classes leave the denominator (the row's own class never does).
+
+    >>> equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([[True, False, True]]))
+    tensor(0.6931)
+    """
+    need_indices(logits, target, "the softmax equalization loss")
+    logits = full_precision(logits)
+    own = one_hot(logits, torch.where(target == ignore_index, 0, target)).bool()
+    # not −inf: a row whose every class is dropped is possible where it is ignored, and 0 · NaN is NaN
+    logits = logits.masked_fill(drop & ~own, torch.finfo(logits.dtype).min)
+    return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+
+
+class EqualizationLoss(PriorModule):
+    """Softmax equalization loss; draws β with torch's default generator at every call.
+
+    >>> loss = EqualizationLoss(Prior.from_counts([90, 9, 1]), gamma=1.0, threshold=0.05)
+    >>> loss(torch.zeros(1, 3), torch.tensor([0]))
+    tensor(0.6931)
+    """
+
+    rare: Tensor
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        prior: Prior,
+        gamma: float,
+        threshold: float,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        if not 0 <= gamma <= 1:
+            raise ValueError(f"gamma is {gamma}: it is the probability that a rare class is dropped, in [0, 1]")
+        check_reduction(reduction)
+        self.register_buffer("rare", rare_classes(prior, threshold))
+        self.register_buffer("weight", weight)
+        self.gamma = gamma
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def draw(self, logits: Tensor) -> Tensor:
+        """Which classes to drop in each row: bool, in the shape of `logits`."""
+        chance = torch.rand(logits.shape, device=logits.device) < self.gamma
+        return chance & along(self.rare, logits, class_dim(logits))
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return equalization_loss(
+            logits,
+            target,
+            self.draw(logits),
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )
+
+
+def sigmoid_equalization_loss(
+    logits: Tensor,
+    target: Tensor,
+    rare: Tensor,
+    *,
+    foreground: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Sigmoid equalization loss of `logits` [N, K, ...]; `rare` [K] says which classes are spared negatives.
+
+    Target, `foreground`, `weight` and reductions as for `balanced_sigmoid_loss`. Without `foreground` every row is one.
+
+    >>> loss = sigmoid_equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([False, False, True]))
+    >>> loss * 3
+    tensor(1.3863)
+    """
+    check_reduction(reduction, "batchmean")
+    spared = along(rare, logits, class_dim(logits))
+    if foreground is not None:
+        spared = spared & row_mask(foreground, logits)
+    logits = full_precision(logits)
+    target, counts = dense_target(logits, target, foreground, ignore_index)
+    loss = F.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
+    return reduce_elements(loss * (1 - spared.to(loss.dtype) * (1 - target)), counts, reduction)
+
+
+class SigmoidEqualizationLoss(PriorModule):
+    """Sigmoid equalization loss, for detectors and multi-label classifiers; nothing is random.
+
+    >>> loss = SigmoidEqualizationLoss(Prior.from_counts([90, 9, 1]), threshold=0.05, reduction="batchmean")
+    >>> loss(torch.zeros(1, 3), torch.tensor([0]))
+    tensor(1.3863)
+    """
+
+    rare: Tensor
+
+    def __init__(self, prior: Prior, threshold: float, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__()
+        check_reduction(reduction, "batchmean")
+        self.register_buffer("rare", rare_classes(prior, threshold))
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(
+        self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
+    ) -> Tensor:
+        return sigmoid_equalization_loss(
+            logits,
+            target,
+            self.rare,
+            foreground=foreground,
+            weight=weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )

@@ -1,0 +1,161 @@
+"""Focal loss (Lin et al. 2017): cross-entropy that counts an example less the better it is classified.
+
+    softmax:   loss(z, y) = −(1 − p_y)^γ log p_y,                      p = softmax(z)
+    sigmoid:   loss(z, y) = −Σ_j α_j (1 − q_j)^γ log q_j,              q_j = σ(z_j) if y_j = 1 else 1 − σ(z_j)
+
+γ = 0 is the plain loss. log(1 − p) is computed from the logits and not from p, so that value and gradient are finite
+for every γ ≥ 0 (γ < 1 included, where the textbook form gives 0 · inf) and any finite logits.
+
+Reference: Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017, arXiv 1708.02002.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from equipoise.losses._shared import (
+    PriorModule,
+    check_reduction,
+    class_dim,
+    full_precision,
+    is_indices,
+    one_hot,
+    pick,
+    reduce_rows,
+    rows_of,
+)
+from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
+from equipoise.prior import along
+
+
+def focal_loss(
+    logits: Tensor,
+    target: Tensor,
+    gamma: float,
+    *,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Softmax focal loss of `logits` [N, K, ...] against class indices [N, ...] or probabilities [N, K, ...].
+
+    With probabilities t the loss is −Σ_j t_j (1 − p_j)^γ log p_j. `weight` [K] multiplies, and its mean divides, as in
+    `torch.nn.functional.cross_entropy`.
+
+    >>> focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0)
+    tensor(0.3466)
+    """
+    loss, counted = focal_rows(logits, target, gamma, weight, ignore_index)
+    return reduce_rows(loss, counted, reduction)
+
+
+def focal_rows(
+    logits: Tensor, target: Tensor, gamma: float, weight: Tensor | None, ignore_index: int
+) -> tuple[Tensor, Tensor | int]:
+    """Focal loss a row, and the denominator that torch's weighted mean has."""
+    logits = full_precision(logits)
+    dim = class_dim(logits)
+    log_p = logits.log_softmax(dim)
+    loss = -log_p * torch.exp(gamma * log_one_minus_softmax(logits, log_p))
+    class_weight = torch.ones_like(logits) if weight is None else along(weight, logits, dim, "weight").expand_as(logits)
+    loss = loss * class_weight
+    if not is_indices(logits, target):
+        return (loss * target).sum(dim), rows_of(logits)
+    picked, valid = pick(loss, target, ignore_index)
+    return picked, valid.sum() if weight is None else pick(class_weight, target, ignore_index)[0].sum()
+
+
+def log_one_minus_softmax(logits: Tensor, log_p: Tensor) -> Tensor:
+    """log(1 − softmax(z)_j) for every class, with a finite gradient even where softmax(z)_j rounds to 1.
+
+    Only the largest class can come close to 1: there 1 − p is the probability of all others, summed in the log domain.
+    """
+    dim = class_dim(logits)
+    top = one_hot(logits, logits.argmax(dim)).bool()
+    lowest = torch.finfo(logits.dtype).min
+    others = logits.masked_fill(top, lowest).logsumexp(dim, keepdim=True) - logits.logsumexp(dim, keepdim=True)
+    return torch.where(top, others, torch.log1p(-log_p.masked_fill(top, lowest).exp()))
+
+
+class FocalLoss(PriorModule):
+    """Softmax focal loss as a drop-in for `nn.CrossEntropyLoss`.
+
+    >>> FocalLoss(gamma=1.0)(torch.zeros(1, 2), torch.tensor([0]))
+    tensor(0.3466)
+    """
+
+    weight: Tensor | None
+
+    def __init__(
+        self, gamma: float, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        check_gamma(gamma)
+        check_reduction(reduction)
+        self.register_buffer("weight", weight)
+        self.gamma = gamma
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return focal_loss(
+            logits, target, self.gamma, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
+        )
+
+
+def sigmoid_focal_loss(
+    logits: Tensor,
+    target: Tensor,
+    gamma: float,
+    *,
+    alpha: float | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Sigmoid focal loss of `logits` [N, K, ...] against zeros and ones [N, K, ...] or class indices [N, ...].
+
+    `alpha` weighs positives by alpha and negatives by 1 − alpha; None weighs neither. Reductions as for
+    `balanced_sigmoid_loss`.
+
+    >>> sigmoid_focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0, reduction="batchmean")
+    tensor(0.6931)
+    """
+    check_reduction(reduction, "batchmean")
+    logits = full_precision(logits)
+    target, counts = dense_target(logits, target, None, ignore_index)
+    positive = -F.logsigmoid(logits) * torch.exp(gamma * F.logsigmoid(-logits))
+    negative = -F.logsigmoid(-logits) * torch.exp(gamma * F.logsigmoid(logits))
+    if alpha is not None:
+        positive, negative = alpha * positive, (1 - alpha) * negative
+    return reduce_elements(target * positive + (1 - target) * negative, counts, reduction)
+
+
+class SigmoidFocalLoss(PriorModule):
+    """Sigmoid focal loss as a drop-in for `nn.BCEWithLogitsLoss`.
+
+    >>> SigmoidFocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]))
+    tensor(0.1733)
+    """
+
+    def __init__(
+        self, gamma: float, *, alpha: float | None = None, ignore_index: int = -100, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        check_gamma(gamma)
+        check_reduction(reduction, "batchmean")
+        self.gamma = gamma
+        self.alpha = alpha
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return sigmoid_focal_loss(
+            logits, target, self.gamma, alpha=self.alpha, ignore_index=self.ignore_index, reduction=self.reduction
+        )
+
+
+def check_gamma(gamma: float) -> None:
+    if not gamma >= 0:
+        raise ValueError(f"gamma is {gamma}: it must be at least 0 (0 is the plain loss)")

@@ -1,0 +1,92 @@
+"""LDAM (Cao et al. 2019): a larger margin for a rarer class.
+
+    loss(c, y) = cross_entropy(s · (c − m_y e_y), y),      m_j = max_margin · (n_min / n_j)^(1/4)
+
+`c` are cosines in [−1, 1]: features and class vectors normalised, as `equipoise.models.heads.NormalizedLinear` gives
+them. At prediction the margin is gone: argmax c. The paper's deferred re-weighting is a schedule, not part of the loss.
+
+Reference: "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss", NeurIPS 2019, arXiv 1906.07413.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from equipoise.losses._shared import PriorModule, check_reduction, class_dim, full_precision, need_indices, one_hot
+from equipoise.losses.balanced_softmax import cross_entropy
+from equipoise.prior import Prior, along
+
+
+def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
+    """m_j ∝ n_j^(−1/4), fp32 [K], the rarest class that occurs at `max_margin` (classes that never occur too).
+
+    >>> ldam_margins(Prior.from_counts([160, 10]))
+    tensor([0.2500, 0.5000])
+    """
+    counts = prior._seen()
+    rarest = counts[prior.counts > 0].min()
+    return torch.from_numpy((max_margin * np.minimum(rarest / counts, 1) ** 0.25).astype(np.float32))
+
+
+def ldam_loss(
+    logits: Tensor,
+    target: Tensor,
+    margins: Tensor,
+    *,
+    scale: float = 30.0,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """LDAM of cosines [N, K, ...] against class indices [N, ...], with `margins` [K].
+
+    >>> ldam_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.25, 0.5]), scale=2.0)
+    tensor(1.3133)
+    """
+    need_indices(logits, target, "LDAM")
+    logits = full_precision(logits)
+    own = one_hot(logits, torch.where(target == ignore_index, 0, target))
+    logits = scale * (logits - own * along(margins, logits, class_dim(logits)))
+    return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+
+
+class LDAMLoss(PriorModule):
+    """LDAM on the cosines of a `NormalizedLinear` head.
+
+    >>> LDAMLoss(Prior.from_counts([160, 10]), scale=2.0)(torch.zeros(1, 2), torch.tensor([1]))
+    tensor(1.3133)
+    """
+
+    margins: Tensor
+    weight: Tensor | None
+
+    def __init__(
+        self,
+        prior: Prior,
+        max_margin: float = 0.5,
+        scale: float = 30.0,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.register_buffer("margins", ldam_margins(prior, max_margin))
+        self.register_buffer("weight", weight)
+        self.scale = scale
+        self.ignore_index = ignore_index
+        self.reduction = reduction
+
+    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+        return ldam_loss(
+            logits,
+            target,
+            self.margins,
+            scale=self.scale,
+            weight=self.weight,
+            ignore_index=self.ignore_index,
+            reduction=self.reduction,
+        )

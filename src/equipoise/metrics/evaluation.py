@@ -1,0 +1,308 @@
+"""Judge a classifier where its classes differ in size: `evaluate` and what it returns.
+
+Everything is built from sums over items, so evaluations of parts add up with `+` to that of the whole, and any grouping
+of classes can be made afterwards. Accuracies are fractions; tables print percent.
+
+    balanced accuracy     mean over classes of the accuracy within the class
+    many, medium, few     mean accuracy of the classes with > 100, 20 to 100, < 20 training items
+    p(y)                  mean predicted probability of each class over the test items: the paper's marginal likelihood
+    total variation       ½ Σ_j |p(y = j) − 1/K|: how far p(y) is from uniform
+    ECE                   Σ_b (n_b/n) · |accuracy_b − confidence_b| over 15 equal bins of the largest probability
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from equipoise.metrics.intervals import wilson_interval
+from equipoise.prior import FloatArray, IntArray, Prior, as_array
+
+BINS = 15
+ELEMENTS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """One class: its training count (None where the prior was not counted), test items, accuracy, Wilson 95 %."""
+
+    index: int
+    name: str
+    count: int | None
+    items: int
+    correct: int
+    accuracy: float | None
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class GroupResult:
+    """A group of classes; `accuracy` and `ece` are None where the test set has no item of the group."""
+
+    num_classes: int
+    items: int
+    accuracy: float | None
+    ece: float | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """What `evaluate` returns: sums over test items, and everything that follows from them."""
+
+    prior: Prior
+    correct: IntArray  # [K] items of the class that were predicted right
+    items: IntArray  # [K] items of the class
+    probability: FloatArray  # [K] predicted probability of the class, summed over all items
+    bin_items: IntArray  # [K, 15] items of the class whose confidence falls into the bin
+    bin_correct: IntArray  # [K, 15]
+    bin_confidence: FloatArray  # [K, 15] their confidence, summed
+
+    @property
+    def num_items(self) -> int:
+        return int(self.items.sum())
+
+    @property
+    def top1(self) -> float:
+        """Share of items predicted right; NaN where there are none."""
+        return int(self.correct.sum()) / self.num_items if self.num_items else math.nan
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Mean accuracy over the classes that the test set has; NaN where it has none."""
+        accuracy = self._mean_accuracy(range(len(self.items)))
+        return math.nan if accuracy is None else accuracy
+
+    @property
+    def many(self) -> float | None:
+        """Mean accuracy of the classes with more than 100 training items; None where there is no such class."""
+        return self.groups()["many"].accuracy
+
+    @property
+    def medium(self) -> float | None:
+        """Mean accuracy of the classes with 20 to 100 training items; None where there is no such class."""
+        return self.groups()["medium"].accuracy
+
+    @property
+    def few(self) -> float | None:
+        """Mean accuracy of the classes with fewer than 20 training items; None where there is no such class."""
+        return self.groups()["few"].accuracy
+
+    def groups(self, many: int = 100, few: int = 20) -> dict[str, GroupResult]:
+        """Accuracy and calibration of the classes with many, medium and few training items."""
+        members = self.prior.groups(many, few) if self.prior.counted else {}
+        return {name: self._group(members.get(name, [])) for name in ("many", "medium", "few")}
+
+    @property
+    def per_class(self) -> list[ClassResult]:
+        """Every class, in column order."""
+        return [self._class(index) for index in range(len(self.items))]
+
+    @property
+    def marginal(self) -> FloatArray:
+        """p(y): mean predicted probability of each class, [K]; NaN where there are no items."""
+        return self.probability / self.num_items if self.num_items else np.full(len(self.items), np.nan)
+
+    @property
+    def total_variation(self) -> float:
+        """Distance of p(y) from uniform: 0 is uniform, 1 − 1/K puts all on one class."""
+        return float(np.abs(self.marginal - 1 / len(self.items)).sum() / 2)
+
+    @property
+    def ece(self) -> float:
+        """Expected calibration error over all items; NaN where there are none."""
+        error = self._calibration_error(range(len(self.items)))
+        return math.nan if error is None else error
+
+    def __add__(self, other: Evaluation) -> Evaluation:
+        """The evaluation of both sets of items together."""
+        if not isinstance(other, Evaluation):
+            return NotImplemented
+        if self.prior != other.prior:
+            raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
+        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        return Evaluation(self.prior, **sums)
+
+    def __radd__(self, other: int) -> Evaluation:
+        """Lets `sum(evaluations)` work."""
+        return self if other == 0 else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Evaluation):
+            return NotImplemented
+        same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _SUMS)
+        return same and self.prior == other.prior
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sums as plain lists, ready for JSON."""
+        return {"prior": self.prior.to_json()} | {name: getattr(self, name).tolist() for name in _SUMS}
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> Evaluation:
+        """The evaluation that `to_dict` wrote."""
+        sums: dict[str, Any] = {name: np.asarray(content[name], dtype=kind) for name, kind in _SUMS.items()}
+        return cls(Prior.from_json(content["prior"]), **sums)
+
+    def __repr__(self) -> str:
+        groups = ", ".join(f"{name} {_percent(group.accuracy)}" for name, group in self.groups().items())
+        return f"Evaluation({self.num_items} items, top-1 {_percent(self.top1)}, {groups})"
+
+    def __str__(self) -> str:
+        """A table; a row a class up to 20 classes (`per_class` has them all)."""
+        return "\n".join(self._lines())
+
+    # ---------------------------------------------------------------- inside
+
+    def _mean_accuracy(self, classes: Any) -> float | None:
+        index = np.asarray(list(classes), np.int64)
+        index = index[self.items[index] > 0]
+        return float((self.correct[index] / self.items[index]).mean()) if len(index) else None
+
+    def _calibration_error(self, classes: Any) -> float | None:
+        index = np.asarray(list(classes), np.int64)
+        total = int(self.items[index].sum())
+        gap = np.abs(self.bin_correct[index].sum(axis=0) - self.bin_confidence[index].sum(axis=0))
+        return float(gap.sum() / total) if total else None
+
+    def _group(self, classes: list[int]) -> GroupResult:
+        items = int(self.items[classes].sum())
+        return GroupResult(len(classes), items, self._mean_accuracy(classes), self._calibration_error(classes))
+
+    def _class(self, index: int) -> ClassResult:
+        items, correct = int(self.items[index]), int(self.correct[index])
+        return ClassResult(
+            index=index,
+            name=self.prior.name(index),
+            count=int(self.prior.counts[index]) if self.prior.counted else None,
+            items=items,
+            correct=correct,
+            accuracy=correct / items if items else None,
+            low=wilson_interval(correct, items)[0],
+            high=wilson_interval(correct, items)[1],
+        )
+
+    def _lines(self) -> Iterator[str]:
+        low, high = wilson_interval(int(self.correct.sum()), self.num_items)
+        yield f"{'':<12}{'classes':>8}{'items':>9}{'accuracy':>10}{'ECE':>8}"
+        yield f"{'all':<12}{len(self.items):>8}{self.num_items:>9}{_percent(self.top1):>10}{_percent(self.ece):>8}"
+        for name, group in self.groups().items():
+            yield (
+                f"{name:<12}{group.num_classes:>8}{group.items:>9}"
+                f"{_percent(group.accuracy):>10}{_percent(group.ece):>8}"
+            )
+        if self.num_items:
+            yield f"top-1 95 % interval {_percent(low)} to {_percent(high)}"
+            yield f"balanced accuracy {_percent(self.balanced_accuracy)}"
+            yield f"p(y) differs from uniform by {_percent(self.total_variation)} % (total variation)"
+        if len(self.items) <= 20:
+            yield f"{'class':<12}{'trained on':>10}{'items':>9}{'accuracy':>10}  95 % interval"
+            for row in self.per_class:
+                count = "–" if row.count is None else row.count
+                interval = f"{_percent(row.low)} to {_percent(row.high)}" if row.items else "–"
+                yield f"{row.name[:11]:<12}{count:>10}{row.items:>9}{_percent(row.accuracy):>10}  {interval}"
+
+
+_KINDS = {"FloatArray": np.float64, "IntArray": np.int64}
+_SUMS = {f.name: _KINDS[str(f.type)] for f in dataclasses.fields(Evaluation) if str(f.type) in _KINDS}
+
+
+def evaluate(
+    logits: ArrayLike | Tensor, target: ArrayLike | Tensor, prior: Prior, *, probabilities: bool = False
+) -> Evaluation:
+    """Judge predictions [N, K] against class indices [N]; `prior` is that of the training set.
+
+    The first argument holds logits or, with `probabilities=True`, probabilities. Pass the logits as you would serve
+    them: after a balanced loss as they are, after a plain loss adjusted if you adjust.
+
+    >>> prior = Prior.from_counts([500, 5], class_names=["cat", "owl"])
+    >>> result = evaluate([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], prior)
+    >>> result
+    Evaluation(3 items, top-1 66.7, many 100.0, medium –, few 0.0)
+    >>> result + result
+    Evaluation(6 items, top-1 66.7, many 100.0, medium –, few 0.0)
+    """
+    outputs = logits if isinstance(logits, Tensor) else np.asarray(logits)
+    labels = as_array(target)
+    _check_inputs(outputs, labels, prior)
+    rows = max(1, ELEMENTS_AT_ONCE // prior.num_classes)
+    parts = [
+        _evaluate_rows(outputs[start : start + rows], labels[start : start + rows], prior, probabilities, start)
+        for start in range(0, max(len(labels), 1), rows)
+    ]
+    return sum(parts[1:], parts[0])
+
+
+def _evaluate_rows(
+    outputs: Tensor | NDArray[Any], labels: NDArray[Any], prior: Prior, probabilities: bool, first: int
+) -> Evaluation:
+    scores = torch.as_tensor(np.ascontiguousarray(outputs) if isinstance(outputs, np.ndarray) else outputs).detach()
+    scores = scores.double() if scores.dtype == torch.float64 or not scores.is_floating_point() else scores.float()
+    _check_values(scores, probabilities, first)
+    chances = scores if probabilities else scores.softmax(1)
+    confidence, predicted = (value.cpu().numpy() for value in chances.max(1)) if len(scores) else (labels, labels)
+    right = predicted == labels
+    bins = np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    cell, shape = labels * BINS + bins, (prior.num_classes, BINS)
+
+    def per_cell(weight: Any = None) -> Any:
+        return np.bincount(cell, weight, minlength=prior.num_classes * BINS).reshape(shape)
+
+    bin_items, bin_correct = per_cell(), per_cell(right.astype(np.float64)).astype(np.int64)
+    return Evaluation(
+        prior=prior,
+        correct=bin_correct.sum(axis=1),
+        items=bin_items.sum(axis=1),
+        probability=chances.sum(0, dtype=torch.float64).cpu().numpy(),
+        bin_items=bin_items,
+        bin_correct=bin_correct,
+        bin_confidence=per_cell(confidence.astype(np.float64)),
+    )
+
+
+def _check_inputs(outputs: Tensor | NDArray[Any], labels: NDArray[Any], prior: Prior) -> None:
+    if outputs.ndim != 2:
+        raise ValueError(f"logits have shape {tuple(outputs.shape)}, expected [N, K]: one row an item")
+    if outputs.shape[1] != prior.num_classes:
+        raise ValueError(
+            f"prior has {prior.num_classes} classes, logits have {outputs.shape[1]}: "
+            f"build it with num_classes={outputs.shape[1]}"
+        )
+    if labels.shape != (outputs.shape[0],):
+        raise ValueError(
+            f"target has shape {labels.shape}, expected one class index for each of {outputs.shape[0]} rows"
+        )
+    if labels.size and labels.dtype.kind not in "iu":
+        raise TypeError(f"target is {labels.dtype}: expected class indices (integers)")
+    bad = (labels < 0) | (labels >= prior.num_classes)
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(f"target[{row}] is {labels[row]}: expected a class from 0 to {prior.num_classes - 1}")
+
+
+def _check_values(scores: Tensor, probabilities: bool, first: int) -> None:
+    bad = scores.isnan() | (scores == math.inf)
+    if bad.any():
+        row, column = bad.nonzero()[0].tolist()
+        raise ValueError(f"row {first + row}, column {column} of the logits is {scores[row, column].item()}")
+    if probabilities and len(scores):
+        wrong = ((scores.sum(1) - 1).abs() > 1e-3) | (scores < 0).any(1)
+        if wrong.any():
+            row = int(wrong.nonzero()[0])
+            raise ValueError(
+                f"row {first + row} is no distribution (sum {scores[row].sum().item():.4g}, "
+                f"least {scores[row].min().item():.4g}): pass logits without probabilities=True"
+            )
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
