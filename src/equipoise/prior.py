@@ -44,7 +44,7 @@ class Prior:
 
     >>> prior = Prior.from_labels([0, 0, 0, 1], class_names=["cat", "owl"])
     >>> prior
-    Prior(2 classes, total 4, imbalance 3, head 'cat' 3, tail 'owl' 1)
+    Prior(2 classes, total 4, imbalance 3, head 'cat': 3, tail 'owl': 1)
     >>> prior.probabilities.tolist(), prior.imbalance
     ([0.75, 0.25], 3.0)
     >>> prior == Prior.from_json(prior.to_json())
@@ -130,7 +130,7 @@ class Prior:
         """Count a multi-hot matrix [N, K] of zeros and ones: positives a class, out of N items.
 
         >>> Prior.from_multilabel([[1, 1], [1, 0], [0, 0]])
-        Prior(2 classes, total 3, imbalance 2, head 0 2, tail 1 1)
+        Prior(2 classes, total 3, imbalance 2, head 0: 2, tail 1: 1)
         """
         from equipoise.data.counting import count_multilabel
 
@@ -188,7 +188,7 @@ class Prior:
         """A stated prior: probabilities that sum to 1. It was not counted, so `.counts` and `.groups()` raise.
 
         >>> Prior.from_probabilities([0.5, 0.3, 0.2])
-        Prior(3 classes, not counted, imbalance 2.5, head 0 0.5, tail 2 0.2)
+        Prior(3 classes, not counted, imbalance 2.5, head 0: 0.5, tail 2: 0.2)
         """
         probabilities = as_array(p).astype(np.float64)
         if probabilities.ndim != 1 or probabilities.size == 0:
@@ -353,10 +353,14 @@ class Prior:
         occurring = np.flatnonzero(values)
         head, tail = int(values.argmax()), int(occurring[values[occurring].argmin()])
         absent = f", {self.num_classes - len(occurring)} absent" if len(occurring) < self.num_classes else ""
+        size, imbalance = (
+            "," if self.counted else ".4g",
+            f"{self.imbalance:{',.0f' if self.imbalance >= 1000 else '.4g'}}",
+        )
         return (
-            f"Prior({self.num_classes} class{'es' if self.num_classes > 1 else ''}{absent}, "
-            f"{f'total {self._total}' if self.counted else 'not counted'}, imbalance {self.imbalance:.4g}, "
-            f"head {self._label(head)} {values[head]:.6g}, tail {self._label(tail)} {values[tail]:.6g})"
+            f"Prior({self.num_classes:,} class{'es' if self.num_classes > 1 else ''}{absent}, "
+            f"{f'total {self._total:,}' if self.counted else 'not counted'}, imbalance {imbalance}, "
+            f"head {self._label(head)}: {values[head]:{size}}, tail {self._label(tail)}: {values[tail]:{size}})"
         )
 
     # ---------------------------------------------------------------- inside

@@ -113,7 +113,8 @@ def cross_entropy(
     valid = target != ignore_index
     if weight is None:
         return ratio(loss, valid.sum())
-    return ratio(loss, torch.where(valid, weight[torch.where(valid, target, 0)], 0.0).sum())
+    rows = weight.gather(0, torch.where(valid, target, 0).reshape(-1))  # gather, not weight[...]: works under vmap
+    return ratio(loss, torch.where(valid.reshape(-1), rows, 0.0).sum())
 
 
 class BalancedSoftmaxLoss(PriorModule):

@@ -1,0 +1,68 @@
+"""Moving predictions between priors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import equipoise as eq
+
+PRIOR = eq.Prior.from_counts([900, 90, 10])
+LOGITS = torch.randn(5, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def test_bayes_rule_on_probabilities() -> None:
+    p, target = LOGITS.softmax(1), torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64)
+    moved = p / torch.tensor(PRIOR.probabilities) * target
+    expected = moved / moved.sum(1, keepdim=True)
+    got = eq.adjust_logits(LOGITS, source=PRIOR, target=target).softmax(1)
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-8)
+    back = eq.adjust_logits(eq.adjust_logits(LOGITS, source=PRIOR, target=target), source=target, target=PRIOR)
+    torch.testing.assert_close(back.softmax(1), p, rtol=1e-6, atol=1e-8)
+
+
+def test_tau_scales_the_source_only() -> None:
+    got = eq.adjust_logits(LOGITS, source=PRIOR, target=[0.2, 0.3, 0.5], tau=0.5)
+    expected = LOGITS - 0.5 * torch.tensor(PRIOR.probabilities).log() + torch.tensor([0.2, 0.3, 0.5]).log()
+    torch.testing.assert_close(got.softmax(1), expected.softmax(1), rtol=1e-6, atol=1e-8)
+
+
+def test_the_class_dimension_can_be_named() -> None:
+    dense = LOGITS.T[None]
+    torch.testing.assert_close(
+        eq.adjust_logits(dense, source=PRIOR, dim=1)[0].T, eq.adjust_logits(LOGITS, source=PRIOR)
+    )
+    torch.testing.assert_close(eq.balanced_softmax(dense, PRIOR, dim=1)[0].T, eq.balanced_softmax(LOGITS, PRIOR))
+    torch.testing.assert_close(eq.balanced_sigmoid(dense, PRIOR, dim=1)[0].T, eq.balanced_sigmoid(LOGITS, PRIOR))
+
+
+def test_a_class_stated_impossible_gets_probability_zero_and_one_not_yet_counted_does_not() -> None:
+    p = eq.adjust_logits(LOGITS, source=PRIOR, target=[0.5, 0.5, 0.0]).softmax(1)
+    assert (p[:, 2] == 0).all()
+    assert p.isfinite().all()
+    with pytest.warns(UserWarning, match="no item"):
+        q = eq.adjust_logits(LOGITS, target=eq.Prior.from_counts([5, 5, 0])).softmax(1)
+    assert (q[:, 2] > 0).all()
+
+
+def test_sigmoid_logits_move_between_rates() -> None:
+    rates = torch.tensor([0.9, 0.09, 0.01], dtype=torch.float64)
+    for source in (PRIOR, rates, rates.tolist()):
+        got = eq.adjust_sigmoid_logits(rates.logit(), source=source, target_rate=0.2).sigmoid()
+        torch.testing.assert_close(got, torch.full((3,), 0.2, dtype=torch.float64), rtol=1e-6, atol=1e-8)
+    got = eq.adjust_sigmoid_logits(LOGITS, source=0.3, target_rate=0.3)
+    assert torch.equal(got, LOGITS)
+    with pytest.raises(ValueError, match="source has 3 classes, target_rate has 2"):
+        eq.adjust_sigmoid_logits(LOGITS, source=rates, target_rate=[0.1, 0.2])
+
+
+def test_half_logits_are_adjusted_in_fp32() -> None:
+    half = LOGITS.half()
+    got = eq.adjust_logits(half, source=PRIOR)
+    assert got.dtype == torch.float32
+    assert torch.equal(got, eq.adjust_logits(half.float(), source=PRIOR))
+
+
+def test_adjusting_undoes_what_the_activation_does() -> None:
+    shifted = eq.log_balanced_softmax(LOGITS, PRIOR)
+    torch.testing.assert_close(eq.adjust_logits(shifted, source=PRIOR).softmax(1), LOGITS.softmax(1))

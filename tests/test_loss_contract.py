@@ -1,0 +1,526 @@
+"""One row a loss × every claim: a new loss is one more row, and buys every test below.
+
+The references are slow loops over float64 numbers, written from each paper's formula, sharing no code with the library.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import equipoise as eq
+
+COUNTS = [700_000, 300, 40, 5]  # the head overflows fp16
+N, K = sum(COUNTS), len(COUNTS)
+PRIOR = eq.Prior.from_counts(COUNTS)
+UNIFORM = eq.Prior.from_counts([25] * K)
+WITH_ABSENT = eq.Prior.from_counts([900, 100, 0, 1])
+
+
+def softmax(z: list[float], factor: list[float]) -> list[float]:
+    top = max(z)
+    terms = [f * math.exp(value - top) for f, value in zip(factor, z, strict=True)]
+    return [term / sum(terms) for term in terms]
+
+
+def sigmoid(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def binary(x: float, positive: bool) -> float:
+    return -math.log(sigmoid(x) if positive else sigmoid(-x))
+
+
+# ------------------------------------------------------------------ references: loss of one row z[K] with class y
+
+
+def reference_balanced_softmax(z: list[float], y: int, exponent: float = 1.0) -> float:
+    return -math.log(softmax(z, [n**exponent for n in COUNTS])[y])
+
+
+def reference_inverse_frequency(z: list[float], y: int) -> float:
+    weights = [1 / n for n in COUNTS]
+    return K * weights[y] / sum(weights) * -math.log(softmax(z, [1] * K)[y])
+
+
+def reference_balanced_sigmoid(z: list[float], y: int) -> float:
+    total = 0.0
+    for j, n_j in enumerate(COUNTS):
+        shift = math.log((N / K) / n_j * (N - n_j) / (N - N / K))
+        total += binary(z[j] - shift, j == y)
+    return total
+
+
+def reference_balanced_sigmoid_half(z: list[float], y: int) -> float:
+    return sum(binary(z[j] - math.log((N - n_j) / n_j), j == y) for j, n_j in enumerate(COUNTS))
+
+
+def reference_focal(z: list[float], y: int, gamma: float) -> float:
+    p = softmax(z, [1] * K)[y]
+    return -((1 - p) ** gamma) * math.log(p)
+
+
+def reference_sigmoid_focal(z: list[float], y: int, gamma: float, alpha: float | None = None) -> float:
+    total = 0.0
+    for j in range(K):
+        q = sigmoid(z[j]) if j == y else 1 - sigmoid(z[j])
+        weight = 1.0 if alpha is None else alpha if j == y else 1 - alpha
+        total -= weight * (1 - q) ** gamma * math.log(q)
+    return total
+
+
+def reference_class_balanced(z: list[float], y: int, beta: float, gamma: float = 0.0) -> float:
+    inverse = [(1 - beta) / (1 - beta**n) for n in COUNTS]
+    return K * inverse[y] / sum(inverse) * reference_focal(z, y, gamma)
+
+
+def reference_ldam(z: list[float], y: int, max_margin: float, scale: float) -> float:
+    margins = [n**-0.25 for n in COUNTS]
+    margins = [m * max_margin / max(margins) for m in margins]
+    moved = [scale * (value - margins[y] * (j == y)) for j, value in enumerate(z)]
+    return -math.log(softmax(moved, [1] * K)[y])
+
+
+def reference_eql(z: list[float], y: int, dropped: list[int]) -> float:
+    return -math.log(softmax(z, [0 if j in dropped and j != y else 1 for j in range(K)])[y])
+
+
+def reference_sigmoid_eql(z: list[float], y: int, rare: list[int]) -> float:
+    return sum(binary(z[j], j == y) for j in range(K) if j == y or j not in rare)
+
+
+# ------------------------------------------------------------------ the table
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    module: Callable[..., nn.Module]  # (prior, **options) -> loss module
+    function: Callable[..., Tensor]  # (logits, target, prior, **options) -> loss
+    reference: Callable[[list[float], int], float]
+    plain: Callable[[Tensor, Tensor], Tensor] | None = None  # what it reduces to ...
+    reduced: Callable[[], nn.Module] | None = None  # ... here
+    learns: float | None = None  # σ or softmax of what a constant predictor learns, the same for every class
+    binary: bool = False  # K sigmoids: classes are summed, "batchmean" exists
+    soft: bool = True  # takes probabilities as target
+    counts_rows: bool = True  # the mean divides by rows (False: by the weights of the rows)
+    needs_counts: bool = True  # warns of classes without items
+
+
+def plain_softmax(z: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(z, y)
+
+
+def plain_sigmoid(z: Tensor, y: Tensor) -> Tensor:
+    return F.binary_cross_entropy_with_logits(z, F.one_hot(y, K).to(z.dtype))
+
+
+ROWS = [
+    Row(
+        "balanced_softmax",
+        eq.BalancedSoftmaxLoss,
+        lambda z, y, prior, **o: eq.balanced_softmax_loss(z, y, eq.softmax_shift(prior), **o),
+        reference_balanced_softmax,
+        plain_softmax,
+        lambda: eq.BalancedSoftmaxLoss(UNIFORM),
+        learns=1 / K,
+    ),
+    Row(
+        "balanced_softmax_quarter",
+        lambda prior, **o: eq.BalancedSoftmaxLoss(prior, tau=0.25, **o),
+        lambda z, y, prior, **o: eq.balanced_softmax_loss(z, y, 0.25 * eq.softmax_shift(prior), **o),
+        lambda z, y: reference_balanced_softmax(z, y, 0.25),
+        plain_softmax,
+        lambda: eq.BalancedSoftmaxLoss(PRIOR, tau=0.0),
+    ),
+    Row(
+        "inverse_frequency",
+        lambda prior, **o: eq.BalancedSoftmaxLoss(eq.Prior.uniform(K), weight=eq.inverse_frequency_weights(prior), **o),
+        lambda z, y, prior, **o: eq.balanced_softmax_loss(
+            z, y, torch.zeros(K), weight=eq.inverse_frequency_weights(prior), **o
+        ),
+        reference_inverse_frequency,
+        plain_softmax,
+        lambda: eq.BalancedSoftmaxLoss(UNIFORM, weight=eq.inverse_frequency_weights(UNIFORM)),
+        learns=1 / K,
+        counts_rows=False,
+    ),
+    Row(
+        "balanced_sigmoid",
+        eq.BalancedSigmoidLoss,
+        lambda z, y, prior, **o: eq.balanced_sigmoid_loss(z, y, eq.sigmoid_shift(prior), **o),
+        reference_balanced_sigmoid,
+        plain_sigmoid,
+        lambda: eq.BalancedSigmoidLoss(UNIFORM),
+        learns=1 / K,
+        binary=True,
+    ),
+    Row(
+        "balanced_sigmoid_half",
+        lambda prior, **o: eq.BalancedSigmoidLoss(prior, target_rate=0.5, **o),
+        lambda z, y, prior, **o: eq.balanced_sigmoid_loss(z, y, prior.logit(), **o),
+        reference_balanced_sigmoid_half,
+        plain_sigmoid,
+        lambda: eq.BalancedSigmoidLoss(UNIFORM, target_rate=1 / K),
+        learns=0.5,
+        binary=True,
+    ),
+    Row(
+        "focal",
+        lambda prior, **o: eq.FocalLoss(2.0, **o),
+        lambda z, y, prior, **o: eq.focal_loss(z, y, 2.0, **o),
+        lambda z, y: reference_focal(z, y, 2.0),
+        plain_softmax,
+        lambda: eq.FocalLoss(0.0),
+        needs_counts=False,
+    ),
+    Row(
+        "focal_half",
+        lambda prior, **o: eq.FocalLoss(0.5, **o),
+        lambda z, y, prior, **o: eq.focal_loss(z, y, 0.5, **o),
+        lambda z, y: reference_focal(z, y, 0.5),
+        plain_softmax,
+        lambda: eq.FocalLoss(0.0),
+        needs_counts=False,
+    ),
+    Row(
+        "sigmoid_focal",
+        lambda prior, **o: eq.SigmoidFocalLoss(1.5, alpha=0.25, **o),
+        lambda z, y, prior, **o: eq.sigmoid_focal_loss(z, y, 1.5, alpha=0.25, **o),
+        lambda z, y: reference_sigmoid_focal(z, y, 1.5, 0.25),
+        plain_sigmoid,
+        lambda: eq.SigmoidFocalLoss(0.0),
+        binary=True,
+        needs_counts=False,
+    ),
+    Row(
+        "class_balanced",
+        lambda prior, **o: eq.ClassBalancedLoss(prior, 0.9, **o),
+        lambda z, y, prior, **o: eq.class_balanced_loss(z, y, eq.effective_number_weights(prior, 0.9), **o),
+        lambda z, y: reference_class_balanced(z, y, 0.9),
+        plain_softmax,
+        lambda: eq.ClassBalancedLoss(PRIOR, 0.0),
+    ),
+    Row(
+        "class_balanced_focal",
+        lambda prior, **o: eq.ClassBalancedLoss(prior, 0.99, base="focal", gamma=1.0, **o),
+        lambda z, y, prior, **o: eq.class_balanced_loss(z, y, eq.effective_number_weights(prior, 0.99), gamma=1.0, **o),
+        lambda z, y: reference_class_balanced(z, y, 0.99, 1.0),
+        lambda z, y: eq.focal_loss(z, y, 1.0),
+        lambda: eq.ClassBalancedLoss(PRIOR, 0.0, base="focal", gamma=1.0),
+    ),
+    Row(
+        "ldam",
+        lambda prior, **o: eq.LDAMLoss(prior, max_margin=0.4, scale=3.0, **o),
+        lambda z, y, prior, **o: eq.ldam_loss(z, y, eq.ldam_margins(prior, 0.4), scale=3.0, **o),
+        lambda z, y: reference_ldam(z, y, 0.4, 3.0),
+        lambda z, y: F.cross_entropy(3.0 * z, y),
+        lambda: eq.LDAMLoss(PRIOR, max_margin=0.0, scale=3.0),
+        soft=False,
+    ),
+    Row(
+        "eql",
+        lambda prior, **o: eq.EqualizationLoss(prior, 1.0, 0.001, **o),
+        lambda z, y, prior, **o: eq.equalization_loss(
+            z, y, eq.rare_classes(prior, 0.001).view(-1, *[1] * (z.ndim - 2)), **o
+        ),
+        lambda z, y: reference_eql(z, y, [1, 2, 3]),
+        plain_softmax,
+        lambda: eq.EqualizationLoss(PRIOR, 0.0, 0.001),
+        needs_counts=False,
+        soft=False,
+    ),
+    Row(
+        "sigmoid_eql",
+        lambda prior, **o: eq.SigmoidEqualizationLoss(prior, 1e-4, **o),
+        lambda z, y, prior, **o: eq.sigmoid_equalization_loss(z, y, eq.rare_classes(prior, 1e-4), **o),
+        lambda z, y: reference_sigmoid_eql(z, y, [2, 3]),
+        plain_sigmoid,
+        lambda: eq.SigmoidEqualizationLoss(PRIOR, 0.0),
+        binary=True,
+        needs_counts=False,
+    ),
+]
+
+row = pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
+
+
+def batch(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
+    """Logits [N, K, ...] and a target that has every class."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(*shape, generator=generator, dtype=torch.float64)
+    target = torch.arange(math.prod(shape) // K).remainder(K).reshape(shape[:1] + shape[2:])
+    return logits.to(dtype), target
+
+
+def grad(loss: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    logits = logits.clone().requires_grad_()
+    return torch.autograd.grad(loss(logits).sum(), logits)[0]
+
+
+def reference_rows(row: Row, logits: Tensor, target: Tensor) -> list[float]:
+    return [row.reference(z, y) for z, y in zip(logits.tolist(), target.tolist(), strict=True)]
+
+
+# ------------------------------------------------------------------ the claims
+
+
+@row
+def test_every_row_of_a_batch_matches_the_papers_formula(row: Row) -> None:
+    logits, target = batch(12, K)
+    got = row.function(logits, target, PRIOR, reduction="none")
+    got = got.sum(1) if row.binary else got
+    torch.testing.assert_close(
+        got, torch.tensor(reference_rows(row, logits, target), dtype=torch.float64), rtol=1e-6, atol=1e-7
+    )
+
+
+@row
+def test_sum_and_mean_reduce_the_rows_as_documented(row: Row) -> None:
+    logits, target = batch(12, K)
+    target[0] = 3  # so that the classes are not equally many
+    total = sum(reference_rows(row, logits, target))
+    assert row.function(logits, target, PRIOR, reduction="sum").item() == pytest.approx(total, rel=1e-6)
+    if row.binary:
+        assert row.function(logits, target, PRIOR, reduction="batchmean").item() == pytest.approx(total / 12, rel=1e-6)
+        rows = 12.0 * K
+    elif row.counts_rows:
+        rows = 12.0
+    else:
+        weights = np.array([1 / n for n in COUNTS])
+        rows = (K * weights / weights.sum())[target].sum()
+    assert row.function(logits, target, PRIOR).item() == pytest.approx(total / rows, rel=1e-6)
+
+
+@row
+def test_gradient_matches_finite_differences(row: Row) -> None:
+    logits, target = batch(4, K, seed=1)
+    assert torch.autograd.gradcheck(lambda z: row.function(z, target, PRIOR), logits.requires_grad_())
+
+
+@row
+def test_it_reduces_to_the_plain_loss_where_it_says(row: Row) -> None:
+    assert row.plain is not None
+    assert row.reduced is not None
+    logits, target = batch(12, K)
+    torch.testing.assert_close(row.reduced()(logits, target), row.plain(logits, target), rtol=1e-9, atol=1e-12)
+
+
+@row
+def test_a_constant_predictor_learns_what_the_table_says(row: Row) -> None:
+    """The definition of the product: trained on 700,000 : 300 : 40 : 5, the balanced losses learn 1 : 1 : 1 : 1."""
+    module = row.module(PRIOR, reduction="none")
+    logits = torch.zeros(1, K, dtype=torch.float64, requires_grad=True)
+    share = torch.tensor(COUNTS, dtype=torch.float64) / N
+    optimizer = torch.optim.LBFGS(
+        [logits], lr=1, max_iter=2000, tolerance_grad=1e-13, tolerance_change=1e-16, line_search_fn="strong_wolfe"
+    )
+
+    def step() -> Tensor:
+        optimizer.zero_grad()
+        loss = module(logits.expand(K, K), torch.arange(K)).reshape(K, -1).sum(1) @ share
+        loss.backward()
+        return loss
+
+    for _ in range(5):
+        optimizer.step(step)
+    learned = (logits.sigmoid() if row.binary else logits.softmax(1)).detach()[0]
+    uniform = torch.full((K,), row.learns or 1 / K, dtype=torch.float64)
+    if row.learns is not None:
+        torch.testing.assert_close(learned, uniform, rtol=2e-3, atol=2e-4)
+    else:
+        assert (learned - uniform).abs().max() > 0.05
+
+
+@row
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("size", [1e4, 80.0])
+def test_extreme_logits_stay_finite(row: Row, dtype: torch.dtype, size: float) -> None:
+    signs = torch.cartesian_prod(*[torch.tensor([-size, 0.0, size])] * K).to(dtype)
+    for y in range(K):
+        target = torch.full((len(signs),), y)
+        losses = row.function(signs, target, PRIOR, reduction="none")
+        gradient = grad(lambda z, y=target: row.function(z, y, PRIOR, reduction="sum"), signs)
+        assert losses.dtype == torch.float32
+        assert losses.isfinite().all()
+        assert gradient.isfinite().all()
+        assert gradient.dtype == dtype
+
+
+@row
+def test_half_precision_logits_give_the_loss_of_their_fp32_values(row: Row) -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        logits, target = batch(8, K, dtype=dtype)
+        assert torch.equal(row.function(logits, target, PRIOR), row.function(logits.float(), target, PRIOR))
+
+
+@row
+def test_inputs_are_not_mutated(row: Row) -> None:
+    logits, target = batch(8, K, dtype=torch.float32)
+    kept = logits.clone(), target.clone()
+    row.function(logits, target, PRIOR)
+    row.module(PRIOR)(logits, target)
+    assert torch.equal(logits, kept[0])
+    assert torch.equal(target, kept[1])
+
+
+@row
+def test_the_module_equals_the_function(row: Row) -> None:
+    logits, target = batch(8, K)
+    for reduction in ["mean", "sum", "none"] + ["batchmean"] * row.binary:
+        torch.testing.assert_close(
+            row.module(PRIOR, reduction=reduction)(logits, target),
+            row.function(logits, target, PRIOR, reduction=reduction),
+            rtol=1e-9,  # a constant added to all logits may differ
+            atol=1e-12,
+        )
+
+
+@row
+def test_the_module_has_no_parameters_and_keeps_its_vectors_to_the_bit(row: Row) -> None:
+    module = row.module(PRIOR)
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    assert list(module.parameters()) == []
+    wrapped = nn.Sequential(copy.deepcopy(module)).half().to(torch.bfloat16).to("cpu").double()
+    fresh = row.module(UNIFORM)
+    fresh.load_state_dict(module.state_dict())
+    for other in (wrapped[0], fresh):
+        after = dict(other.named_buffers())
+        assert after.keys() == before.keys()
+        for name, buffer in before.items():
+            assert after[name].dtype == buffer.dtype
+            assert torch.equal(after[name], buffer)
+    assert all(b.dtype in (torch.float32, torch.bool) for b in before.values())
+    assert next(iter(module.to("meta").buffers()), torch.empty(0, device="meta")).is_meta
+
+
+@row
+def test_dense_and_single_inputs_agree_with_the_flat_batch(row: Row) -> None:
+    logits, target = batch(2, K, 3, 2)
+    flat, flat_target = logits.movedim(1, -1).reshape(-1, K), target.reshape(-1)
+    torch.testing.assert_close(row.function(logits, target, PRIOR), row.function(flat, flat_target, PRIOR))
+    rows = row.function(flat, flat_target, PRIOR, reduction="none")
+    for z, y, expected in zip(flat, flat_target, rows, strict=True):
+        torch.testing.assert_close(row.module(PRIOR, reduction="none")(z, y), expected)
+
+
+@row
+def test_ignored_rows_do_not_count(row: Row) -> None:
+    logits, target = batch(8, K)
+    ignored = target.clone()
+    ignored[5:] = -100
+    for reduction in ["mean", "sum"] + ["batchmean"] * row.binary:
+        torch.testing.assert_close(
+            row.function(logits, ignored, PRIOR, reduction=reduction),
+            row.function(logits[:5], target[:5], PRIOR, reduction=reduction),
+        )
+    assert (grad(lambda z: row.function(z, ignored, PRIOR), logits)[5:] == 0).all()
+    other = torch.where(ignored == -100, 7, ignored)
+    torch.testing.assert_close(row.module(PRIOR, ignore_index=7)(logits, other), row.module(PRIOR)(logits, ignored))
+
+
+@row
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_batch_in_which_nothing_counts_gives_zero_with_zero_gradient(row: Row, rows: int) -> None:
+    logits, target = torch.randn(rows, K), torch.full((rows,), -100)
+    for reduction in ["mean", "sum"] + ["batchmean"] * row.binary:
+        assert row.function(logits, target, PRIOR, reduction=reduction).item() == 0
+        assert (grad(lambda z, r=reduction: row.function(z, target, PRIOR, reduction=r), logits) == 0).all()
+
+
+@row
+def test_classes_without_a_single_item_stay_finite_even_as_target(row: Row) -> None:
+    logits, target = batch(8, K, dtype=torch.float32)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        module = row.module(WITH_ABSENT)
+    assert [str(w.message)[:36] for w in caught] == ["1 of 4 classes have no item (2): eac"] * row.needs_counts
+    assert module(logits, target).isfinite()
+    assert grad(lambda z: module(z, target), logits).isfinite().all()
+    if row.soft:
+        soft = torch.full((8, K), 1 / K)
+        assert grad(lambda z: module(z, soft), logits).isfinite().all()
+
+
+@row
+def test_indices_and_their_one_hot_probabilities_give_the_same_loss(row: Row) -> None:
+    logits, target = batch(8, K)
+    hot = F.one_hot(target, K).double()
+    if not row.soft:
+        with pytest.raises(ValueError, match="pass class indices"):
+            row.function(logits, hot, PRIOR)
+    elif row.counts_rows:
+        torch.testing.assert_close(row.function(logits, hot, PRIOR), row.function(logits, target, PRIOR))
+    else:
+        torch.testing.assert_close(
+            row.function(logits, hot, PRIOR, reduction="sum"), row.function(logits, target, PRIOR, reduction="sum")
+        )
+
+
+# sigmoid_eql is linear only in hard targets: there the weight of a class depends on the target itself
+@pytest.mark.parametrize("row", [r for r in ROWS if r.soft and r.name != "sigmoid_eql"], ids=lambda r: r.name)
+def test_soft_targets_mix_the_losses_of_the_classes(row: Row) -> None:
+    """Mixup: for a target of λ a + (1 − λ) b the loss is λ loss(a) + (1 − λ) loss(b)."""
+    logits, target = batch(8, K)
+    other = (target + 1) % K
+    mixed = 0.3 * F.one_hot(target, K).double() + 0.7 * F.one_hot(other, K).double()
+    expected = 0.3 * row.function(logits, target, PRIOR, reduction="sum") + 0.7 * row.function(
+        logits, other, PRIOR, reduction="sum"
+    )
+    torch.testing.assert_close(row.function(logits, mixed, PRIOR, reduction="sum"), expected)
+
+
+@row
+def test_compiles_into_one_graph(row: Row) -> None:
+    torch._dynamo.reset()
+    logits, target = batch(8, K, dtype=torch.float32)
+    module = row.module(PRIOR)
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(logits, target), module(logits, target))
+    torch.testing.assert_close(grad(lambda z: compiled(z, target), logits), grad(lambda z: module(z, target), logits))
+
+
+@row
+def test_per_sample_gradients_with_vmap(row: Row) -> None:
+    logits, target = batch(6, K)
+    module = row.module(PRIOR)
+    each = torch.func.vmap(torch.func.grad(lambda z, y: module(z, y)), randomness="different")(logits, target)
+    for z, y, expected in zip(logits, target, each, strict=True):
+        torch.testing.assert_close(grad(lambda v, y=y: module(v, y), z), expected)
+
+
+@row
+def test_under_autocast_the_loss_is_fp32(row: Row) -> None:
+    features, target = torch.randn(8, 5), torch.arange(8) % K
+    linear, module = nn.Linear(5, K), row.module(PRIOR)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        logits = linear(features)
+        loss = module(logits, target)
+    assert logits.dtype == torch.bfloat16
+    assert loss.dtype == torch.float32
+    torch.testing.assert_close(loss, module(logits.float(), target))
+
+
+@row
+def test_wrong_shapes_and_dtypes_are_refused_with_the_way_out(row: Row) -> None:
+    module = row.module(PRIOR)
+    if "focal" not in row.name or "class_balanced" in row.name:  # the others hold no vector of K classes
+        with pytest.raises(ValueError, match=r"has 4 classes, logits of shape \(2, 3\) have 3"):
+            module(torch.zeros(2, 3), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match=r"target of shape \(3,\) does not fit logits of shape \(2, 4\)"):
+        module(torch.zeros(2, K), torch.tensor([0, 1, 2]))
+    with pytest.raises(TypeError, match="class indices are integers"):
+        module(torch.zeros(2, K), torch.tensor([0.0, 1.0]))
+    with pytest.raises(TypeError, match="expected floating point"):
+        module(torch.zeros(2, K, dtype=torch.long), torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="expected one of 'mean', 'sum', 'none'"):
+        row.module(PRIOR, reduction="average")

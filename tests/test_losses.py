@@ -1,0 +1,257 @@
+"""What single losses promise beyond the contract."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import equipoise as eq
+
+COUNTS = [1000, 100, 10]
+PRIOR = eq.Prior.from_counts(COUNTS)
+LOGITS = torch.randn(9, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+TARGET = torch.tensor([0, 1, 2, 0, 0, 1, 2, 2, 0])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.2, 1.0, 3.0])])
+def test_balanced_softmax_has_every_option_of_cross_entropy(
+    reduction: str, smoothing: float, weight: torch.Tensor | None
+) -> None:
+    target = TARGET.clone()
+    target[3] = -100
+    double = None if weight is None else weight.double()
+    shift = torch.tensor(COUNTS, dtype=torch.float64).log()
+    soft = torch.softmax(LOGITS.flip(0), 1)
+    loss = eq.BalancedSoftmaxLoss(PRIOR, weight=weight, label_smoothing=smoothing, reduction=reduction)
+    for y in (target, soft):
+        expected = F.cross_entropy(LOGITS + shift, y, double, label_smoothing=smoothing, reduction=reduction)
+        torch.testing.assert_close(loss(LOGITS, y), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_smoothing_towards_a_class_without_items_stays_finite() -> None:
+    with pytest.warns(UserWarning, match="no item"):
+        loss = eq.BalancedSoftmaxLoss(eq.Prior.from_counts([100, 0, 5]), label_smoothing=0.1)
+    logits = LOGITS.float().requires_grad_()
+    loss(logits, TARGET).backward()
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_weights_of_zero_give_zero_loss_and_gradient() -> None:
+    logits = LOGITS.clone().requires_grad_()
+    zero = torch.zeros(3)
+    for loss in (
+        eq.BalancedSoftmaxLoss(PRIOR, weight=zero),
+        eq.FocalLoss(2.0, weight=zero),
+        eq.LDAMLoss(PRIOR, weight=zero),
+        eq.EqualizationLoss(PRIOR, 0.9, 0.05, weight=zero),
+    ):
+        value = loss(logits, TARGET)
+        assert value.item() == 0
+        assert (torch.autograd.grad(value, logits)[0] == 0).all()
+
+
+def test_focal_weights_divide_as_in_cross_entropy() -> None:
+    weight = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
+    got = eq.FocalLoss(0.0, weight=weight)(LOGITS, TARGET)
+    torch.testing.assert_close(got, F.cross_entropy(LOGITS, TARGET, weight))
+
+
+def test_inverse_frequency_weights_sum_to_the_number_of_classes() -> None:
+    weights = eq.inverse_frequency_weights(PRIOR)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(weights.sum(), torch.tensor(3.0))
+    torch.testing.assert_close(weights * torch.tensor(COUNTS), (weights * torch.tensor(COUNTS))[:1].expand(3))
+    with pytest.warns(UserWarning, match="no item"):
+        with_absent = eq.inverse_frequency_weights(eq.Prior.from_counts([30, 0, 10]))
+    torch.testing.assert_close(with_absent, torch.tensor([0.75, 22.5, 2.25]))
+
+
+def test_effective_number_weights_go_from_equal_to_inverse_frequency() -> None:
+    torch.testing.assert_close(eq.effective_number_weights(PRIOR, 0.0), torch.ones(3))
+    torch.testing.assert_close(
+        eq.effective_number_weights(PRIOR, 1 - 1e-9), eq.inverse_frequency_weights(PRIOR), rtol=1e-5, atol=0
+    )
+    for beta in (1.0, -0.1):
+        with pytest.raises(ValueError, match=r"in \[0, 1\)"):
+            eq.effective_number_weights(PRIOR, beta)
+
+
+def test_focal_matches_the_textbook_where_that_is_finite_and_goes_on_where_it_is_not() -> None:
+    logits = torch.tensor([[40.0, 0.0, 0.0], [200.0, 0.0, 0.0]], requires_grad=True)
+    target = torch.tensor([0, 0])
+    value = eq.focal_loss(logits, target, 0.3, reduction="sum")
+    gradient = torch.autograd.grad(value, logits)[0]
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+    p = logits.detach().softmax(1)[:, 0]
+    textbook = torch.autograd.grad(
+        (-((1 - logits.softmax(1)[:, 0]) ** 0.3) * logits.log_softmax(1)[:, 0]).sum(), logits
+    )
+    assert (p == 1).all()
+    assert textbook[0].isnan().any(), "if this holds no more, the stable form may go"
+
+
+def test_focal_with_one_class_is_zero() -> None:
+    logits = torch.randn(4, 1, requires_grad=True)
+    loss = eq.FocalLoss(2.0)(logits, torch.zeros(4, dtype=torch.long))
+    assert loss.item() == 0
+    assert (torch.autograd.grad(loss, logits)[0] == 0).all()
+
+
+def test_ldam_margin_is_largest_for_the_rarest_class_that_occurs() -> None:
+    torch.testing.assert_close(eq.ldam_margins(eq.Prior.from_counts([160, 10]), 0.4), torch.tensor([0.2, 0.4]))
+    with pytest.warns(UserWarning, match="no item"):
+        margins = eq.ldam_margins(eq.Prior.from_counts([160, 0, 10]), 0.4)
+    torch.testing.assert_close(margins, torch.tensor([0.2, 0.4, 0.4]))
+
+
+def test_eql_drops_rare_classes_at_the_rate_gamma_and_never_the_own_class() -> None:
+    loss = eq.EqualizationLoss(PRIOR, gamma=0.3, threshold=0.5)
+    torch.manual_seed(0)
+    drop = loss.draw(torch.zeros(20_000, 3))
+    assert not drop[:, 0].any()
+    assert drop[:, 1:].double().mean().item() == pytest.approx(0.3, abs=0.01)
+    assert not torch.equal(drop[:, 1], drop[:, 2])
+    everything = torch.ones(1, 3, dtype=torch.bool)
+    assert eq.equalization_loss(torch.randn(1, 3), torch.tensor([1]), everything).item() == 0
+
+
+def test_eql_draws_anew_at_every_call_and_again_for_a_seed() -> None:
+    loss = eq.EqualizationLoss(PRIOR, gamma=0.5, threshold=0.5)
+    logits, target = LOGITS.repeat(50, 1), TARGET.repeat(50)
+    torch.manual_seed(1)
+    first, second = loss(logits, target), loss(logits, target)
+    torch.manual_seed(1)
+    assert torch.equal(loss(logits, target), first)
+    assert not torch.equal(first, second)
+
+
+def test_sigmoid_eql_spares_rare_classes_on_foreground_rows_only() -> None:
+    rare, foreground = eq.rare_classes(PRIOR, 0.05), torch.tensor([True, False])
+    logits = LOGITS[:2].clone().requires_grad_()
+    loss = eq.sigmoid_equalization_loss(logits, torch.tensor([0, 99]), rare, foreground=foreground, reduction="sum")
+    gradient = torch.autograd.grad(loss, logits)[0]
+    assert gradient[0, 2] == 0
+    assert gradient[1, 2] > 0
+
+
+def test_balanced_sigmoid_shifts_foreground_rows_only() -> None:
+    """Background rows take the plain sigmoid, and mean none of the classes whatever their index."""
+    shift = eq.sigmoid_shift(PRIOR, 0.5)
+    foreground = torch.tensor([True, False])
+    loss = eq.BalancedSigmoidLoss(PRIOR, target_rate=0.5, reduction="none")
+    got = loss(LOGITS[:2], torch.tensor([1, 3]), foreground)
+    hot = torch.tensor([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    moved = LOGITS[:2] + torch.stack([shift, torch.zeros(3)])
+    expected = F.binary_cross_entropy_with_logits(moved, hot, reduction="none")
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(loss(LOGITS[:2], hot, foreground), expected)
+
+
+def test_balanced_sigmoid_takes_pos_weight_and_an_elementwise_weight() -> None:
+    hot = F.one_hot(TARGET, 3).double()
+    pos_weight, mask = torch.tensor([1.0, 2.0, 5.0], dtype=torch.float64), (LOGITS > 0).double()
+    shift = eq.sigmoid_shift(PRIOR)
+    loss = eq.BalancedSigmoidLoss(PRIOR, pos_weight=pos_weight)
+    expected = F.binary_cross_entropy_with_logits(LOGITS + shift, hot, mask, pos_weight=pos_weight)
+    torch.testing.assert_close(loss(LOGITS, TARGET, weight=mask), expected)
+    dense, dense_target = LOGITS.reshape(3, 3, 3).movedim(-1, 1), TARGET.reshape(3, 3)
+    torch.testing.assert_close(loss(dense, dense_target), loss(LOGITS, TARGET))
+
+
+def test_multi_label_counts_give_the_rates_of_their_items() -> None:
+    prior = eq.Prior.from_multilabel([[1, 1, 0], [1, 0, 0], [1, 0, 1], [0, 0, 1]])
+    loss = eq.BalancedSigmoidLoss(prior, target_rate=0.5)
+    torch.testing.assert_close(loss.shift, torch.tensor([3 / 4, 1 / 4, 2 / 4]).logit())
+
+
+def test_a_class_in_every_item_and_one_in_none_stay_finite() -> None:
+    with pytest.warns(UserWarning, match="no item"):
+        loss = eq.BalancedSigmoidLoss(eq.Prior.from_counts([50, 0, 20], total=50), target_rate=0.5)
+    logits = LOGITS.float().requires_grad_()
+    value = loss(logits, TARGET)
+    assert value.isfinite()
+    assert torch.autograd.grad(value, logits)[0].isfinite().all()
+
+
+def test_one_class_must_name_its_target_rate() -> None:
+    prior = eq.Prior.from_counts([30], total=100)
+    with pytest.raises(ValueError, match=r"name target_rate, e\.g\. 0\.5"):
+        eq.BalancedSigmoidLoss(prior)
+    torch.testing.assert_close(eq.BalancedSigmoidLoss(prior, target_rate=0.5).shift, torch.tensor([0.3]).logit())
+
+
+@pytest.mark.parametrize("rate", [0.0, 1.0, -0.2, float("nan"), [0.1, 0.2]])
+def test_a_target_rate_that_is_none_is_refused(rate: object) -> None:
+    with pytest.raises(ValueError, match="target_rate"):
+        eq.BalancedSigmoidLoss(PRIOR, target_rate=rate)  # type: ignore[arg-type]
+
+
+def test_inductor_compiles_the_balanced_losses_whole() -> None:
+    torch._dynamo.reset()
+    for loss in (eq.BalancedSoftmaxLoss(PRIOR), eq.BalancedSigmoidLoss(PRIOR)):
+        logits = LOGITS.float().requires_grad_()
+        compiled = torch.compile(loss, fullgraph=True)
+        got, expected = compiled(logits, TARGET), loss(logits, TARGET)
+        torch.testing.assert_close(got, expected)
+        torch.testing.assert_close(torch.autograd.grad(got, logits), torch.autograd.grad(expected, logits))
+
+
+@pytest.mark.parametrize("gamma", [-0.1, float("nan")])
+def test_impossible_hyper_parameters_are_refused(gamma: float) -> None:
+    for make in (
+        lambda: eq.FocalLoss(gamma),
+        lambda: eq.SigmoidFocalLoss(gamma),
+        lambda: eq.ClassBalancedLoss(PRIOR, 0.9, "focal", gamma=gamma),
+        lambda: eq.EqualizationLoss(PRIOR, gamma, 0.1),
+        lambda: eq.EqualizationLoss(PRIOR, 0.9, gamma),
+        lambda: eq.SigmoidEqualizationLoss(PRIOR, gamma),
+    ):
+        with pytest.raises(ValueError, match=r"is (nan|-0\.1)"):
+            make()
+    with pytest.raises(ValueError, match="expected 'cross_entropy' or 'focal'"):
+        eq.ClassBalancedLoss(PRIOR, 0.9, base="sigmoid")
+
+
+def test_integer_probabilities_are_refused() -> None:
+    with pytest.raises(TypeError, match="expected probabilities"):
+        eq.BalancedSoftmaxLoss(PRIOR)(LOGITS, F.one_hot(TARGET, 3))
+
+
+def test_modules_say_what_they_are() -> None:
+    assert repr(eq.BalancedSoftmaxLoss(PRIOR, label_smoothing=0.1)) == (
+        "BalancedSoftmaxLoss(num_classes=3, tau=1.0, ignore_index=-100, label_smoothing=0.1, reduction='mean')"
+    )
+    assert repr(eq.FocalLoss(2.0)) == "FocalLoss(gamma=2.0, ignore_index=-100, reduction='mean')"
+
+
+def test_the_normalized_head_gives_cosines_and_trains_with_ldam() -> None:
+    from equipoise.models.heads import NormalizedLinear
+
+    torch.manual_seed(0)
+    head, features = NormalizedLinear(5, 3), torch.randn(9, 5)
+    cosines = head(features)
+    expected = F.cosine_similarity(features[:, None], head.weight[None], dim=-1)
+    torch.testing.assert_close(cosines, expected)
+    torch.testing.assert_close(head(7 * features), cosines)
+    torch.testing.assert_close(head.weight.norm(dim=1), torch.ones(3))
+    optimizer, loss = torch.optim.SGD(head.parameters(), 0.1), eq.LDAMLoss(PRIOR)
+    first = loss(head(features), TARGET).item()
+    for _ in range(20):
+        optimizer.zero_grad()
+        value = loss(head(features), TARGET)
+        value.backward()
+        optimizer.step()
+    assert value.item() < first
+
+
+def test_a_model_and_its_loss_move_and_save_together() -> None:
+    both = nn.ModuleDict({"model": nn.Linear(4, 3), "loss": eq.BalancedSoftmaxLoss(PRIOR)}).half()
+    assert both["model"].weight.dtype == torch.float16
+    assert torch.equal(both["loss"].log_prior, eq.softmax_shift(PRIOR))
+    assert both.state_dict()["loss.log_prior"].dtype == torch.float32
