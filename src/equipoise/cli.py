@@ -1,0 +1,81 @@
+"""The command line: equipoise demo | ...
+
+Every command is a thin function over the library; what it prints can be had from Python too.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+import equipoise
+
+app = typer.Typer(
+    help="Recognition when the class frequencies in training differ from those in use.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_show_locals=False,
+)
+console = Console()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"equipoise {equipoise.__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of the command itself."""
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
+    imbalance: Annotated[float, typer.Option(min=1, help="How many more zeros than nines to train on.")] = 50,
+    iterations: Annotated[int, typer.Option(min=1, help="Training steps of a run.")] = 600,
+) -> None:
+    """Train three losses on long-tailed digits on the CPU (about a minute), print a table and draw a picture."""
+    import torch
+
+    from equipoise.demo import METHODS, Settings, load, runs, summary
+    from equipoise.metrics import Evaluation
+    from equipoise.report.figures import comparison, save
+
+    torch.set_num_threads(1)  # steps are too small for threads to help, and they hinder on a busy machine
+    settings = Settings(imbalance=imbalance, seeds=seeds, iterations=iterations)
+    digits = load(settings)
+    console.print(f"Training set: {digits.prior}", soft_wrap=True)
+    console.print(f"Test set: {len(digits.test_labels)} images, equally many of each digit\n")
+
+    start = time.perf_counter()
+    results: dict[str, list[Evaluation]] = {method: [] for method in METHODS}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+        task = progress.add_task("training", total=len(METHODS) * seeds)
+        for method, _, evaluation in runs(settings, digits):
+            results[method].append(evaluation)
+            progress.advance(task)
+
+    table = Table(title="Accuracy on the balanced test set, % (mean ± standard deviation over n seeds)")
+    table.add_column("loss")
+    for name in ("top-1", "many (> 100)", "medium", "few (< 20)", "n"):
+        table.add_column(name, justify="right")
+    for row in summary(results):
+        table.add_row(*row)
+    console.print(table)
+    title = f"Long-tailed digits: one network, three losses, {seeds} seed{'s' if seeds > 1 else ''} each"
+    path = save(comparison(results, title), out / "demo.png")
+    console.print(f"Picture: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)

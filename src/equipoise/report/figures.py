@@ -1,0 +1,129 @@
+"""Figures: each function takes evaluations by method name and returns a matplotlib Figure.
+
+A method may come with several evaluations, one a seed: lines are their mean, faint points the single runs. Colours are
+Okabe and Ito's, told apart by the colour-blind; markers and dashes tell the methods apart in grey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from equipoise.metrics import Evaluation
+from equipoise.prior import FloatArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Results = Mapping[str, Sequence[Evaluation]]
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+
+
+def accuracy_against_count(results: Results) -> Figure:
+    """Accuracy of each class against its number of training items, on a logarithmic axis."""
+    figure, axes = _figure(1)
+    _draw_accuracy(axes[0], results)
+    return _finished(figure, axes)
+
+
+def marginal_likelihood(results: Results) -> Figure:
+    """The paper's figure: p(y), the mean predicted probability of each class on the test set, head classes first."""
+    figure, axes = _figure(1)
+    _draw_marginal(axes[0], results)
+    return _finished(figure, axes)
+
+
+def comparison(results: Results, title: str = "") -> Figure:
+    """Both of the above, side by side."""
+    figure, axes = _figure(2)
+    _draw_accuracy(axes[0], results)
+    _draw_marginal(axes[1], results)
+    if title:
+        figure.suptitle(title)
+    return _finished(figure, axes)
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure as PNG, SVG or PDF, by the file's ending; folders are made."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def _draw_accuracy(axes: Axes, results: Results) -> None:
+    counts = _prior(results).counts
+    order = np.argsort(-counts, kind="stable")
+    seen = np.maximum(counts[order], 1)
+    for style, (method, evaluations) in zip(_styles(), results.items(), strict=False):
+        each = np.array([[row.accuracy for row in e.per_class] for e in evaluations], dtype=float)[:, order] * 100
+        _line(axes, seen, each, method, style)
+    axes.set(xscale="log", xlabel="training items of the class", ylabel="accuracy on the test set, %", ylim=(-3, 103))
+    axes.invert_xaxis()
+    ticks = [n for n in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000) if seen.min() <= n <= seen.max()]
+    axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    axes.minorticks_off()
+
+
+def _draw_marginal(axes: Axes, results: Results) -> None:
+    prior = _prior(results)
+    order = np.argsort(-prior.counts, kind="stable")
+    position = np.arange(prior.num_classes)
+    axes.axhline(1 / prior.num_classes, color="0.6", linewidth=1, label="uniform")
+    for style, (method, evaluations) in zip(_styles(), results.items(), strict=False):
+        distance = float(np.mean([e.total_variation for e in evaluations]))
+        each = np.array([e.marginal for e in evaluations])[:, order]
+        _line(axes, position, each, f"{method}, {distance:.2f} from uniform", style)
+    if prior.num_classes <= 20:
+        axes.set_xticks(position, [prior.name(int(j)) for j in order], rotation=0 if prior.num_classes <= 12 else 90)
+    axes.set(xlabel="class, most training items first", ylabel="p(y): mean predicted probability", ylim=(0, None))
+
+
+def _line(axes: Axes, x: Any, each: FloatArray, label: str, style: dict[str, Any]) -> None:
+    marked = len(x) <= 20
+    axes.plot(x, each.mean(axis=0), label=label, **style | ({} if marked else {"marker": None}))
+    if len(each) > 1 and marked:
+        for run in each:
+            axes.plot(x, run, linestyle="none", marker=style["marker"], color=style["color"], markersize=3, alpha=0.35)
+
+
+def _styles() -> list[dict[str, Any]]:
+    return [
+        {"color": colour, "marker": marker, "linestyle": dash}
+        for colour, marker, dash in zip(COLOURS, MARKERS, DASHES, strict=True)
+    ]
+
+
+def _prior(results: Results) -> Any:
+    evaluations = [evaluation for several in results.values() for evaluation in several]
+    if not evaluations:
+        raise ValueError("there is nothing to draw: results have no evaluation")
+    if len(results) > len(COLOURS):
+        raise ValueError(f"{len(results)} methods in one figure: draw at most {len(COLOURS)}")
+    prior = evaluations[0].prior
+    if any(evaluation.prior != prior for evaluation in evaluations):
+        raise ValueError("the evaluations have different training priors: draw them in figures of their own")
+    return prior
+
+
+def _figure(panels: int) -> tuple[Figure, list[Axes]]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4 * panels, 4.4), layout="constrained")
+    figure.get_layout_engine().set(w_pad=0.12)  # type: ignore[union-attr, call-arg]
+    return figure, [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
+
+
+def _finished(figure: Figure, axes: list[Axes]) -> Figure:
+    for panel in axes:
+        panel.legend(frameon=False)
+        panel.grid(alpha=0.25)
+        panel.spines[["top", "right"]].set_visible(False)
+    return figure
