@@ -184,6 +184,16 @@ def test_log_and_logit_are_fp32_and_finite() -> None:
     assert Prior.from_probabilities([1.0, 0.0]).logit().isfinite().all()
 
 
+def test_a_shift_is_finite_whatever_the_counts() -> None:
+    with pytest.warns(UserWarning, match="no item"):
+        shift = eq.softmax_shift(Prior.from_counts([8, 0]))
+    torch.testing.assert_close(shift.exp(), torch.tensor([2.0, 0.25]))
+    assert eq.softmax_shift(Prior.from_probabilities([1.0, 0.0])).isfinite().all()
+    everywhere = Prior.from_counts([10, 10], total=10)
+    assert torch.equal(eq.sigmoid_shift(everywhere), torch.zeros(2))
+    assert eq.sigmoid_shift(everywhere, 0.5).isfinite().all()
+
+
 def test_a_stated_prior_has_no_counts() -> None:
     prior = Prior.from_probabilities([0.5, 0.5])
     assert not prior.counted

@@ -1,0 +1,41 @@
+"""The code of the README and the documents runs, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+
+
+def code(path: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("path", [p for p in DOCUMENTS if code(p)], ids=lambda p: p.name)
+def test_the_python_of_a_document_runs_from_top_to_bottom(path: Path) -> None:
+    namespace: dict[str, Any] = {}
+    for number, block in enumerate(code(path)):
+        exec(compile(block, f"{path.name}, block {number + 1}", "exec"), namespace)
+    assert namespace["eq"].__name__ == "equipoise"
+
+
+def test_the_readme_has_the_ten_line_use() -> None:
+    assert "eq.BalancedSoftmaxLoss(prior)  # was nn.CrossEntropyLoss()" in code(ROOT / "README.md")[0]
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_links_lead_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text())
+    missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]
+    assert missing == []
+
+
+def test_comments_in_the_readme_say_what_the_code_gives() -> None:
+    namespace: dict[str, Any] = {}
+    exec(code(ROOT / "README.md")[0], namespace)
+    assert f"# {namespace['prior']!r}" in (ROOT / "README.md").read_text()

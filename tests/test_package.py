@@ -1,0 +1,106 @@
+"""The package as a user meets it: names, weight, command line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import equipoise as eq
+from equipoise.cli import app
+
+PUBLIC = [
+    "Prior",
+    "BalancedSoftmaxLoss",
+    "BalancedSigmoidLoss",
+    "FocalLoss",
+    "SigmoidFocalLoss",
+    "ClassBalancedLoss",
+    "LDAMLoss",
+    "EqualizationLoss",
+    "SigmoidEqualizationLoss",
+    "inverse_frequency_weights",
+    "balanced_softmax",
+    "balanced_sigmoid",
+    "log_balanced_softmax",
+    "log_balanced_sigmoid",
+    "long_tailed_indices",
+    "adjust_logits",
+    "adjust_sigmoid_logits",
+    "evaluate",
+    "Evaluation",
+    "balanced_softmax_loss",
+    "balanced_sigmoid_loss",
+    "focal_loss",
+    "sigmoid_focal_loss",
+    "class_balanced_loss",
+    "ldam_loss",
+    "equalization_loss",
+    "sigmoid_equalization_loss",
+]
+
+
+def python(code: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_the_public_names_are_there() -> None:
+    assert [name for name in PUBLIC if not hasattr(eq, name)] == []
+    assert sorted(eq.__all__) == eq.__all__
+    assert set(PUBLIC) <= set(eq.__all__)
+    assert (Path(eq.__file__).parent / "py.typed").exists()
+
+
+def test_importing_takes_torch_and_numpy_only() -> None:
+    heavy = python(
+        "import sys, torch; before = set(sys.modules); import equipoise; "
+        "print(sorted({m.partition('.')[0] for m in set(sys.modules) - before}))"
+    )
+    assert heavy in ("['equipoise']", "['equipoise', 'numpy']")
+
+
+def test_importing_adds_little_to_importing_torch() -> None:
+    code = "import time, torch; t = time.process_time(); import equipoise; print(time.process_time() - t)"
+    assert min(float(python(code)) for _ in range(3)) < 0.1
+
+
+def test_the_command_says_which_extra_it_needs() -> None:
+    code = "import sys; sys.modules['typer'] = None; from equipoise.__main__ import main; main()"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "pip install 'equipoise[cli]'" in result.stderr
+
+
+def test_the_demo_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
+    arguments = ["demo", "--out", str(tmp_path / "new" / "folder"), "--iterations", "2", "--seeds", "2"]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "140"})
+    assert result.exit_code == 0, result.output
+    for word in ("Softmax", "Inverse-frequency weights", "Balanced Softmax", "top-1", "many", "medium", "few", "±"):
+        assert word in result.output
+    assert (tmp_path / "new" / "folder" / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_options_of_the_demo_are_these() -> None:
+    from typer.main import get_command
+
+    demo = get_command(app).commands["demo"]  # type: ignore[attr-defined]
+    assert [option for p in demo.params for option in p.opts] == ["--out", "--seeds", "--imbalance", "--iterations"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["--version"]])
+def test_help_helps(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0
+    assert result.output.strip()
+
+
+def test_the_module_runs() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "equipoise", "--version"], capture_output=True, text=True, check=False
+    )
+    assert result.stdout.strip() == f"equipoise {eq.__version__}"

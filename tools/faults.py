@@ -1,0 +1,165 @@
+"""Break the library on purpose, one fault at a time, and see that the tests catch each.
+
+    python tools/faults.py            all faults: about five minutes on two cores
+    python tools/faults.py focal      those whose file or text contains "focal"
+
+A fault is one edit that a person could really make. It is applied to a copy of the source; the tests that should notice
+run against the copy. The script fails if any fault goes unnoticed, or if the tests fail without one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOSSES = "test_loss_contract.py test_losses.py test_theory.py test_properties.py"
+SLOW = (
+    "test_losses.py::test_inductor_compiles_the_balanced_losses_whole",
+    "test_counting.py::test_an_annotation_file_of_lvis_size_takes_seconds",
+)
+PRIOR = "test_prior.py test_theory.py test_counting.py"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """In `file`, `old` (which occurs once) becomes `new`; one of `tests` must fail."""
+
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+# fmt: off
+FAULTS = [
+    # the prior and its shifts
+    Fault("prior.py", "np.log(self._seen() * self.num_classes", "np.log(self.counts * self.num_classes", PRIOR),
+    Fault("prior.py", "tau * from_source - from_target", "from_source - tau * from_target", "test_adjust.py"),
+    Fault("prior.py", "tau * from_source - from_target", "tau * from_source + from_target", "test_adjust.py"),
+    Fault("prior.py", "np.log(np.maximum(self.total - self.counts, 1))", "np.log(self.total)", PRIOR),
+    Fault("prior.py", "from_logit - to_logit)", "from_logit + to_logit)", PRIOR),
+    Fault("prior.py", "np.abs(shift) < 1e-12, 0.0, shift", "np.abs(shift) < 0, 0.0, shift", PRIOR),
+    Fault("prior.py", "dtype=np.float32))", "dtype=np.float16)).float()", PRIOR),
+    Fault("prior.py", '"many": counts > many', '"many": counts >= many', PRIOR),
+    Fault("prior.py", '"few": counts < few', '"few": counts <= few', PRIOR),
+    Fault("prior.py", " for name, mask in masks.items() if mask.any()}", " for name, mask in masks.items()}", PRIOR),
+    Fault("prior.py", "array.flags.writeable = False", "pass", PRIOR),
+    Fault("prior.py", "occurring = self._weights[self._weights > 0]", "occurring = self._weights + 1", PRIOR),
+    Fault("prior.py", "self.total + other.total", "self.total", PRIOR),
+    Fault("prior.py", "== 0, -np.inf, from_target)", "< 0, -np.inf, from_target)", "test_adjust.py"),
+    Fault("prior.py", "bad = (counts < 0) | (counts > 2**62)", "bad = counts > 2**62", PRIOR),
+    Fault("prior.py", "| (counts != np.floor(counts))", "", PRIOR),
+    Fault("prior.py", "mean = float(self._counts.sum()) / self.num_classes", "mean = self.total / 2", PRIOR),
+    # counting
+    Fault("data/counting.py", "high >= num_classes", "high > num_classes", PRIOR),
+    Fault("data/counting.py", "found[: len(counts)] += counts", "pass", PRIOR),
+    Fault("data/counting.py", "part = part[part != ignore_index]", "pass", PRIOR),
+    Fault("data/counting.py", "Labels(whole.labels[np.asarray(dataset.indices, dtype=np.int64)]", "Labels(whole.labels", PRIOR),
+    Fault("data/counting.py", "if transform is None or values.ndim != 1:", "if True:", PRIOR),
+    Fault("data/coco.py", "np.unique(image * len(ids) + column) % len(ids)", "column", PRIOR),
+    Fault("data/coco.py", "        total = len(images)\n", "", PRIOR),
+    Fault("data/coco.py", 'key=lambda category: category["id"]', 'key=lambda category: category["name"]', PRIOR),
+    Fault("data/longtail.py", "        random.shuffle(index)\n", "", "test_longtail.py"),
+    Fault("data/longtail.py", "ratio ** (j / max(num_classes - 1, 1))", "ratio ** (j / num_classes)", "test_longtail.py"),
+    # what the losses share
+    Fault("losses/_shared.py", "logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits", "logits", LOSSES),
+    Fault("losses/_shared.py", "total / torch.where(weight == 0, 1.0, weight)", "total / weight", LOSSES),
+    Fault("losses/_shared.py", "return total / max(weight, 1)", "return total / weight", LOSSES),
+    Fault("losses/_shared.py", "self._buffers[name] = buffer.to(moved.device)", "pass", LOSSES),
+    Fault("losses/_shared.py", "return 0 if logits.ndim == 1 else 1", "return -1", LOSSES),
+    Fault("losses/_shared.py", "torch.where(valid, values.gather(dim, index).squeeze(dim), 0.0)", "values.gather(dim, index).squeeze(dim)", LOSSES),
+    # Balanced Softmax and Balanced Sigmoid
+    Fault("losses/balanced_softmax.py", 'self.register_buffer("log_prior", softmax_shift(prior, tau=tau))', 'self.register_buffer("log_prior", -softmax_shift(prior, tau=tau))', LOSSES),
+    Fault("losses/balanced_softmax.py", 'self.register_buffer("log_prior", softmax_shift(prior, tau=tau))', 'self.register_buffer("log_prior", softmax_shift(prior))', LOSSES),
+    Fault("losses/balanced_softmax.py", "ignore_index=self.ignore_index,", "", LOSSES),
+    Fault("losses/balanced_softmax.py", "label_smoothing=self.label_smoothing,", "", LOSSES),
+    Fault("losses/balanced_softmax.py", "torch.where(valid.reshape(-1), rows, 0.0).sum()", "rows.sum()", LOSSES),
+    Fault("losses/balanced_sigmoid.py", "shift = shift * row_mask(foreground, logits)", "pass", LOSSES),
+    Fault("losses/balanced_sigmoid.py", "logits + shift, target, weight", "logits - shift, target, weight", LOSSES),
+    Fault("losses/balanced_sigmoid.py", "counts if foreground is None else counts & foreground", "counts", LOSSES),
+    Fault("losses/balanced_sigmoid.py", 'rows if reduction == "batchmean" else rows * loss.shape[dim]', "rows", LOSSES),
+    Fault("losses/balanced_sigmoid.py", "loss = torch.where(counts.unsqueeze(dim), loss, 0.0)", "pass", LOSSES),
+    # the baselines
+    Fault("losses/weights.py", "weights[prior.probabilities > 0].sum()", "weights.sum()", LOSSES),
+    Fault("losses/weights.py", "_sum_to_num_classes(1 / frequency, prior)", "_sum_to_num_classes(frequency**-0.5, prior)", LOSSES),
+    Fault("losses/weights.py", "(1 - beta) / -np.expm1", "1 + 0 * np.expm1", LOSSES),
+    Fault("losses/focal.py", "torch.exp(gamma * log_one_minus_softmax(logits, log_p))", "(1 - log_p.exp()) ** gamma", LOSSES),
+    Fault("losses/focal.py", "torch.exp(gamma * log_one_minus_softmax(logits, log_p))", "torch.exp(gamma * log_p)", LOSSES),
+    Fault("losses/focal.py", "positive = -F.logsigmoid(logits) * torch.exp(gamma * F.logsigmoid(-logits))", "positive = -F.logsigmoid(logits)", LOSSES),
+    Fault("losses/focal.py", "alpha * positive, (1 - alpha) * negative", "alpha * positive, alpha * negative", LOSSES),
+    Fault("losses/class_balanced.py", 'self.gamma = gamma if base == "focal" else 0.0', "self.gamma = gamma", LOSSES),
+    Fault("losses/ldam.py", "scale * (logits - own * along", "scale * (logits + own * along", LOSSES),
+    Fault("losses/ldam.py", "** 0.25", "** 0.5", LOSSES),
+    Fault("losses/ldam.py", "logits = scale * (logits - own *", "logits = (scale * logits - own *", LOSSES),
+    Fault("losses/equalization.py", "drop & ~own", "drop", LOSSES),
+    Fault("losses/equalization.py", "< self.gamma", "> self.gamma", LOSSES),
+    Fault("losses/equalization.py", "torch.rand(logits.shape, device=logits.device)", "torch.rand(logits.shape[1:], device=logits.device)", LOSSES),
+    Fault("losses/equalization.py", "prior.probabilities < threshold", "prior.probabilities > threshold", LOSSES),
+    Fault("losses/equalization.py", "spared.to(loss.dtype) * (1 - target)", "spared.to(loss.dtype)", LOSSES),
+    Fault("losses/equalization.py", "spared = spared & row_mask(foreground, logits)", "pass", LOSSES),
+    Fault("models/heads.py", "F.linear(F.normalize(features, dim=-1),", "F.linear(features,", LOSSES),
+    # adjusting and judging
+    Fault("adjust.py", "return full_precision(logits) - along(shift, logits, dim)\n\n\ndef", "return full_precision(logits) + along(shift, logits, dim)\n\n\ndef", "test_adjust.py"),
+    Fault("metrics/evaluation.py", "np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1", "np.floor(confidence.astype(np.float64) * BINS).astype(np.int64)", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", "index = index[self.items[index] > 0]", "pass", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", "gap.sum() / total", "gap.mean() / total", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", "np.abs(self.marginal - 1 / len(self.items)).sum() / 2", "np.abs(self.marginal - 1 / len(self.items)).sum()", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", "chances = scores if probabilities else scores.softmax(1)", "chances = scores.softmax(1)", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", 'return "–" if value is None or math.isnan(value)', 'return "0.0" if value is None or math.isnan(value)', "test_evaluation.py"),
+    Fault("metrics/intervals.py", "p * (1 - p) / total + z * z / (4 * total * total)", "p * (1 - p) / total", "test_evaluation.py"),
+]
+# fmt: on
+
+
+def run_tests(source: Path, tests: str) -> subprocess.CompletedProcess[str]:
+    """The named test files against the package in `source`."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header"]
+    paths = [str(ROOT / "tests" / name) for name in tests.split()]
+    deselect = [f"--deselect={ROOT / 'tests' / name}" for name in SLOW]
+    environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.run(
+        command + deselect + paths, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def try_fault(fault: Fault | None, tests: str) -> str:
+    """ "" where all is as it should be, else what is wrong."""
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(shutil.copytree(ROOT / "src", Path(folder) / "src"))
+        if fault is not None:
+            path = source / "equipoise" / fault.file
+            text = path.read_text()
+            if text.count(fault.old) != 1:
+                return f"the text occurs {text.count(fault.old)} times, expected once"
+            path.write_text(text.replace(fault.old, fault.new))
+        result = run_tests(source, tests)
+    if fault is None:
+        return "" if result.returncode == 0 else f"the tests fail without a fault:\n{result.stdout[-3000:]}"
+    return "" if result.returncode == 1 else f"NOT CAUGHT (pytest exit code {result.returncode}) {result.stdout[-300:]}"
+
+
+def main() -> None:
+    wanted = " ".join(sys.argv[1:])
+    faults = [fault for fault in FAULTS if wanted in f"{fault.file} {fault.old} {fault.new}"]
+    every_test = " ".join(sorted({name for fault in faults for name in fault.tests.split()}))
+    if problem := try_fault(None, every_test):
+        sys.exit(problem)
+    missed = 0
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        for fault, problem in zip(faults, pool.map(lambda f: try_fault(f, f.tests), faults), strict=True):
+            missed += bool(problem)
+            shown = f"{fault.file}: {fault.old.strip()!r} -> {fault.new.strip()!r}"
+            print(f"{problem or 'caught':<8} {shown}", flush=True)
+    print(f"{len(faults) - missed} of {len(faults)} faults caught")
+    sys.exit(missed > 0)
+
+
+if __name__ == "__main__":
+    main()
