@@ -22,7 +22,7 @@ the policy that the released code of Ren et al. 2020 uses (github.com/DeepVoltai
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -248,12 +248,12 @@ class AutoAugment:
         taps = [
             pixels.gather(2, rows[:, tap, None].clamp(min=0).expand(len(images), 3, SIZE * SIZE)) for tap in range(4)
         ]
-        values = _cubic(*taps, self._shear_fractions[atoms][:, None])
+        values = _cubic(taps[0], taps[1], taps[2], taps[3], self._shear_fractions[atoms][:, None])
         inside = values.clamp(0, 255).to(torch.uint8)
         return torch.where(rows[:, :1] < 0, FILL, inside).to(torch.uint8).view_as(images)
 
 
-def upload(array: NDArray[np.int64], device: torch.device) -> Tensor:
+def upload(array: NDArray[Any], device: torch.device) -> Tensor:
     """A host array on the device, without waiting for it."""
     tensor = torch.from_numpy(array)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
@@ -295,19 +295,21 @@ def _cubic(above: Tensor, here: Tensor, below: Tensor, beyond: Tensor, fraction:
 
 
 def _table(atom: Atom) -> NDArray[np.uint8]:
-    values = np.arange(256)
+    values: NDArray[np.int64] = np.arange(256)
     if atom.operation == "invert":
         return (255 - values).astype(np.uint8)
     if atom.operation == "posterize":
-        return (values & ~(2 ** (8 - int(atom.magnitude)) - 1)).astype(np.uint8)
+        return (values & ~((1 << (8 - int(atom.magnitude))) - 1)).astype(np.uint8)
     return np.where(values < atom.magnitude, values, 255 - values).astype(np.uint8)
 
 
 def _blend_table(factor: float) -> NDArray[np.uint8]:
     """[degenerate, pixel] -> degenerate + factor · (pixel − degenerate), in C's single precision, truncated."""
-    degenerate = np.arange(256, dtype=np.float32)[:, None]
+    degenerate: NDArray[np.float32] = np.arange(256, dtype=np.float32)[:, None]
     pixel = np.arange(256, dtype=np.float32)[None]
-    return np.clip(degenerate + np.float32(factor) * (pixel - degenerate), 0, 255).astype(np.uint8)
+    blend = degenerate + np.float32(factor) * (pixel - degenerate)
+    table: NDArray[np.uint8] = np.clip(blend, 0, 255).astype(np.uint8)
+    return table
 
 
 def _autocontrast_tables() -> NDArray[np.uint8]:
@@ -331,9 +333,7 @@ def _sources(atom: Atom) -> NDArray[np.int64]:
     return np.where(inside, y * SIZE + x, SIZE * SIZE).ravel()
 
 
-def _rotated(
-    degrees: float, x: NDArray[np.int64], y: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _rotated(degrees: float, x: NDArray[np.int64], y: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where a pixel comes from under a rotation about the centre, in the 16.16 fixed point that Pillow uses."""
     angle = -math.radians(degrees)
     cosine, sine = round(math.cos(angle), 15), round(math.sin(angle), 15)

@@ -1,6 +1,6 @@
 """The training augmentation of CIFAR, a whole chunk of batches at a time, on the device of the data.
 
-    crop of 32 from the image padded by 4 zeros → flip → AutoAugment → Cutout of 16 → (normalise, inside the model's step)
+    crop of 32 from the image padded by 4 zeros → flip → AutoAugment → Cutout of 16   (→ normalise, in the model's step)
 
 Images stay uint8 until they are normalised. Cutout writes zeros before the normalisation, as the released code of
 Ren et al. 2020 does. Everything random is drawn on the host from (seed, chunk number): the stream of a run is the same
@@ -11,7 +11,8 @@ Reference for Cutout: DeVries, Taylor, 2017, arXiv 1708.04552.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, fields
 
 import numpy as np
 import torch
@@ -38,6 +39,10 @@ class Draws:
     centre_y: NDArray[np.int64]
     centre_x: NDArray[np.int64]
 
+    def first(self, number: int) -> Draws:
+        """Those of the first `number` images."""
+        return Draws(*(getattr(self, field.name)[:number] for field in fields(self)))
+
 
 def draw(number: int, random: np.random.Generator) -> Draws:
     """Everything random about the augmentation of `number` images."""
@@ -58,8 +63,10 @@ def crop_and_flip(padded: Tensor, index: Tensor, top: Tensor, left: Tensor, flip
 
     >>> one = torch.arange(3 * 40 * 40).view(1, 3, 40, 40)
     >>> zero = torch.tensor([0])
-    >>> crop_and_flip(one, zero, zero, zero, zero)[0, 0, 0, :3], crop_and_flip(one, zero, zero, zero, zero + 1)[0, 0, 0, :3]
-    (tensor([0, 1, 2]), tensor([31, 30, 29]))
+    >>> crop_and_flip(one, zero, zero, zero, flip=zero)[0, 0, 0, :3]
+    tensor([0, 1, 2])
+    >>> crop_and_flip(one, zero, zero, zero, flip=zero + 1)[0, 0, 0, :3]
+    tensor([31, 30, 29])
     """
     steps = torch.arange(SIZE, device=padded.device)
     rows = top[:, None] + steps
@@ -92,9 +99,16 @@ def normalise(images: Tensor) -> Tensor:
     """
     # written as scalars a channel: no tensor has to be made on the device, so that it can be captured in a CUDA graph
     channels = [
-        (images[:, channel].float() / 255 - mean) / std for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True))
+        (images[:, channel].float() / 255 - mean) / std
+        for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True))
     ]
     return torch.stack(channels, dim=1)
+
+
+@functools.cache
+def _autoaugment(device: torch.device) -> AutoAugment:
+    """One for all data sets on a device: its tables take a second to make."""
+    return AutoAugment(device)
 
 
 class TrainingAugmentation:
@@ -103,7 +117,7 @@ class TrainingAugmentation:
     def __init__(self, images: Tensor) -> None:
         """`images` [M, 3, 32, 32] uint8, on the device on which they shall be augmented."""
         self.padded = pad(images)
-        self.autoaugment = AutoAugment(images.device)
+        self.autoaugment = _autoaugment(images.device)
 
     def __call__(self, index: NDArray[np.int64], draws: Draws) -> Tensor:
         """The images `index` [N] under `draws` (N of them): [N, 3, 32, 32] uint8."""

@@ -1,0 +1,283 @@
+"""How fast the CIFAR engine trains, as ratios from one run on one machine; with --check, first whether it is right.
+
+    python benchmarks/cifar_throughput.py --check      about a minute: exactness, graph, neighbours, images a second
+    python benchmarks/cifar_throughput.py              the ratios: this engine with 1 and 4 runs; the same model eager
+                                                       with AMP and data on the device; a Pillow loader as of old
+
+Images are random: no data set is needed. Everything is ResNet-32 at batch 512 with augmentation included, unless said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+sys.path.insert(0, str(Path(__file__).parent))
+import pillow_augmentation as pillow
+
+from equipoise.augment import ATOMS, AutoAugment, TrainingAugmentation, draw, normalise
+from equipoise.data.longtail import long_tailed_counts
+from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
+from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
+from equipoise.prior import Prior
+from equipoise.train.classification import CHUNK, Training, TrainingSet, stream_of, train, weights_digest
+from equipoise.train.recipe import Recipe
+
+SOFTMAX = Recipe()
+RECIPES = {
+    "softmax": SOFTMAX,
+    "balanced softmax": replace(SOFTMAX, loss=BalancedSoftmaxLoss, options={"tau": 1.0}),
+    "eql": replace(SOFTMAX, loss=EqualizationLoss, options={"gamma": 0.95, "threshold": 3e-3}),
+    "ldam": replace(SOFTMAX, loss=LDAMLoss, head="normalized", sampler="class_balanced"),
+}
+
+
+def random_set(device: torch.device) -> TrainingSet:
+    """As many images as CIFAR-100-LT at 100 has, of noise with a colour for each class."""
+    labels = np.repeat(np.arange(100), long_tailed_counts(500, 100, 100))
+    random = np.random.default_rng(0)
+    colours = random.integers(0, 128, (100, 3, 1, 1))
+    images = (colours[labels] + random.integers(0, 128, (len(labels), 3, 32, 32))).astype(np.uint8)
+    return TrainingSet.of(images, labels, Prior.from_labels(labels), device)
+
+
+# -------------------------------------------------------------------- checks
+
+
+def augmentation_equals_pillow(device: torch.device, images_each: int = 50, draws: int = 4000) -> tuple[int, int]:
+    """(atoms that differ from Pillow, whole random augmentations that differ), both of which must be 0."""
+    pixels = pillow.sample_images(images_each)
+    batch = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().to(device)
+    augment = AutoAugment(device)
+    wrong_atoms = 0
+    for number, atom in enumerate(ATOMS):
+        ours = augment(batch, np.full((len(batch), 1), number)).permute(0, 2, 3, 1).cpu().numpy()
+        theirs = np.stack([np.asarray(pillow.apply(Image.fromarray(image), *atom)) for image in pixels])
+        wrong_atoms += not np.array_equal(ours, theirs)
+    index = np.random.default_rng(1).integers(len(batch), size=draws)
+    drawn = draw(draws, np.random.default_rng(2))
+    ours = TrainingAugmentation(batch)(index, drawn).permute(0, 2, 3, 1).cpu().numpy()
+    wrong = 0
+    for i in range(draws):
+        image = Image.fromarray(pixels[index[i]])
+        image = pillow.crop_and_flip(image, int(drawn.top[i]), int(drawn.left[i]), int(drawn.flip[i]))
+        for atom in drawn.atoms[i]:
+            image = pillow.apply(image, *ATOMS[atom])
+        theirs = pillow.cutout(np.asarray(image), int(drawn.centre_y[i]), int(drawn.centre_x[i]))
+        wrong += not np.array_equal(ours[i], theirs)
+    return wrong_atoms, wrong
+
+
+def graph_against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20) -> tuple[float, bool]:
+    """Largest relative difference of the loss over graphed and eager steps, and whether the weights are equal."""
+    recipe = recipe.shortened(iterations)
+    runs = [Training(recipe, data, 0, graphed=graphed) for graphed in (True, False)]
+    for run in runs:
+        train([run])
+    graphed, eager = (run.losses.cpu() for run in runs)
+    worst = float(((graphed - eager).abs() / eager.abs()).max())
+    return worst, weights_digest(runs[0].model) == weights_digest(runs[1].model)
+
+
+def alone_against_shared(data: TrainingSet, iterations: int = 60) -> dict[str, bool]:
+    """For each recipe, whether a run ends with the same weights alone as with the others beside it."""
+    recipes = {name: recipe.shortened(iterations) for name, recipe in RECIPES.items()}
+    together = {name: Training(recipe, data, 0) for name, recipe in recipes.items()}
+    train(list(together.values()))
+    same = {}
+    for name, recipe in recipes.items():
+        alone = Training(recipe, data, 0)
+        train([alone])
+        same[name] = weights_digest(alone.model) == weights_digest(together[name].model)
+    return same
+
+
+# -------------------------------------------------------------------- speed
+
+
+def images_a_second(step: Callable[[], None], images: int, device: torch.device, seconds: float = 4.0) -> float:
+    """`step` over and over for so many seconds, after one to warm up."""
+    step()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    start, steps = time.perf_counter(), 0
+    while time.perf_counter() - start < seconds:
+        step()
+        steps += 1
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return steps * images / (time.perf_counter() - start)
+
+
+def engine_speed(data: TrainingSet, runs: int, *, compiled: bool = False, seconds: float = 4.0) -> float:
+    """Images a second of `runs` runs that train together, everything included."""
+    trainings = [Training(SOFTMAX, data, seed, compiled=compiled) for seed in range(runs)]
+
+    def chunk() -> None:
+        for training in trainings:
+            training.advance()
+
+    return images_a_second(chunk, runs * CHUNK * SOFTMAX.batch_size, data.device, seconds)
+
+
+def step_speed(data: TrainingSet, runs: int, *, compiled: bool = False, seconds: float = 3.0) -> float:
+    """The same without augmentation: one chunk over and over."""
+    trainings = [Training(SOFTMAX, data, seed, compiled=compiled) for seed in range(runs)]
+    for training in trainings:
+        training.advance()
+        training.wait()
+        training._fill = training._slot.zero_  # type: ignore[method-assign, assignment]
+
+    def chunk() -> None:
+        for training in trainings:
+            training.advance()
+
+    return images_a_second(chunk, runs * CHUNK * SOFTMAX.batch_size, data.device, seconds)
+
+
+def augmentation_speed(data: TrainingSet) -> float:
+    """Images a second of the augmentation alone, drawing included."""
+    number = CHUNK * SOFTMAX.batch_size
+    index = np.random.default_rng(0).integers(len(data.labels), size=number)
+    chunks = iter(range(10**9))
+
+    def chunk() -> None:
+        data.augmentation(index, draw(number, stream_of(0, 2, next(chunks))))
+
+    return images_a_second(chunk, number, data.device, 2.0)
+
+
+class PillowData(Dataset[tuple[torch.Tensor, int]]):
+    """One image after another with Pillow, as the released code has it."""
+
+    def __init__(self, data: TrainingSet) -> None:
+        self.labels = data.labels
+        inside = data.augmentation.padded[:, :, 4:-4, 4:-4]
+        self.pixels = inside.permute(0, 2, 3, 1).cpu().numpy()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, i: int) -> tuple[torch.Tensor, int]:
+        drawn = draw(1, np.random.default_rng())
+        image = Image.fromarray(self.pixels[i])
+        image = pillow.crop_and_flip(image, int(drawn.top[0]), int(drawn.left[0]), int(drawn.flip[0]))
+        for atom in drawn.atoms[0]:
+            image = pillow.apply(image, *ATOMS[atom])
+        pixels = pillow.cutout(np.asarray(image), int(drawn.centre_y[0]), int(drawn.centre_x[0]))
+        return normalise(torch.from_numpy(pixels).permute(2, 0, 1)[None])[0], int(self.labels[i])
+
+
+def plain_loop(device: torch.device) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """An ordinary training step: autocast, nn.CrossEntropyLoss, torch.optim.SGD."""
+    model = ResNetCifar(nn.Linear(FEATURES, 100)).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
+    loss_function = nn.CrossEntropyLoss()
+
+    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+            loss = loss_function(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def eager_speed(data: TrainingSet) -> float:
+    """The same model eager with AMP; data and augmentation on the device as in this engine."""
+    step, size = plain_loop(data.device), SOFTMAX.batch_size
+    random = np.random.default_rng(0)
+
+    def chunk() -> None:
+        index = random.integers(len(data.labels), size=CHUNK * size)
+        images = data.augmentation(index, draw(CHUNK * size, random)).view(CHUNK, size, 3, 32, 32)
+        labels = data.device_labels[torch.from_numpy(index).to(data.device)].view(CHUNK, size)
+        for i in range(CHUNK):
+            step(normalise(images[i]), labels[i])
+
+    return images_a_second(chunk, CHUNK * size, data.device)
+
+
+def pillow_speed(data: TrainingSet, workers: int) -> float:
+    """A DataLoader with Pillow and `workers` processes in front of the eager step: 40 batches after the first 5."""
+    step = plain_loop(data.device)
+    loader = DataLoader(PillowData(data), SOFTMAX.batch_size, shuffle=True, drop_last=True, num_workers=workers)
+    done, start = 0, time.perf_counter()
+    while done < 45:
+        for images, labels in loader:
+            step(images.to(data.device), labels.to(data.device))
+            done += 1
+            if done == 5:
+                start = time.perf_counter()
+            if done == 45:
+                break
+    if data.device.type == "cuda":
+        torch.cuda.synchronize()
+    return 40 * SOFTMAX.batch_size / (time.perf_counter() - start)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="first check that it is right; exit 1 if it is not")
+    parser.add_argument("--compile", action="store_true", help="also time the compiled backbone")
+    parser.add_argument("--workers", type=int, default=8, help="processes of the Pillow loader")
+    arguments = parser.parse_args()
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
+    print(f"{name}, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}")
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    data = random_set(device)
+    if arguments.check:
+        sys.exit(0 if check(device, data) else 1)
+    speeds = {f"this engine, {n} runs": engine_speed(data, n) for n in (1, 2, 4, 6, 8)}
+    if arguments.compile:
+        speeds |= {f"this engine, compiled, {n} runs": engine_speed(data, n, compiled=True) for n in (1, 4)}
+    speeds["eager AMP, data on the device"] = eager_speed(data)
+    speeds[f"eager AMP, Pillow loader, {arguments.workers} workers"] = pillow_speed(data, arguments.workers)
+    slowest = min(speeds.values())
+    for what, speed in speeds.items():
+        print(f"{what:45s} {speed:12,.0f} img/s {speed / slowest:8.1f}×")
+
+
+def check(device: torch.device, data: TrainingSet) -> bool:
+    """Print what holds and how fast it is; False if anything does not hold."""
+    wrong_atoms, wrong = augmentation_equals_pillow(device)
+    print(
+        f"augmentation against Pillow: {wrong_atoms} of {len(ATOMS)} atoms differ, {wrong} of 4000 random draws differ"
+    )
+    good = wrong_atoms == wrong == 0
+    for name, recipe in RECIPES.items():
+        worst, equal = graph_against_eager(data, recipe)
+        print(f"20 graphed steps against eager, {name}: loss off by {worst:.1e} at most, weights equal: {equal}")
+        good &= worst < 1e-2
+    same = alone_against_shared(data)
+    print(
+        "same weights alone as with three neighbours: " + ", ".join(f"{name} {equal}" for name, equal in same.items())
+    )
+    good &= all(same.values())
+    print(f"augmentation alone: {augmentation_speed(data):,.0f} img/s")
+    for deterministic in (True, False):
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, not deterministic
+        kind = "deterministic cuDNN" if deterministic else "cuDNN chosen by timing"
+        for runs in (1, 4):
+            print(
+                f"{kind}, {runs} runs: {engine_speed(data, runs, seconds=3):,.0f} img/s, "
+                f"without augmentation {step_speed(data, runs, seconds=2):,.0f}"
+            )
+    print("all good" if good else "NOT GOOD")
+    return good
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""CIFAR-10 and CIFAR-100 from their official "python version" files, and their long-tailed subsets.
+
+The files are pickles, and a pickle can run any code: they are read with an unpickler that knows only arrays.
+A file whose MD5 is not the official one is read with a warning, because people rightly keep reduced copies (training
+images outside a draw written as zeros); but a blank image that the draw selects is an error.
+
+Reference: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, www.cs.toronto.edu/~kriz.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pickle
+import tarfile
+import tempfile
+import urllib.request
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.data.longtail import long_tailed_indices
+from equipoise.prior import IntArray, Prior
+
+Images = NDArray[np.uint8]
+SUPERSET_IMBALANCE = 10
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """What the official archive holds, with the MD5 sums that its page and torchvision give."""
+
+    folder: str
+    archive: str
+    archive_md5: str
+    train: dict[str, str]
+    test: dict[str, str]
+    meta: dict[str, str]
+    labels_key: str
+    names_key: str
+
+    @property
+    def url(self) -> str:
+        return f"https://www.cs.toronto.edu/~kriz/{self.archive}"
+
+
+LAYOUTS = {
+    "cifar10": _Layout(
+        folder="cifar-10-batches-py",
+        archive="cifar-10-python.tar.gz",
+        archive_md5="c58f30108f718f92721af3b95e74349a",
+        train={
+            "data_batch_1": "c99cafc152244af753f735de768cd75f",
+            "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+            "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+            "data_batch_4": "634d18415352ddfa80567beed471001a",
+            "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+        },
+        test={"test_batch": "40351d587109b95175f43aff81a1287e"},
+        meta={"batches.meta": "5ff9c542aee3614f3951f8cda6e48888"},
+        labels_key="labels",
+        names_key="label_names",
+    ),
+    "cifar100": _Layout(
+        folder="cifar-100-python",
+        archive="cifar-100-python.tar.gz",
+        archive_md5="eb9058c3a382ffc7106e4002c42a8d85",
+        train={"train": "16019d7e3df5f24257cddd939b257f8d"},
+        test={"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
+        meta={"meta": "7973b15100ade9c7d40fb424638fde48"},
+        labels_key="fine_labels",
+        names_key="fine_label_names",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Cifar:
+    """A whole data set: images [N, 3, 32, 32] uint8 and class indices [N], for training and test."""
+
+    name: str
+    train_images: Images
+    train_labels: IntArray
+    test_images: Images
+    test_labels: IntArray
+    class_names: tuple[str, ...]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+
+@dataclass(frozen=True)
+class LongTailedCifar:
+    """The seeded long-tailed draw of a data set, with the whole set beside it."""
+
+    cifar: Cifar
+    imbalance: int
+    indices: IntArray
+
+    @property
+    def images(self) -> Images:
+        return self.cifar.train_images[self.indices]
+
+    @property
+    def labels(self) -> IntArray:
+        return self.cifar.train_labels[self.indices]
+
+    @property
+    def prior(self) -> Prior:
+        return Prior.from_labels(self.labels, self.cifar.num_classes, class_names=self.cifar.class_names)
+
+    @property
+    def digest(self) -> str:
+        """Names the draw: the start of the SHA-256 of its indices (int64, little-endian), in the order drawn."""
+        return hashlib.sha256(self.indices.astype("<i8").tobytes()).hexdigest()[:16]
+
+    @property
+    def pixel_digest(self) -> str:
+        """Names what was drawn: the start of the SHA-256 of its images."""
+        return hashlib.sha256(self.images.tobytes()).hexdigest()[:16]
+
+
+def found_data_sets(root: str | os.PathLike[str]) -> list[str]:
+    """Which of "cifar10", "cifar100" lie under `root` (in part or whole)."""
+    return [name for name, layout in LAYOUTS.items() if (Path(root) / layout.folder).is_dir()]
+
+
+def load_cifar(root: str | os.PathLike[str], name: str, *, download: bool = False) -> Cifar:
+    """The data set `name`, "cifar10" or "cifar100", from its official folder under `root`.
+
+    With `download` a missing folder is fetched first and its archive's MD5 verified.
+    """
+    if name not in LAYOUTS:
+        raise ValueError(f"no data set is named {name!r}: expected one of {', '.join(LAYOUTS)}")
+    layout = LAYOUTS[name]
+    folder = Path(root) / layout.folder
+    if download and not folder.is_dir():
+        _download(layout, Path(root))
+    unofficial = [path for path, md5 in _files(folder, layout) if _md5(path) != md5]
+    if unofficial:
+        named = ", ".join(path.name for path in unofficial)
+        warnings.warn(f"in {folder} the MD5 of {named} is not the official one: reading it as it is", stacklevel=2)
+    train_images, train_labels = _read_split(folder, layout, layout.train)
+    test_images, test_labels = _read_split(folder, layout, layout.test)
+    (meta,) = layout.meta
+    names = _read(folder / meta, layout).get(layout.names_key, [])
+    highest = int(max(train_labels.max(), test_labels.max()))
+    if highest >= len(names):
+        raise ValueError(f"{folder} holds label {highest}, but {meta} names {len(names)} classes: get the files anew")
+    return Cifar(name, train_images, train_labels, test_images, test_labels, tuple(str(name) for name in names))
+
+
+def long_tailed_cifar(cifar: Cifar, imbalance: int) -> LongTailedCifar:
+    """The draw at `imbalance` (n_max / n_min: 200, 100, 10), always the same; a run's seed does not touch it."""
+    drawn = LongTailedCifar(cifar, imbalance, long_tailed_indices(cifar.train_labels, imbalance))
+    _refuse_blank(cifar, drawn.indices, f"the draw at imbalance {imbalance}")
+    return drawn
+
+
+def held_out(drawn: LongTailedCifar) -> IntArray:
+    """Training images of the factor-10 draw that `drawn` leaves out: where choices are made, never on the test set."""
+    superset = long_tailed_indices(drawn.cifar.train_labels, SUPERSET_IMBALANCE)
+    left = np.setdiff1d(superset, drawn.indices)
+    if len(left) == 0:
+        raise ValueError(
+            f"the draw at imbalance {drawn.imbalance} leaves no image of the factor-{SUPERSET_IMBALANCE} draw out: "
+            f"validate at an imbalance above {SUPERSET_IMBALANCE}"
+        )
+    _refuse_blank(drawn.cifar, left, "the held-out set")
+    return left
+
+
+def _refuse_blank(cifar: Cifar, indices: IntArray, what: str) -> None:
+    blank = indices[~cifar.train_images[indices].any(axis=(1, 2, 3))]
+    if len(blank):
+        raise ValueError(
+            f"{what} selects {len(blank)} blank images of {cifar.name} (training image {blank[0]} is the first): these "
+            "files hold only part of the training set. Use a smaller draw, or the official files (--download)"
+        )
+
+
+# -------------------------------------------------------------------- files
+
+
+class _ArraysOnly(pickle.Unpickler):
+    """Unpickles numbers, text, lists, dictionaries and NumPy arrays; anything else is refused."""
+
+    allowed = frozenset(
+        {
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.allowed:
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
+        if name == "_reconstruct":  # the old module name warns in NumPy 2
+            module = np.ndarray(0).__reduce__()[0].__module__
+        return super().find_class(module, name)
+
+
+def _read_split(folder: Path, layout: _Layout, files: dict[str, str]) -> tuple[Images, IntArray]:
+    parts = [_read(folder / name, layout) for name in files]
+    for name, part in zip(files, parts, strict=True):
+        rows, labels = part.get("data"), part.get(layout.labels_key)
+        good = isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and rows.ndim == 2 and rows.shape[1] == 3072
+        if not good or not isinstance(labels, list) or len(labels) != len(part["data"]):
+            raise ValueError(
+                _damaged(folder / name, layout, f"no uint8 rows of 3,072 with {layout.labels_key} for each")
+            )
+    images = np.concatenate([part["data"] for part in parts]).reshape(-1, 3, 32, 32)
+    labels = np.concatenate([np.asarray(part[layout.labels_key], np.int64) for part in parts])
+    if labels.min() < 0:
+        raise ValueError(_damaged(folder, layout, f"a label is {labels.min()}"))
+    return images, labels
+
+
+def _files(folder: Path, layout: _Layout) -> list[tuple[Path, str]]:
+    """Every file of the data set with its official MD5; all must be there."""
+    files = [(folder / name, md5) for name, md5 in (layout.train | layout.test | layout.meta).items()]
+    for path, _ in files:
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} is missing: unpack {layout.url} (which holds {layout.folder}) into {folder.parent}, "
+                "or delete the folder and pass --download"
+            )
+    return files
+
+
+def _md5(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def _read(path: Path, layout: _Layout) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            read = _ArraysOnly(file, encoding="latin1").load()
+    except Exception as error:
+        raise ValueError(_damaged(path, layout, str(error) or type(error).__name__)) from None
+    if not isinstance(read, dict):
+        raise ValueError(_damaged(path, layout, f"it holds a {type(read).__name__}, not a dictionary"))
+    return read
+
+
+def _damaged(path: Path, layout: _Layout, why: str) -> str:
+    return f"{path} is damaged ({why}): delete it and unpack {layout.url} anew, or pass --download"
+
+
+def _download(layout: _Layout, root: Path) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=root) as scratch:
+        archive = Path(scratch) / layout.archive
+        try:
+            urllib.request.urlretrieve(layout.url, archive)
+        except OSError as error:
+            raise ConnectionError(
+                f"{layout.url} could not be fetched ({error}): fetch it elsewhere and unpack it in {root}"
+            ) from None
+        found = _md5(archive)
+        if found != layout.archive_md5:
+            raise ValueError(f"{layout.url} has MD5 {found}, expected {layout.archive_md5}: the download is damaged")
+        with tarfile.open(archive) as tar:
+            tar.extractall(scratch, filter="data")
+        (Path(scratch) / layout.folder).rename(root / layout.folder)

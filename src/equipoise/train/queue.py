@@ -1,0 +1,326 @@
+"""Train many runs on one device within a budget of seconds: in groups, each record written as its run ends.
+
+A group trains together and is started only if it can finish in time, by what the groups before it took; where a whole
+group does not fit, a smaller one is tried. A run that does not finish all the same is saved, and taken up next time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equipoise.data.cifar import LongTailedCifar, held_out, load_cifar, long_tailed_cifar
+from equipoise.metrics import evaluate
+from equipoise.recipes.table1 import DATA_SETS, Cell
+from equipoise.records import Record, hardware, versions
+from equipoise.train.classification import Training, TrainingSet, thinned, train, weights_digest
+from equipoise.train.recipe import Recipe
+
+FIRST_GUESS = {"cuda": 0.006, "cpu": 0.0}  # seconds an iteration and run before anything was measured; 0: unknown
+SETUP = 15.0  # seconds a group needs beside its iterations, before that was measured
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to run, apart from what: none of it changes a result, except to rounding."""
+
+    device: torch.device
+    together: int = 4
+    compiled: bool = False
+    deterministic: bool = True
+    validate: bool = False  # judge on held-out training images instead of the test set
+    iterations: int | None = None  # a smoke test: shorter than the recipe says
+    commit: str | None = None
+    checkpoints: Path | None = None
+    say: Callable[[str], None] = print
+
+    def configure(self) -> None:
+        """cuDNN's choice of algorithms, for this process."""
+        torch.backends.cudnn.deterministic = self.deterministic
+        torch.backends.cudnn.benchmark = not self.deterministic
+
+    @property
+    def engine(self) -> dict[str, Any]:
+        """What of it a record keeps."""
+        on_gpu = self.device.type == "cuda"
+        return {
+            "precision": "bf16 autocast, head and loss fp32" if on_gpu else "fp32",
+            "cuda_graph": on_gpu,
+            "compiled": self.compiled,
+            "deterministic": self.deterministic,
+        }
+
+
+class Store:
+    """The data sets, read once, and the long-tailed draws of them that lie on the device."""
+
+    def __init__(self, root: Path, device: torch.device, *, download: bool = False) -> None:
+        self.root, self.device, self.download = root, device, download
+        self._cifar: dict[str, Any] = {}
+        self._sets: dict[tuple[str, int], tuple[LongTailedCifar, TrainingSet]] = {}
+
+    def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, TrainingSet]:
+        """The draw, and the same on the device."""
+        name = DATA_SETS[data_set]
+        if name not in self._cifar:
+            self._cifar[name] = load_cifar(self.root, name, download=self.download)
+        if (data_set, imbalance) not in self._sets:
+            drawn = long_tailed_cifar(self._cifar[name], imbalance)
+            on_device = TrainingSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
+            self._sets[data_set, imbalance] = drawn, on_device
+        return self._sets[data_set, imbalance]
+
+
+@dataclass
+class Timing:
+    """What iterations have taken so far, by whether the backbone is frozen."""
+
+    device_type: str
+    per_iteration: dict[bool, tuple[int, float]] = field(default_factory=dict)  # frozen -> (group size, seconds)
+    setup: float = SETUP
+
+    def estimate(self, size: int, iterations: int, frozen: bool) -> float:
+        """Seconds for a group. A smaller group than measured is not quite as much faster as it is smaller."""
+        measured, seconds = self.per_iteration.get(frozen, (0, 0.0))
+        if measured:
+            share = 0.15 + 0.85 * size / measured if size < measured else size / measured
+            return self.setup + iterations * seconds * share * 1.05
+        return self.setup + iterations * FIRST_GUESS[self.device_type] * size
+
+    def largest(self, size: int, iterations: int, frozen: bool, seconds: float) -> int:
+        """The largest group, up to `size`, that takes no more than `seconds`; 0 if none does."""
+        fitting = [n for n in range(1, size + 1) if self.estimate(n, iterations, frozen) <= seconds]
+        return max(fitting, default=0)
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    recipe_of: Callable[[Cell], Recipe],
+    store: Store,
+    settings: Settings,
+    *,
+    table: str,
+    write: Callable[[Record], None],
+    budget: float = float("inf"),
+    backbones: Collection[str] = (),
+) -> list[Cell]:
+    """Train `cells` in order, as many as fit in `budget` seconds; returns those that were recorded.
+
+    `backbones` names methods that others build on: their weights are kept for these.
+    """
+    deadline = time.monotonic() + budget
+    settings.configure()
+    timing = Timing(settings.device.type)
+    kept: dict[Cell, dict[str, Tensor]] = {}
+    waiting, recorded = list(cells), []
+    wanted = set(cells)
+    while waiting:
+        group, frozen = _next_group(waiting, recipe_of, settings, kept)
+        iterations = _recipe(group[0], recipe_of, settings).iterations
+        left = deadline - time.monotonic()
+        size = timing.largest(len(group), iterations, frozen, left)
+        if size == 0:
+            settings.say(f"{left:.0f} s are left, too few for {group[0]}: stopping with {len(waiting)} runs to go")
+            break
+        finished = _run_group(group[:size], recipe_of, store, settings, timing, kept, deadline, table, backbones)
+        for cell, record in finished.items():
+            if cell in wanted and record is not None:
+                write(record)
+                recorded.append(cell)
+        if not finished:
+            break
+        waiting = [cell for cell in waiting if cell not in finished]
+    return recorded
+
+
+def _recipe(cell: Cell, recipe_of: Callable[[Cell], Recipe], settings: Settings) -> Recipe:
+    recipe = recipe_of(cell)
+    return recipe if settings.iterations is None else recipe.shortened(settings.iterations)
+
+
+def _next_group(
+    waiting: list[Cell], recipe_of: Callable[[Cell], Recipe], settings: Settings, kept: dict[Cell, dict[str, Tensor]]
+) -> tuple[list[Cell], bool]:
+    """The next runs to train together: in order, equally long, all with or all without a frozen backbone that is there.
+
+    A backbone that is not there is put in front of `waiting`.
+    """
+
+    def shape(cell: Cell) -> tuple[int, bool]:
+        recipe = _recipe(cell, recipe_of, settings)
+        return recipe.iterations, recipe.backbone is not None
+
+    def needed(cell: Cell) -> Cell | None:
+        method = recipe_of(cell).backbone
+        return None if method is None else Cell(cell.data_set, cell.imbalance, method, cell.seed)
+
+    for cell in list(waiting):
+        backbone = needed(cell)
+        if backbone is not None and backbone not in waiting and _weights_of(backbone, settings, kept) is None:
+            waiting.insert(waiting.index(cell), backbone)
+    ready = [cell for cell in waiting if needed(cell) not in waiting]
+    first = shape(ready[0])
+    return [cell for cell in ready if shape(cell) == first][: settings.together], first[1]
+
+
+def _run_group(
+    group: Sequence[Cell],
+    recipe_of: Callable[[Cell], Recipe],
+    store: Store,
+    settings: Settings,
+    timing: Timing,
+    kept: dict[Cell, dict[str, Tensor]],
+    deadline: float,
+    table: str,
+    backbones: Collection[str],
+) -> dict[Cell, Record | None]:
+    """Train a group; the runs that finished, with their records (None where the loss did not stay finite)."""
+    start = time.monotonic()
+    runs = []
+    for cell in group:
+        recipe = _recipe(cell, recipe_of, settings)
+        backbone = None
+        if recipe.backbone is not None:
+            backbone = _weights_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed), settings, kept)
+        _, data = store.get(cell.data_set, cell.imbalance)
+        run = Training(recipe, data, cell.seed, backbone=backbone, compiled=settings.compiled)
+        _resume(run, cell, settings)
+        runs.append(run)
+    iterations = runs[0].recipe.iterations - min(run.iteration for run in runs)
+    settings.say(f"training {len(group)} together: " + ", ".join(map(str, group)))
+    training_start = time.monotonic()
+
+    def report(done: int, seconds: float) -> None:
+        rate = seconds / max(done, 1)
+        settings.say(
+            f"  {done} of {iterations} iterations, {1000 * rate:.1f} ms each, "
+            f"{len(runs) * runs[0].recipe.batch_size / rate:,.0f} img/s, {rate * (iterations - done):.0f} s to go"
+        )
+
+    finished = train(runs, until=deadline, report=report)
+    training_seconds = time.monotonic() - training_start
+    trained = [(cell, run) for cell, run in zip(group, runs, strict=True) if run.done]
+    if not finished:
+        _save(group, runs, settings)
+    results: dict[Cell, Record | None] = {}
+    for cell, run in trained:
+        results[cell] = None
+        if not bool(torch.isfinite(run.losses).all()):
+            settings.say(f"{cell}: the loss became infinite or not a number; no record is written")
+            continue
+        record = _record(cell, run, store, settings, table, time.monotonic() - start, len(group))
+        settings.say(f"{cell}: top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s")
+        if cell.method in backbones:
+            kept[cell] = {name: value.cpu() for name, value in run.model.state_dict().items()}
+            if settings.checkpoints is not None:
+                _write_tensors(_weights_path(cell, settings), kept[cell])
+        _forget(cell, settings)
+        results[cell] = record
+    if finished and iterations:
+        frozen = runs[0].recipe.backbone is not None
+        timing.per_iteration[frozen] = (len(group), training_seconds / iterations)
+        timing.setup = max(2.0, time.monotonic() - start - training_seconds)
+    return results
+
+
+@torch.no_grad()
+def _record(
+    cell: Cell, run: Training, store: Store, settings: Settings, table: str, seconds: float, together: int
+) -> Record:
+    drawn, data = store.get(cell.data_set, cell.imbalance)
+    if settings.validate:
+        left = held_out(drawn)
+        images, labels = drawn.cifar.train_images[left], drawn.cifar.train_labels[left]
+    else:
+        images, labels = drawn.cifar.test_images, drawn.cifar.test_labels
+    logits = run.predict(torch.from_numpy(images).to(data.device)).cpu().double()
+    result = evaluate(logits, labels, drawn.prior)
+    # p(y) in the units the loss was trained in: LDAM's cosines times its scale, sigmoids for K binary problems
+    sigmoid = "Sigmoid" in type(run.loss).__name__
+    scores = (float(getattr(run.loss, "scale", 1.0)) * logits).softmax(1) if not sigmoid else logits.sigmoid()
+    return Record(
+        table=table,
+        data_set=cell.data_set,
+        imbalance=cell.imbalance,
+        method=cell.method,
+        seed=cell.seed,
+        top1=round(100 * result.top1, 4),
+        balanced_accuracy=round(100 * result.balanced_accuracy, 4),
+        evaluated_on="held_out" if settings.validate else "test",
+        iterations=run.iteration,
+        complete=settings.iterations is None,
+        recipe=run.recipe.as_dict(),
+        draw=drawn.digest,
+        pixels=drawn.pixel_digest,
+        counts=drawn.prior.counts.tolist(),
+        correct=result.correct.tolist(),
+        total=result.items.tolist(),
+        marginal=[float(f"{value:.6g}") for value in scores.mean(0).tolist()],
+        loss_curve=thinned(run.losses.tolist()),
+        weights=weights_digest(run.model),
+        seconds=round(seconds, 1),
+        together=together,
+        engine=settings.engine,
+        commit=settings.commit,
+        versions=versions(),
+        hardware=hardware(settings.device),
+    )
+
+
+# -------------------------------------------------------------------- what outlives a process
+
+
+def _weights_of(cell: Cell, settings: Settings, kept: dict[Cell, dict[str, Tensor]]) -> dict[str, Tensor] | None:
+    if cell not in kept and settings.checkpoints is not None and _weights_path(cell, settings).is_file():
+        kept[cell] = torch.load(_weights_path(cell, settings), weights_only=True)
+    return kept.get(cell)
+
+
+def _path(cell: Cell, settings: Settings, ending: str) -> Path:
+    assert settings.checkpoints is not None
+    length = "" if settings.iterations is None else f"-{settings.iterations}"
+    what = "-validate" if settings.validate else ""
+    return settings.checkpoints / f"{str(cell).replace('/', '-')}{what}{length}.{ending}"
+
+
+def _weights_path(cell: Cell, settings: Settings) -> Path:
+    return _path(cell, settings, "weights.pt")
+
+
+def _checkpoint_path(cell: Cell, settings: Settings) -> Path:
+    return _path(cell, settings, "checkpoint.pt")
+
+
+def _save(group: Iterable[Cell], runs: Iterable[Training], settings: Settings) -> None:
+    if settings.checkpoints is None:
+        settings.say("out of time, and no folder for checkpoints was given: these runs are lost")
+        return
+    for cell, run in zip(group, runs, strict=True):
+        if not run.done:
+            _write_tensors(_checkpoint_path(cell, settings), run.state_dict())
+            settings.say(f"{cell}: out of time at iteration {run.iteration}; saved, and taken up next time")
+
+
+def _resume(run: Training, cell: Cell, settings: Settings) -> None:
+    if settings.checkpoints is not None and _checkpoint_path(cell, settings).is_file():
+        run.load_state_dict(torch.load(_checkpoint_path(cell, settings), weights_only=True))
+        settings.say(f"{cell}: taken up at iteration {run.iteration}")
+
+
+def _forget(cell: Cell, settings: Settings) -> None:
+    if settings.checkpoints is not None:
+        _checkpoint_path(cell, settings).unlink(missing_ok=True)
+
+
+def _write_tensors(path: Path, content: Any) -> None:
+    """Whole or not at all: a process killed meanwhile leaves the file as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".part")
+    torch.save(content, scratch)
+    scratch.replace(path)

@@ -1,0 +1,94 @@
+"""What a run is made of, apart from its data and its seed: one frozen object, derived from another with `replace`."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from torch import nn
+
+from equipoise.prior import Prior
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. The defaults are those of the paper's CIFAR experiments (Ren et al. 2020, arXiv 2007.10740, C.3).
+
+    loss           makes the loss; gets the training set's prior if it has a parameter of that name, and the options
+    options        the loss's options; a mapping stands for one value a data set
+    sampler        "instance": every image once an epoch. "class_balanced": every class equally often
+    head           "linear"; "normalized": cosines, for LDAM; with a backbone also "scaled" and "kept"
+    rare_bias      start the head's bias at −log(K − 1): every class at 1/K, for sigmoids
+    backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
+    adjusted       subtract the log prior from the logits when predicting: for a model trained with a plain loss
+
+    >>> replace(Recipe(), iterations=50).warmup
+    800
+    """
+
+    loss: Callable[..., nn.Module] = nn.CrossEntropyLoss
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sampler: Literal["instance", "class_balanced"] = "instance"
+    head: Literal["linear", "normalized", "scaled", "kept"] = "linear"
+    rare_bias: bool = False
+    backbone: str | None = None
+    adjusted: bool = False
+    blocks: int = 5
+    batch_size: int = 512
+    iterations: int = 13_000
+    warmup: int = 800
+    first_lr: float = 0.05
+    lr: float = 0.1
+    momentum: float = 0.9
+    nesterov: bool = False
+    weight_decay: float = 5e-4
+
+    def learning_rate(self, iteration: int) -> float:
+        """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end.
+
+        >>> recipe = Recipe()
+        >>> [round(recipe.learning_rate(i), 6) for i in (0, 400, 800, 6_900, 13_000)]
+        [0.05, 0.075, 0.1, 0.05, 0.0]
+        """
+        if iteration < self.warmup:
+            return self.first_lr + (self.lr - self.first_lr) * iteration / self.warmup
+        done = (iteration - self.warmup) / max(self.iterations - self.warmup, 1)
+        return self.lr * (1 + math.cos(math.pi * done)) / 2
+
+    def for_data(self, data_set: str) -> Recipe:
+        """The recipe with the loss's options for one data set.
+
+        >>> Recipe(options={"beta": {"cifar10-lt": 0.9999, "cifar100-lt": 0.9}}).for_data("cifar100-lt").options
+        {'beta': 0.9}
+        """
+        chosen = {
+            name: value[data_set] if isinstance(value, Mapping) else value for name, value in self.options.items()
+        }
+        return replace(self, options=chosen)
+
+    def shortened(self, iterations: int) -> Recipe:
+        """A smoke test: as many iterations, the warm-up in proportion.
+
+        >>> Recipe().shortened(130).warmup
+        8
+        """
+        if self.iterations == 0:
+            return self
+        return replace(self, iterations=iterations, warmup=self.warmup * iterations // self.iterations)
+
+    def make_loss(self, prior: Prior) -> nn.Module:
+        """The loss for a training set with this prior."""
+        given = {"prior": prior} if "prior" in inspect.signature(self.loss).parameters else {}
+        return self.loss(**given, **self.options)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for a record.
+
+        >>> Recipe().as_dict()["loss"]
+        'CrossEntropyLoss'
+        """
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        return content | {"loss": self.loss.__name__, "options": dict(self.options)}
