@@ -209,6 +209,8 @@ class Training:
     def predict(self, images: Tensor) -> Tensor:
         """Logits [N, K] of uint8 images, in fp32, with running statistics; less the prior where the recipe says."""
         self.model.eval()
+        if self._stream is not None:  # `images` may still be on their way, on the stream of the caller
+            self._stream.wait_stream(torch.cuda.current_stream(images.device))
         with self._on_stream():
             logits = torch.cat([self.model(_layout(normalise(part))) for part in torch.split(images, 1000)]).float()
             if self.recipe.adjusted:

@@ -1,0 +1,105 @@
+"""Records: one run, one small JSON, never overwritten."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from equipoise.records import Record, append_record, import_records, keys, read_jsonl, read_records
+
+
+def record(**change: object) -> Record:
+    usual = Record(
+        table="table1",
+        data_set="cifar10-lt",
+        imbalance=100,
+        method="softmax",
+        seed=0,
+        top1=75.0,
+        balanced_accuracy=75.0,
+        evaluated_on="test",
+        iterations=13_000,
+        complete=True,
+        recipe={"loss": "CrossEntropyLoss", "options": {}},
+        draw="0" * 16,
+        pixels="1" * 16,
+        counts=[3, 1],
+        correct=[2, 1],
+        total=[2, 2],
+        marginal=[0.5, 0.5],
+        loss_curve=[2.0, 1.0],
+        weights="2" * 16,
+        seconds=55.5,
+        together=4,
+        engine={"deterministic": True},
+        commit=None,
+        versions={"torch": "2.11"},
+        hardware={"device": "cpu"},
+    )
+    return replace(usual, **change)  # type: ignore[arg-type]
+
+
+def test_a_record_survives_json_in_both_forms() -> None:
+    assert Record.from_json(record().to_json()) == record()
+    assert Record.from_json(record().to_json(indent=1)) == record()
+    assert "\n" not in record().to_json()
+
+
+def test_a_record_lies_where_its_key_says(tmp_path: Path) -> None:
+    append_record(tmp_path / "new.jsonl", record())
+    assert import_records(tmp_path / "new.jsonl", tmp_path / "results") == [
+        tmp_path / "results/table1/cifar10-lt/100/softmax/0.json"
+    ]
+    assert read_records(tmp_path / "results") == [record()]
+    assert json.loads((tmp_path / "results/table1/cifar10-lt/100/softmax/0.json").read_text())["top1"] == 75.0
+
+
+def test_importing_again_writes_nothing_and_never_overwrites(tmp_path: Path) -> None:
+    append_record(tmp_path / "new.jsonl", record())
+    import_records(tmp_path / "new.jsonl", tmp_path)
+    assert import_records(tmp_path / "new.jsonl", tmp_path) == []
+    append_record(tmp_path / "other.jsonl", record(seconds=60.0))
+    with pytest.raises(FileExistsError, match=r"softmax/0\.json exists and differs"):
+        import_records(tmp_path / "other.jsonl", tmp_path)
+
+
+def test_smoke_tests_are_never_imported_nor_counted(tmp_path: Path) -> None:
+    append_record(tmp_path / "new.jsonl", record(complete=False, iterations=50))
+    assert import_records(tmp_path / "new.jsonl", tmp_path) == []
+    assert keys(read_jsonl(tmp_path / "new.jsonl")) == set()
+
+
+def test_a_line_cut_by_a_kill_loses_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    append_record(path, record())
+    path.write_bytes(path.read_bytes() + record(seed=1).to_json().encode()[:200])
+    assert [one.seed for one in read_jsonl(path)] == [0]
+    append_record(path, record(seed=2))
+    assert [one.seed for one in read_jsonl(path)] == [0, 2]
+
+
+def test_what_is_not_a_record_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    append_record(path, record())
+    path.write_text(path.read_text() + '{"top1": 99}\n')
+    with pytest.raises(ValueError, match=r"new\.jsonl, line 2: not a record: missing"):
+        list(read_jsonl(path))
+    path.write_text("nonsense\n" + record().to_json() + "\n")
+    with pytest.raises(ValueError, match=r"line 1 is not JSON"):
+        list(read_jsonl(path))
+
+
+def test_top1_must_agree_with_the_counts_a_class() -> None:
+    with pytest.raises(ValueError, match=r"top1 is 80\.0, but correct/total gives 75\.00"):
+        record(top1=80.0)
+
+
+def test_a_record_in_the_wrong_place_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "table1/cifar10-lt/100/eql/0.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(record().to_json(indent=1))
+    with pytest.raises(ValueError, match=r"holds the record of table1/cifar10-lt/100/softmax/0"):
+        read_records(tmp_path)

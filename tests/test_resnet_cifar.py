@@ -1,0 +1,54 @@
+"""The network of the paper's CIFAR experiments."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from equipoise.models.decoupled import ScaledHead
+from equipoise.models.resnet_cifar import FEATURES, BasicBlock, ResNetCifar
+
+
+def test_resnet_32_has_31_convolutions_and_463504_parameters_before_its_head() -> None:
+    model = ResNetCifar(nn.Linear(FEATURES, 100))
+    convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    head = sum(parameter.numel() for parameter in model.head.parameters())
+    assert len(convolutions) == 31
+    assert sum(parameter.numel() for parameter in model.parameters()) - head == 463_504
+
+
+def test_stages_are_16_32_and_64_wide_at_32_16_and_8_pixels() -> None:
+    model = ResNetCifar(nn.Linear(FEATURES, 10)).eval()
+    shapes = []
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape[1:])))
+    with torch.no_grad():
+        assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert shapes == [(16, 32, 32)] * 5 + [(32, 16, 16)] * 5 + [(64, 8, 8)] * 5
+
+
+def test_the_shortcut_takes_every_second_pixel_and_pads_channels_with_zeros_on_both_sides() -> None:
+    block = BasicBlock(16, 32).eval()
+    nn.init.zeros_(block.conv2.weight)  # nothing but the shortcut is left: BN of zeros is zero
+    x = torch.rand(1, 16, 32, 32)
+    with torch.no_grad():
+        out = block(x)
+    torch.testing.assert_close(out[:, 8:24], x[:, :, ::2, ::2])
+    assert not out[:, :8].any()
+    assert not out[:, 24:].any()
+
+
+def test_convolutions_start_from_kaimings_normal_distribution() -> None:
+    torch.manual_seed(0)
+    model = ResNetCifar(nn.Linear(FEATURES, 10))
+    weight = model.blocks[-1].conv2.weight  # type: ignore[union-attr]
+    assert abs(weight.std().item() - (2 / (64 * 9)) ** 0.5) < 2e-3  # type: ignore[operator, union-attr]
+
+
+def test_a_scaled_head_starts_as_the_head_it_scales_and_learns_one_number_a_class() -> None:
+    head = nn.Linear(FEATURES, 10)
+    x = torch.randn(4, FEATURES)
+    scaled = ScaledHead(head)
+    torch.testing.assert_close(scaled(x), head(x))
+    scaled(x).sum().backward()
+    assert [parameter.shape for parameter in scaled.parameters() if parameter.grad is not None] == [(10,)]
