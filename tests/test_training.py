@@ -131,11 +131,13 @@ def test_a_run_equals_a_plain_loop_over_the_same_batches(data: TrainingSet) -> N
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
-def test_batches_hold_the_labels_of_their_images(data: TrainingSet) -> None:
+@pytest.mark.parametrize("chunk", [0, 1])
+def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(chunk: int, data: TrainingSet) -> None:
     run = Training(TINY, data, seed=0)
+    run.iteration = chunk * CHUNK
     run._fill()
-    drawn = classification.draw(CHUNK * 4, stream_of(0, classification.AUGMENTATION, 0))
-    index = run.order[: CHUNK * 4].astype(np.int64)
+    drawn = classification.draw(CHUNK * 4, stream_of(0, classification.AUGMENTATION, chunk))
+    index = run.order[chunk * CHUNK * 4 : (chunk + 1) * CHUNK * 4].astype(np.int64)
     assert torch.equal(run._images.flatten(0, 1), data.augmentation(index, drawn))
     assert run._labels.flatten().tolist() == data.labels[index].tolist()
 
