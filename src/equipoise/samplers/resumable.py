@@ -1,0 +1,171 @@
+"""What every sampler here shares: epochs, ranks, and resuming in the middle of an epoch.
+
+A sampler is a stream of indices, the same on every rank; rank r of R takes the draws r, r + R, r + 2R, ... An epoch is
+a window of that stream. Since any draw can be computed from its position, a state is one number, and may be loaded
+under another number of ranks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from operator import length_hint
+from typing import Any
+
+import torch.distributed as dist
+from torch.utils.data import Sampler
+
+from equipoise.prior import Prior
+
+
+@dataclass
+class _Pass:
+    """One iteration of a rank: where in the epoch it starts, and how far it has come."""
+
+    start: int
+    block: Iterator[int] = field(default_factory=lambda: iter(()))
+    taken: int = 0
+    claimed: bool = False
+
+    def given(self) -> int:
+        # A list's iterator knows what is left of it: exact progress without counting a single index in Python.
+        return self.taken - length_hint(self.block)
+
+
+class ResumableSampler(Sampler[int], ABC):
+    """Abstract: a sampler says how many draws its epoch has and gives them in blocks; the rest is here."""
+
+    def __init__(self, num_items: int, seed: int, num_replicas: int | None, rank: int | None) -> None:
+        if isinstance(seed, bool) or int(seed) != seed or seed < 0:
+            raise ValueError(f"seed is {seed}: a whole number, at least 0, the same on every rank")
+        self.num_items = num_items
+        self.seed = int(seed)
+        self.num_replicas, self.rank = _ranks(num_replicas, rank)
+        self.epoch = 0
+        self._pass = _Pass(0)
+
+    @property
+    @abstractmethod
+    def draws(self) -> int:
+        """Draws in the current epoch, of all ranks together, before the last ones are evened out."""
+
+    @property
+    @abstractmethod
+    def prior(self) -> Prior:
+        """The class prior of what is drawn in the current epoch: what a balanced loss on top must be built from."""
+
+    @abstractmethod
+    def _blocks(self, epoch: int, start: int, count: int) -> Iterator[list[int]]:
+        """The `count` draws start + rank, start + rank + num_replicas, ... of `epoch`, in lists."""
+
+    @abstractmethod
+    def _advice(self, drawn: Prior) -> str | None:
+        """One sentence on what `drawn` means for the user, where there is something to say."""
+
+    def __len__(self) -> int:
+        """Indices a rank gives in a whole epoch: the same on every rank."""
+        return -(-self.draws // self.num_replicas)
+
+    def __iter__(self) -> Iterator[int]:
+        if self._finished and self._pass.claimed:
+            self.set_epoch(self.epoch + 1)
+        elif self._pass.given():
+            self._pass = _Pass(0)
+        else:
+            self._pass = _Pass(self._pass.start)
+        self._pass.claimed = True
+        left = -(-max(self.draws - self._pass.start, 0) // self.num_replicas)
+        return _indices(self._pass, self._blocks(self.epoch, self._pass.start, left))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of the next iteration. A loaded position is kept if it is of that epoch.
+
+        An epoch that ran to its end is followed by the next one even without this call.
+        """
+        if epoch < 0 or int(epoch) != epoch:
+            raise ValueError(f"epoch is {epoch}: a whole number, at least 0")
+        if epoch != self.epoch or (self._finished and self._pass.claimed):
+            self.epoch = int(epoch)
+            self._pass = _Pass(0)
+
+    def state_dict(self, consumed: int | None = None) -> dict[str, int]:
+        """Where the stream stands: plain numbers, the same on every rank.
+
+        `consumed` is the number of indices of the running iteration that your loop has used on this rank. Give it with
+        a `DataLoader` that has workers: it asks for indices ahead of the batches it returns, so what the sampler has
+        given out (the default) is more than what was trained on. torchdata's `StatefulDataLoader` keeps the state that
+        belongs to each batch by itself.
+        """
+        given = self._pass.given()
+        if consumed is None:
+            consumed = given
+        elif not 0 <= consumed <= given:
+            raise ValueError(
+                f"consumed is {consumed}, but this iteration has given out {given} indices: count the items (not the "
+                "batches) that came from the loader since its iteration began"
+            )
+        position = self._pass.start + consumed * self.num_replicas
+        return {"epoch": self.epoch, "position": position, "seed": self.seed, "items": self.num_items}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state_dict` was taken: the next iteration gives what was left of that epoch."""
+        missing = {"epoch", "position", "seed", "items"} - state.keys()
+        if missing:
+            raise ValueError(f"not the state of a sampler: {sorted(state)} lacks {sorted(missing)}")
+        if state["items"] != self.num_items:
+            raise ValueError(
+                f"the state is of {state['items']} items, this sampler has {self.num_items}: build it from the same "
+                "data"
+            )
+        self.epoch, self.seed = int(state["epoch"]), int(state["seed"])
+        self._pass = _Pass(int(state["position"]))
+
+    def preview(self) -> Prior:
+        """The prior of what will be drawn, with a warning where it is not what you may expect.
+
+        It warns when the sampler changes nothing, and when a balanced loss built from the data's own prior would
+        balance a second time. `sampler.prior` is the same without the words: `BalancedSoftmaxLoss(sampler.prior)`.
+        """
+        drawn = self.prior
+        advice = self._advice(drawn)
+        if advice is not None:
+            warnings.warn(advice, stacklevel=2)
+        return drawn
+
+    @property
+    def _finished(self) -> bool:
+        return self._pass.start + self._pass.given() * self.num_replicas >= self.draws
+
+
+def over_balance_advice(source: Prior, drawn: Prior) -> str:
+    """Why a balanced loss must not be built from the prior of the data under a sampler that changes it."""
+    return (
+        f"the sampler takes the class imbalance from {source.imbalance:.4g} to {drawn.imbalance:.4g}: a balanced loss "
+        "built from the prior of the data would over-balance on top of it; build it from sampler.prior, or draw the "
+        "items as they are"
+    )
+
+
+def _indices(progress: _Pass, blocks: Iterator[list[int]]) -> Iterator[int]:
+    for block in blocks:
+        progress.block = iter(block)
+        progress.taken += len(block)
+        yield from progress.block
+
+
+def _ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    group = dist.is_available() and dist.is_initialized()
+    if num_replicas is None:
+        num_replicas = dist.get_world_size() if group else 1
+    if rank is None:
+        if not group and num_replicas > 1:
+            raise ValueError(
+                f"num_replicas is {num_replicas}, but rank is not given and there is no process group to ask: "
+                "give rank, or call torch.distributed.init_process_group first"
+            )
+        rank = dist.get_rank() if group else 0
+    if num_replicas < 1 or not 0 <= rank < num_replicas:
+        raise ValueError(f"rank is {rank} of num_replicas={num_replicas}: ranks run from 0 to num_replicas − 1")
+    return num_replicas, rank
