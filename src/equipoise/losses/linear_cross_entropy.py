@@ -1,0 +1,233 @@
+"""Balanced cross-entropy of a linear head with very many classes: the logits [N, K] never exist as a whole.
+
+    loss  =  cross_entropy(W x + (b + log n), y)
+
+The prior is added to the bias, K numbers, and the logits are made and used a few rows at a time. torch ≥ 2.13 has a
+kernel for it, `torch.nn.functional.linear_cross_entropy`; older versions, and label smoothing, take a loop over rows
+that makes the logits of each part again in the backward pass: as little memory, about a third more arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from equipoise.losses._shared import PriorModule, check_reduction, ratio
+from equipoise.losses.balanced_softmax import cross_entropy
+from equipoise.prior import PriorLike, softmax_shift
+
+HAS_KERNEL = hasattr(F, "linear_cross_entropy")  # torch ≥ 2.13
+PART = 1 << 26  # logits at a time: 256 MB of fp32
+
+
+def balanced_linear_cross_entropy(
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    prior: PriorLike,
+    *,
+    tau: float = 1.0,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Balanced Softmax of `features` [..., D] through a head `weight` [K, D], `bias` [K], against `target` [...].
+
+    Equal to `balanced_softmax_loss(F.linear(features, weight, bias), target, prior.log())`. In a training loop use
+    `BalancedLinearCrossEntropyLoss`, which keeps the shift on the device. Gradients of gradients, `torch.func` and
+    probability targets are not supported; use the loss on logits for those.
+
+    >>> weight, bias = torch.zeros(2, 3), torch.zeros(2)
+    >>> balanced_linear_cross_entropy(torch.randn(1, 3), weight, bias, torch.tensor([1]), [0.9, 0.1])
+    tensor(2.3026)
+    """
+    return linear_cross_entropy(
+        features,
+        weight,
+        bias,
+        target,
+        softmax_shift(prior, tau=tau).to(weight.device),
+        class_weight=class_weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction=reduction,
+    )
+
+
+def linear_cross_entropy(
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    log_prior: Tensor | None = None,
+    *,
+    class_weight: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
+    """Cross-entropy of a linear head whose logits are shifted by `log_prior` [K] (None: not at all), in parts.
+
+    A batch in which nothing counts gives 0 with zero gradient. Half features give an fp32 loss; torch's kernel has by
+    then rounded its value (not its gradients) to their precision.
+
+    >>> linear_cross_entropy(torch.randn(1, 3), torch.zeros(2, 3), None, torch.tensor([1]))
+    tensor(0.6931)
+    """
+    check_reduction(reduction)
+    _check(features, weight, bias, target, log_prior)
+    if log_prior is not None:
+        bias = log_prior if bias is None else bias + log_prior
+    if bias is not None:
+        bias = bias.to(torch.float64 if features.dtype == torch.float64 else torch.float32)
+    if torch.is_autocast_enabled(features.device.type):
+        dtype = torch.get_autocast_dtype(features.device.type)
+        features, weight = features.to(dtype), weight.to(dtype)
+    rows, indices = features.reshape(-1, features.shape[-1]), target.reshape(-1).long()
+    use = _by_kernel if HAS_KERNEL and label_smoothing == 0 else _by_parts
+    how = "none" if reduction == "none" else "sum"
+    loss = use(rows, weight, bias, indices, class_weight, ignore_index, label_smoothing, how)
+    if reduction == "none":
+        return loss.reshape(target.shape)
+    if reduction == "sum":
+        return loss
+    counts = (indices != ignore_index).to(loss.dtype)
+    if class_weight is not None:
+        counts = counts * class_weight.to(loss.dtype)[torch.where(indices == ignore_index, 0, indices)]
+    return ratio(loss, counts.sum())
+
+
+class BalancedLinearCrossEntropyLoss(PriorModule):
+    """`balanced_linear_cross_entropy` that keeps the shift of the prior as an fp32 buffer.
+
+    >>> head = torch.nn.Linear(3, 2)
+    >>> loss = BalancedLinearCrossEntropyLoss(eq.Prior.from_counts([900, 100]))
+    >>> features, target = torch.randn(5, 3), torch.tensor([0, 1, 0, 0, 1])
+    >>> on_logits = eq.BalancedSoftmaxLoss(eq.Prior.from_counts([900, 100]))(head(features), target)
+    >>> torch.allclose(loss(features, head.weight, head.bias, target), on_logits)
+    True
+    """
+
+    log_prior: Tensor
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        prior: PriorLike,
+        *,
+        tau: float = 1.0,
+        class_weight: Tensor | None = None,
+        ignore_index: int = -100,
+        label_smoothing: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.register_buffer("log_prior", softmax_shift(prior, tau=tau))
+        self.register_buffer("class_weight", class_weight)
+        self.tau = tau
+        self.ignore_index = ignore_index
+        self.label_smoothing = label_smoothing
+        self.reduction = reduction
+
+    def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+        return linear_cross_entropy(
+            features,
+            weight,
+            bias,
+            target,
+            self.log_prior,
+            class_weight=self.class_weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            reduction=self.reduction,
+        )
+
+
+def _by_kernel(
+    rows: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    class_weight: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+) -> Tensor:
+    # torch's own choice is so many rows that their logits are as large as the features: one row at a time for a million
+    # classes, and every part reads and writes the whole gradient of the weight.
+    options = torch.nn.LinearCrossEntropyOptions(
+        batch_chunk_size=_rows_a_part(weight), chunking_method=None, allow_retain_graph=torch.compiler.is_compiling()
+    )
+    loss: Tensor = F.linear_cross_entropy(
+        rows,
+        weight,
+        target,
+        linear_bias=bias,
+        weight=None if class_weight is None else class_weight.to(rows.dtype),
+        ignore_index=ignore_index,
+        reduction=reduction,
+        options=options,
+    )
+    return loss.float() if loss.dtype in (torch.float16, torch.bfloat16) else loss
+
+
+def _by_parts(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *how: Any) -> Tensor:
+    size = _rows_a_part(weight)
+    if len(rows) <= size:
+        return _part(rows, weight, bias, target, *how)
+    parts = zip(torch.split(rows, size), torch.split(target, size), strict=True)
+    losses = [checkpoint(_part, x, weight, bias, y, *how, use_reentrant=False) for x, y in parts]
+    return torch.cat(losses) if losses[0].ndim else torch.stack(losses).sum()
+
+
+def _part(
+    rows: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    class_weight: Tensor | None,
+    ignore_index: int,
+    label_smoothing: float,
+    reduction: str,
+) -> Tensor:
+    if rows.dtype in (torch.float16, torch.bfloat16) and bias is not None:  # a shift of 15 has no business in bf16
+        logits = F.linear(rows, weight).float() + bias
+    else:
+        logits = F.linear(rows, weight, bias)
+    return cross_entropy(
+        logits,
+        target,
+        weight=class_weight,
+        ignore_index=ignore_index,
+        label_smoothing=label_smoothing,
+        reduction=reduction,
+    )
+
+
+def _rows_a_part(weight: Tensor) -> int:
+    return max(1, PART // weight.shape[0])
+
+
+def _check(features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, log_prior: Tensor | None) -> None:
+    if weight.ndim != 2 or features.ndim == 0 or features.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"features of shape {tuple(features.shape)} do not fit a weight of shape {tuple(weight.shape)}: expected "
+            "[..., D] and [K, D], as nn.Linear stores it"
+        )
+    if target.is_floating_point() or target.shape != features.shape[:-1]:
+        raise ValueError(
+            f"target is {target.dtype} of shape {tuple(target.shape)}: expected class indices of shape "
+            f"{tuple(features.shape[:-1])}; for probabilities use balanced_softmax_loss on the logits"
+        )
+    for name, vector in (("bias", bias), ("prior", log_prior)):
+        if vector is not None and vector.shape != weight.shape[:1]:
+            raise ValueError(
+                f"{name} has shape {tuple(vector.shape)}, the weight has {weight.shape[0]} classes: expected [K]"
+            )

@@ -1,0 +1,156 @@
+"""The fold: a head that shifts its bias in training only equals the balanced loss, and leaves no trace."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import equipoise as eq
+from equipoise.models.balanced_head import BalancedLinear, fold_prior, fold_sigmoid_prior, unfold_prior
+
+PRIOR = eq.Prior.from_counts([900, 90, 9, 1])
+
+
+def network(bias: bool = True) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4, bias=bias))
+
+
+def batch(rows: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(rows, 5, generator=generator), torch.randint(0, 4, (rows,), generator=generator)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("tau", [1.0, 0.5])
+def test_plain_cross_entropy_of_a_folded_head_is_balanced_softmax_in_value_and_gradient(bias, tau):
+    plain, folded = network(bias), fold_prior(network(bias), PRIOR, tau=tau)
+    x, y = batch()
+    expected = eq.BalancedSoftmaxLoss(PRIOR, tau=tau)(plain(x), y)
+    loss = F.cross_entropy(folded(x), y)
+    torch.testing.assert_close(loss, expected)
+    expected.backward()
+    loss.backward()
+    for ours, theirs in zip(folded.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_plain_bce_of_a_sigmoid_fold_is_balanced_sigmoid():
+    x, y = batch()
+    hot = F.one_hot(y, 4).float()
+    expected = eq.BalancedSigmoidLoss(PRIOR)(network()(x), hot)
+    torch.testing.assert_close(
+        F.binary_cross_entropy_with_logits(fold_sigmoid_prior(network(), PRIOR)(x), hot), expected
+    )
+
+
+def test_evaluation_mode_is_the_plain_model_to_the_bit():
+    x, _ = batch()
+    assert torch.equal(fold_prior(network(), PRIOR).eval()(x), network().eval()(x))
+
+
+def test_checkpoints_are_those_of_the_plain_model_both_ways():
+    plain, folded = network(), fold_prior(network(), PRIOR)
+    assert list(folded.state_dict()) == list(plain.state_dict())
+    assert all(
+        torch.equal(a, b) for a, b in zip(folded.state_dict().values(), plain.state_dict().values(), strict=True)
+    )
+    plain.load_state_dict(folded.state_dict())
+    folded.load_state_dict(plain.state_dict())
+
+
+def test_an_optimiser_made_before_the_fold_trains_the_folded_head():
+    model = network()
+    parameters = list(model.parameters())
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    fold_prior(model, PRIOR)
+    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
+    before = model[2].bias.detach().clone()
+    x, y = batch()
+    F.cross_entropy(model(x), y).backward()
+    optimiser.step()
+    assert not torch.equal(model[2].bias, before)
+
+
+def test_a_constant_model_learns_the_uniform_answer():
+    head = fold_prior(nn.Linear(1, 4), PRIOR)
+    nn.init.zeros_(head.weight)
+    head.weight.requires_grad_(False)
+    y = torch.repeat_interleave(torch.arange(4), torch.from_numpy(PRIOR.counts.copy()))
+    optimiser = torch.optim.LBFGS(head.parameters(), max_iter=100, tolerance_grad=1e-9, line_search_fn="strong_wolfe")
+
+    def closure() -> torch.Tensor:
+        optimiser.zero_grad()
+        loss = F.cross_entropy(head(torch.zeros(len(y), 1)), y)
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    torch.testing.assert_close(head.eval()(torch.zeros(1)).softmax(0), torch.full((4,), 0.25), atol=1e-3, rtol=0)
+
+
+def test_the_layer_stays_the_same_object_and_keeps_its_hooks():
+    model = network()
+    head, seen = model[2], []
+    head.register_forward_hook(lambda *_: seen.append(1))
+    assert fold_prior(model, PRIOR) is model
+    model(batch()[0])
+    assert model[2] is head
+    assert seen == [1]
+
+
+def test_folding_again_replaces_the_prior_and_unfolding_removes_it():
+    x, _ = batch()
+    twice = fold_prior(fold_prior(network(), [0.1, 0.2, 0.3, 0.4]), PRIOR)
+    assert torch.equal(twice(x), fold_prior(network(), PRIOR)(x))
+    plain = unfold_prior(twice)
+    assert type(plain[2]) is nn.Linear
+    assert list(plain[2]._buffers) == []
+    assert torch.equal(plain(x), network()(x))
+
+
+def test_a_uniform_prior_changes_nothing_to_the_bit():
+    x, _ = batch()
+    assert torch.equal(fold_prior(network(), eq.Prior.from_counts([7, 7, 7, 7]))(x), network()(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_shift_stays_fp32_to_the_bit_in_a_half_model_that_runs(dtype):
+    model = fold_prior(network(), PRIOR)
+    shift = model[2].shift.clone()
+    model.to(dtype)
+    assert model[2].weight.dtype == dtype
+    assert torch.equal(model[2].shift, shift)
+    assert model(batch()[0].to(dtype)).dtype == dtype
+
+
+def test_copies_and_autocast_and_compile_keep_the_fold():
+    x, y = batch()
+    model = fold_prior(network(), PRIOR)
+    expected = F.cross_entropy(model(x), y)
+    assert torch.equal(F.cross_entropy(copy.deepcopy(model)(x), y), expected)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(F.cross_entropy(compiled(x), y), expected)
+    compiled.eval()
+    torch.testing.assert_close(compiled(x), network().eval()(x))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert model.train()(x).dtype == torch.bfloat16
+
+
+def test_the_head_alone_can_be_folded():
+    head = nn.Linear(6, 4)
+    assert fold_prior(head, PRIOR) is head
+    assert isinstance(head, BalancedLinear)
+
+
+def test_an_ambiguous_or_missing_head_is_refused_with_the_way_out():
+    with pytest.raises(ValueError, match=r"2 linear layers have 4 outputs \(0, 1\): fold the head itself"):
+        fold_prior(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), PRIOR)
+    with pytest.raises(ValueError, match=r"prior has 3 classes, but no nn.Linear of this Sequential .*2 with 4"):
+        fold_prior(network(), [0.5, 0.3, 0.2])
+    with pytest.raises(ValueError, match=r"Conv2d has as many outputs \(it has none\)"):
+        fold_prior(nn.Conv2d(3, 4, 1), PRIOR)
