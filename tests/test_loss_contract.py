@@ -435,6 +435,8 @@ def test_a_batch_in_which_nothing_counts_gives_zero_with_zero_gradient(row: Row,
     for reduction in ["mean", "sum"] + ["batchmean"] * row.binary:
         assert row.function(logits, target, PRIOR, reduction=reduction).item() == 0
         assert (grad(lambda z, r=reduction: row.function(z, target, PRIOR, reduction=r), logits) == 0).all()
+        if row.soft and not rows:
+            assert row.function(logits, torch.zeros(0, K), PRIOR, reduction=reduction).item() == 0
 
 
 @row

@@ -80,7 +80,7 @@ def test_the_demo_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
     arguments = ["demo", "--out", str(tmp_path / "new" / "folder"), "--iterations", "2", "--seeds", "2"]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "140"})
     assert result.exit_code == 0, result.output
-    for word in ("Softmax", "Inverse-frequency weights", "Balanced Softmax", "top-1", "many", "medium", "few", "±"):
+    for word in ("Softmax", "Class weights 1/n", "Balanced Softmax", "top-1", "many", "medium", "few", "±"):
         assert word in result.output
     assert (tmp_path / "new" / "folder" / "demo.png").read_bytes().startswith(b"\x89PNG")
 

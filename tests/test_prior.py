@@ -214,6 +214,7 @@ REFUSED = {
     "total too small": (lambda: Prior.from_counts([5, 3], total=4), "largest class alone counts 5"),
     "names too few": (lambda: Prior.from_counts([5, 3], class_names=["a"]), "1 class_names for 2 classes"),
     "label too large": (lambda: Prior.from_labels([0, 7], 5), "label 7 is out of range for num_classes=5"),
+    "label one too large": (lambda: Prior.from_labels([0, 5], 5), "label 5 is out of range for num_classes=5"),
     "negative label": (lambda: Prior.from_labels([0, -1]), "label -1 is negative: pass ignore_index=-1"),
     "label maps": (lambda: Prior.from_labels(np.zeros((2, 2), int)), r"Prior\.from_masks.*Prior\.from_multilabel"),
     "no labels": (lambda: Prior.from_labels([]), "empty"),

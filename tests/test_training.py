@@ -27,7 +27,6 @@ from equipoise.train.classification import (
     Training,
     TrainingSet,
     build_model,
-    class_balanced_order,
     sample_order,
     sgd_,
     stream_of,
@@ -81,7 +80,7 @@ def test_every_image_comes_once_an_epoch_and_none_is_left_out() -> None:
 
 def test_class_balanced_order_gives_every_class_its_turn_and_every_item_of_a_class_its_own() -> None:
     labels = np.repeat(np.arange(3), [6, 3, 1])
-    order = class_balanced_order(labels, 36, stream_of(0, 1))
+    order = sample_order(replace(TINY, sampler="class_balanced", iterations=4, batch_size=9), labels, seed=0)
     turns = labels[order].reshape(12, 3)
     assert all(sorted(turn) == [0, 1, 2] for turn in turns.tolist())
     assert len({tuple(turn) for turn in turns.tolist()}) > 1

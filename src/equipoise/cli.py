@@ -1,4 +1,4 @@
-"""The command line: equipoise demo | ...
+"""The command line: equipoise demo | run | records
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import equipoise
+from equipoise.commands import records_app, run
 
 app = typer.Typer(
     help="Recognition when the class frequencies in training differ from those in use.",
@@ -79,3 +80,7 @@ def demo(
     title = f"Long-tailed digits: one network, three losses, {seeds} seed{'s' if seeds > 1 else ''} each"
     path = save(comparison(results, title), out / "demo.png")
     console.print(f"Picture: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)
+
+
+app.command()(run)
+app.add_typer(records_app, name="records")

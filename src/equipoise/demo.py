@@ -21,7 +21,7 @@ from equipoise.prior import Prior
 
 METHODS: dict[str, Callable[[Prior], nn.Module]] = {
     "Softmax": lambda prior: nn.CrossEntropyLoss(),
-    "Inverse-frequency weights": lambda prior: nn.CrossEntropyLoss(inverse_frequency_weights(prior)),
+    "Class weights 1/n": lambda prior: nn.CrossEntropyLoss(inverse_frequency_weights(prior)),
     "Balanced Softmax": lambda prior: BalancedSoftmaxLoss(prior),
 }
 

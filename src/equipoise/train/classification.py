@@ -28,6 +28,7 @@ from equipoise.models.decoupled import ScaledHead
 from equipoise.models.heads import NormalizedLinear
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import IntArray, Prior
+from equipoise.samplers import ClassBalancedSampler
 from equipoise.train.recipe import Recipe
 
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
@@ -105,24 +106,12 @@ def sample_order(recipe: Recipe, labels: IntArray, seed: int) -> NDArray[np.int3
     """
     number = recipe.iterations * recipe.batch_size
     if recipe.sampler == "class_balanced":
-        return class_balanced_order(labels, number, stream_of(seed, ORDER))
+        sampler = ClassBalancedSampler(labels, num_samples=max(number, 1), seed=seed, num_replicas=1, rank=0)
+        return np.fromiter(sampler, np.int32, max(number, 1))[:number]
     random = stream_of(seed, ORDER)
     epochs = -(-number // len(labels))
     orders = [np.zeros(0, np.int64)] + [random.permutation(len(labels)) for _ in range(epochs)]
     return np.concatenate(orders)[:number].astype(np.int32)
-
-
-def class_balanced_order(labels: IntArray, number: int, random: np.random.Generator) -> NDArray[np.int32]:
-    """Class after class in random order, each class once a cycle; within a class without replacement."""
-    classes = np.unique(labels)
-    cycles = -(-number // len(classes))
-    turns = random.permuted(np.tile(classes, (cycles, 1)), axis=1).ravel()[:number]
-    order = np.empty(number, np.int32)
-    for label in classes:
-        items, places = np.flatnonzero(labels == label), np.flatnonzero(turns == label)
-        rounds = -(-len(places) // len(items))
-        order[places] = random.permuted(np.tile(items, (rounds, 1)), axis=1).ravel()[: len(places)]
-    return order
 
 
 # -------------------------------------------------------------------- a run
