@@ -55,7 +55,7 @@ class ClassBalancedSampler(ResumableSampler):
     >>> [labels[i] for i in sampler]
     [2, 0, 1, 2, 0, 1]
     >>> sampler.prior
-    Prior(3 classes, total 6, imbalance 1, head 0 2, tail 0 2)
+    Prior(3 classes, total 6, imbalance 1, head 0: 2, tail 0: 2)
     """
 
     def __init__(
@@ -208,8 +208,8 @@ def _index_membership(member: Membership) -> _Index:
 
 def _empty_index(counts: IntArray, num_items: int, entries: int | None = None) -> _Index:
     if counts.max() >= LARGEST:
-        raise ValueError(f"a class has {counts.max()} items: at most 2^32 − 1 can be shuffled")
-    dtype = np.uint32 if num_items <= LARGEST else np.int64
+        raise ValueError(f"a class has {counts.max()} items: at most 2^31 − 1 can be shuffled")
+    dtype = np.uint32 if num_items <= 1 << 32 else np.int64
     size = int(counts.sum()) if entries is None else entries
     return _Index(counts, np.cumsum(counts) - counts, np.empty(size, dtype))
 
@@ -313,7 +313,7 @@ def _argsort_rows(words: Words) -> IntArray:
         return (packed & mask).astype(np.int64)
     wide = words.astype(np.uint64) << np.uint64(32) | columns.astype(np.uint64)
     wide.sort(axis=1)
-    return (wide & np.uint64(LARGEST - 1)).astype(np.int64)
+    return (wide & np.uint64((1 << 32) - 1)).astype(np.int64)
 
 
 def _argsort(times: FloatArray, span: int) -> IntArray:

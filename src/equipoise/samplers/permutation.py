@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 Words: TypeAlias = NDArray[np.uint32]
 
 GOLDEN = np.uint32(0x9E3779B9)
-LARGEST = 1 << 32
-_ROUNDS = 8
+LARGEST = 1 << 31  # sizes are below it, so that the sum of two positions fits in 32 bits
 _FIRST, _SECOND = np.uint32(0x21F0AAAD), np.uint32(0x735A2D97)
 _HALF = np.uint32(16)
+_FACTORS = (np.arange(1, 9, dtype=np.uint32) * GOLDEN) | np.uint32(1)  # one odd number a round
 
 
 def mix(words: Words) -> Words:
@@ -47,7 +47,7 @@ def permute(position: Words, size: Words, key: Words) -> Words:
 
     >>> whole = np.arange(5, dtype=np.uint32)
     >>> permute(whole, np.full(5, 5, np.uint32), np.full(5, 1, np.uint32)).tolist()
-    [0, 2, 4, 3, 1]
+    [1, 4, 0, 3, 2]
     """
     rows = np.ceil(np.sqrt(size))  # float64 holds these whole numbers exactly, and divides them several times faster
     columns = np.ceil(size / rows)
@@ -62,24 +62,27 @@ def permute(position: Words, size: Words, key: Words) -> Words:
 
 def _rotated(position: Words, size: Words, key: Words) -> Words:
     """(position + offset) mod size, the offset uniform in [0, size) and unrelated to the rounds."""
-    moved = position + np.floor(mix(key ^ GOLDEN) * (size * 2.0**-32))
-    return np.where(moved < size, moved, moved - size).astype(np.uint32)
+    moved = ((key * _FIRST) * (size * 2.0**-32)).astype(np.uint32)
+    moved += position
+    return np.minimum(moved, moved - size)
 
 
 def _rounds(values: Words, rows: NDArray[np.float64], columns: NDArray[np.float64], key: Words) -> Words:
     high = np.floor(values / columns).astype(np.uint32)
     high_size, low_size = rows.astype(np.uint32), columns.astype(np.uint32)
     low = values - high * low_size
-    for number in range(_ROUNDS):
+    scratch = np.empty_like(low)
+    for number, factor in enumerate(_FACTORS):
         source, changed, size = (low, high, high_size) if number % 2 == 0 else (high, low, low_size)
         word = source + key
-        word += np.uint32(number * int(GOLDEN) % LARGEST)
-        word = mix(word)
+        word *= factor
+        word ^= np.right_shift(word, np.uint32(15), out=scratch)
+        word *= _SECOND
         word >>= _HALF  # the upper half of the word, scaled to [0, size): both factors have at most 16 bits
         word *= size
         word >>= _HALF
         changed += word
-        np.minimum(changed, changed - size, out=changed)  # modulo size: below 0 wraps round to a large number
+        np.minimum(changed, np.subtract(changed, size, out=scratch), out=changed)  # modulo size: below 0 is very large
     high *= low_size
     high += low
     return high
