@@ -21,7 +21,7 @@ from equipoise.losses.balanced_softmax import cross_entropy
 from equipoise.prior import PriorLike, softmax_shift
 
 HAS_KERNEL = hasattr(F, "linear_cross_entropy")  # torch ≥ 2.13
-PART = 1 << 26  # logits at a time: 256 MB of fp32
+PART = 1 << 27  # logits at a time: 512 MB of fp32
 
 
 def balanced_linear_cross_entropy(
