@@ -201,6 +201,12 @@ def test_labels_larger_than_a_chunk_are_grouped_as_smaller_ones(monkeypatch):
     assert list(ClassBalancedSampler(labels)) == expected
 
 
+def test_more_classes_than_a_sorting_key_holds_are_grouped_right():
+    labels = np.random.default_rng(0).integers(0, 200_000, 300_000)
+    index = ClassBalancedSampler(labels)._index
+    assert np.array_equal(index.items, np.argsort(labels, kind="stable"))
+
+
 def test_ignored_items_are_never_drawn():
     labels = np.where(np.arange(80) % 3 == 0, -1, LABELS)
     drawn = list(ClassBalancedSampler(labels, ignore_index=-1, num_samples=1000))
@@ -233,6 +239,14 @@ def test_an_epoch_that_ran_to_its_end_is_followed_by_the_next():
 def test_a_look_at_the_first_indices_does_not_use_up_the_epoch():
     sampler = ClassBalancedSampler(LABELS)
     assert list(islice(sampler, 5)) == list(sampler)[:5]
+
+
+def test_a_look_at_the_first_indices_does_not_lose_a_loaded_position():
+    sampler = ClassBalancedSampler(LABELS)
+    whole = list(sampler)
+    sampler.load_state_dict({"epoch": 0, "position": 30, "seed": 0, "items": 80})
+    assert list(islice(sampler, 5)) == whole[30:35]
+    assert list(sampler) == whole[30:]
 
 
 def test_set_epoch_again_repeats_a_finished_epoch():

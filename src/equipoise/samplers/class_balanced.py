@@ -185,12 +185,11 @@ def _index_labels(labels: NDArray[Any], num_classes: int | None, ignore_index: i
     counts = count_labels(labels, num_classes, ignore_index=ignore_index)
     index = _empty_index(counts, len(labels))
     free = index.starts.copy()
-    small = np.uint16 if len(counts) <= 1 << 16 else np.int64  # NumPy sorts 16-bit keys by radix, in linear time
     for start in range(0, len(labels), CHUNK):
         part = np.asarray(labels[start : start + CHUNK])
         kept = np.arange(len(part)) if ignore_index is None else np.flatnonzero(part != ignore_index)
-        keys = part[kept].astype(small)
-        order = np.argsort(keys, kind="stable")
+        keys = part[kept]
+        order = _radix_argsort(keys, len(counts).bit_length())
         found = np.bincount(keys, minlength=len(counts))
         # Items of class c go to free[c], free[c] + 1, ...: an even step from the place in the sorted chunk.
         places = np.repeat(free - (np.cumsum(found) - found), found)
@@ -317,11 +316,15 @@ def _argsort_rows(words: Words) -> IntArray:
 
 
 def _argsort(times: FloatArray, span: int) -> IntArray:
-    """The order of `times` in [0, span), to 48 bits: NumPy sorts 16-bit keys by radix, in linear time."""
-    ticks = (np.maximum(times, 0) * (2.0**48 / span)).astype(np.int64)
-    order = np.argsort(ticks.astype(np.uint16), kind="stable")
-    for shift in (16, 32):
-        order = order[np.argsort((ticks >> shift).astype(np.uint16)[order], kind="stable")]
+    """The order of `times` in [0, span), to 48 bits."""
+    return _radix_argsort((np.maximum(times, 0) * (2.0**48 / span)).astype(np.int64), 48)
+
+
+def _radix_argsort(values: NDArray[Any], bits: int) -> IntArray:
+    """The stable order of whole numbers below 2^bits: NumPy sorts 16-bit keys by radix, in linear time."""
+    order = np.argsort(values.astype(np.uint16), kind="stable")
+    for shift in range(16, bits, 16):
+        order = order[np.argsort((values >> shift).astype(np.uint16)[order], kind="stable")]
     return order
 
 

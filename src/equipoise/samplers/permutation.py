@@ -64,7 +64,7 @@ def _rotated(position: Words, size: Words, key: Words) -> Words:
     """(position + offset) mod size, the offset uniform in [0, size) and unrelated to the rounds."""
     moved = ((key * _FIRST) * (size * 2.0**-32)).astype(np.uint32)
     moved += position
-    return np.minimum(moved, moved - size)
+    return np.asarray(np.minimum(moved, moved - size))
 
 
 def _rounds(values: Words, rows: NDArray[np.float64], columns: NDArray[np.float64], key: Words) -> Words:

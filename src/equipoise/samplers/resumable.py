@@ -24,10 +24,10 @@ from equipoise.prior import Prior
 class _Pass:
     """One iteration of a rank: where in the epoch it starts, and how far it has come."""
 
-    start: int
+    start: int  # counted in draws of all ranks
     block: Iterator[int] = field(default_factory=lambda: iter(()))
     taken: int = 0
-    claimed: bool = False
+    claimed: bool = False  # by an iterator: what was loaded is only then used up
 
     def given(self) -> int:
         # A list's iterator knows what is left of it: exact progress without counting a single index in Python.
@@ -71,11 +71,7 @@ class ResumableSampler(Sampler[int], ABC):
     def __iter__(self) -> Iterator[int]:
         if self._finished and self._pass.claimed:
             self.set_epoch(self.epoch + 1)
-        elif self._pass.given():
-            self._pass = _Pass(0)
-        else:
-            self._pass = _Pass(self._pass.start)
-        self._pass.claimed = True
+        self._pass = _Pass(self._pass.start, claimed=True)
         left = -(-max(self.draws - self._pass.start, 0) // self.num_replicas)
         return _indices(self._pass, self._blocks(self.epoch, self._pass.start, left))
 
