@@ -25,6 +25,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,6 @@ import equipoise as eq
 from equipoise.losses.linear_cross_entropy import HAS_KERNEL, BalancedLinearCrossEntropyLoss
 from equipoise.models.balanced_head import fold_prior
 
-Step = Callable[[], None]
 Result = dict[str, Any]
 
 SIZES = [(512, 100), (4096, 1203), (4096, 8142)]
@@ -52,22 +53,26 @@ def long_tail_prior(num_classes: int) -> eq.Prior:
     return eq.Prior.from_counts(np.maximum(1000 ** (1 - np.linspace(0, 1, num_classes)), 1).astype(np.int64))
 
 
-def forward_backward(function: Callable[..., Tensor], *inputs: Tensor) -> Step:
-    """A step: the loss, then the gradients of every input that wants one, into fresh memory."""
-    leaves = [tensor for tensor in inputs if tensor.requires_grad]
+@dataclass
+class Step:
+    """Forward and backward: the loss, then the gradients of `leaves` into fresh memory."""
 
-    def step() -> None:
-        for leaf in leaves:
+    loss: Callable[[], Tensor]
+    leaves: list[Tensor]
+
+    def __call__(self) -> None:
+        self.clear()
+        self.loss().backward()
+
+    def clear(self) -> None:
+        for leaf in self.leaves:
             leaf.grad = None
-        function(*inputs).backward()
-
-    return step
 
 
 # -------------------------------------------------------------------- measuring
 
 
-def seconds(step: Step, repeats: int, device: torch.device) -> float:
+def seconds(step: Callable[[], None], repeats: int, device: torch.device) -> float:
     """Seconds a step takes, `repeats` in a row; on a GPU by its own clock."""
     if device.type != "cuda":
         start = time.perf_counter()
@@ -87,6 +92,7 @@ def seconds(step: Step, repeats: int, device: torch.device) -> float:
 def peak_bytes(step: Step, device: torch.device) -> int:
     """The most memory that the step holds beyond what was there before."""
     step()
+    step.clear()  # or the gradients of the last step would count as memory that was there before
     if device.type == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -106,7 +112,7 @@ def peak_bytes(step: Step, device: torch.device) -> int:
     return most
 
 
-def in_graph(step: Step) -> Step:
+def in_graph(step: Step) -> Callable[[], None]:
     """The step as a CUDA graph: what the GPU does, without what Python takes to ask for it."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
@@ -120,7 +126,7 @@ def in_graph(step: Step) -> Step:
     return graph.replay
 
 
-def in_turns(plain: Step, balanced: Step, device: torch.device, budget: float) -> Result:
+def in_turns(plain: Callable[[], None], balanced: Callable[[], None], device: torch.device, budget: float) -> Result:
     """Both steps in turns for about `budget` seconds: medians, and the median of the ratios."""
     once = max(seconds(plain, 3, device), 1e-7)
     repeats = max(1, min(2000, int(budget / (30 * once))))
@@ -199,7 +205,7 @@ def on_logits(kind: str, rows: int, classes: int, device: torch.device, budget: 
         torch.compiler.reset()
         plain, balanced = torch.compile(plain, dynamic=False), torch.compile(balanced, dynamic=False)
     name = f"{kind} {rows}x{classes} {'compiled' if compiled else 'eager'}"
-    steps = [forward_backward(function, logits, target) for function in (plain, balanced)]
+    steps = [Step(partial(function, logits, target), [logits]) for function in (plain, balanced)]
     return compare(name, *steps, device, budget, rows=rows, classes=classes, way="loss", compiled=compiled)
 
 
@@ -212,19 +218,15 @@ def folded(rows: int, classes: int, features: int, device: torch.device, budget:
     fold_prior(heads[1], long_tail_prior(classes))
     if compiled:
         torch.compiler.reset()
+
+    def loss(head: nn.Linear) -> Tensor:
+        return F.cross_entropy(head(x), target)
+
     steps = []
     for head in heads:
-
-        def loss(x: Tensor, target: Tensor, head: nn.Linear = head) -> Tensor:
-            return F.cross_entropy(head(x), target)
-
-        inner = forward_backward(torch.compile(loss, dynamic=False) if compiled else loss, x, target)
-
-        def step(inner: Step = inner, head: nn.Linear = head) -> None:
-            head.weight.grad = head.bias.grad = None
-            inner()
-
-        steps.append(step)
+        # A compiled function each, so that one head does not pay for guards that tell it from the other.
+        function = torch.compile(partial(loss, head), dynamic=False) if compiled else partial(loss, head)
+        steps.append(Step(function, [x, head.weight, head.bias]))
     name = f"fold {rows}x{features}x{classes} {'compiled' if compiled else 'eager'}"
     return compare(
         name, *steps, device, budget, rows=rows, classes=classes, features=features, way="fold", compiled=compiled
@@ -246,7 +248,7 @@ def linear(rows: int, features: int, classes: int, device: torch.device, dtype: 
 
     name = f"linear {rows}x{features}x{classes} {str(dtype).removeprefix('torch.')}"
     print(f"{name}: by {kernel}", flush=True)
-    steps = [forward_backward(function, x, weight, bias, target) for function in (plain, balanced)]
+    steps = [Step(partial(function, x, weight, bias, target), [x, weight, bias]) for function in (plain, balanced)]
     return compare(
         name,
         *steps,
