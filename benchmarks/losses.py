@@ -3,6 +3,7 @@
     python benchmarks/losses.py               CPU: eager; CUDA: compiled against compiled
     python benchmarks/losses.py --quick       small sizes, seconds
     python benchmarks/losses.py --out r.json  every time and ratio, with the machine and the versions
+    python benchmarks/losses.py --table r.json  the ratios that such a file holds, as a table in Markdown
 
 Three ways to a balanced loss, each beside its plain twin:
 
@@ -286,6 +287,23 @@ def machine(device: torch.device) -> dict[str, str | int]:
     }
 
 
+def table(path: Path) -> str:
+    """The ratios of a file that --out wrote, as a Markdown table."""
+    content = json.loads(path.read_text())
+    about = content["machine"]
+    lines = [
+        f"{about['gpu'] if about['gpu'] != 'none' else about['cpu']}, torch {about['torch']}; balanced over plain:",
+        "",
+        "| forward and backward | time, called from Python | time, as CUDA graphs | peak memory |",
+        "|---|---|---|---|",
+    ]
+    for result in content["results"]:
+        graph = result.get("graph", {}).get("time_ratio")
+        ratios = (result["time_ratio"], graph, result["memory_ratio"])
+        lines.append(f"| {result['name']} | {' | '.join('–' if r is None else f'{r:.2f}×' for r in ratios)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="small sizes, seconds")
@@ -294,7 +312,13 @@ def main() -> None:
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="default: on a GPU only")
     parser.add_argument("--linear", type=int, nargs=3, metavar=("N", "D", "K"), help="size of the head without logits")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
+    parser.add_argument(
+        "--table", type=Path, metavar="FILE", help="print the table of a file that --out wrote, and stop"
+    )
     options = parser.parse_args()
+    if options.table:
+        print(table(options.table))
+        return
     device = torch.device(options.device)
     compiled = device.type == "cuda" if options.compile is None else options.compile
     budget = 0.3 if options.quick else options.budget
@@ -315,11 +339,7 @@ def main() -> None:
         results.append(guarded(name, lambda r=rows, c=classes, f=features: folded(r, c, f, device, budget, compiled)))
     large = options.linear or ([256, 64, 20_000] if options.quick else [1024, 512, 10**6])
     if device.type == "cpu" and not options.linear and not options.quick:
-        large = [
-            1024,
-            512,
-            50_000,
-        ]  # a million classes take minutes on a CPU: ask for them with --linear 1024 512 1000000
+        large = [1024, 512, 50_000]  # a million take minutes on a CPU: --linear 1024 512 1000000
     for dtype in (torch.float32, torch.bfloat16) if device.type == "cuda" else (torch.float32,):
         results.append(guarded("linear", lambda d=dtype: linear(*large, device, d, budget)))
     if options.out:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -39,3 +40,13 @@ def test_comments_in_the_readme_say_what_the_code_gives() -> None:
     namespace: dict[str, Any] = {}
     exec(code(ROOT / "README.md")[0], namespace)
     assert f"# {namespace['prior']!r}" in (ROOT / "README.md").read_text()
+
+
+def test_the_cost_table_is_that_of_its_record() -> None:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "losses.py"))
+    text = (ROOT / "docs" / "overhead.md").read_text()
+    found = re.search(
+        r"<!-- measured: python benchmarks/losses.py --table (\S+) -->\n(.*?)\n<!-- end -->", text, re.DOTALL
+    )
+    assert found is not None
+    assert found[2] == benchmark["table"](ROOT / found[1])

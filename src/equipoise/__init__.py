@@ -7,6 +7,7 @@ that you serve.
 from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.data.longtail import long_tailed_indices
 from equipoise.losses import (
+    BalancedLinearCrossEntropyLoss,
     BalancedSigmoidLoss,
     BalancedSoftmaxLoss,
     ClassBalancedLoss,
@@ -15,6 +16,7 @@ from equipoise.losses import (
     LDAMLoss,
     SigmoidEqualizationLoss,
     SigmoidFocalLoss,
+    balanced_linear_cross_entropy,
     balanced_sigmoid,
     balanced_sigmoid_loss,
     balanced_softmax,
@@ -33,23 +35,29 @@ from equipoise.losses import (
     sigmoid_focal_loss,
 )
 from equipoise.metrics import Evaluation, evaluate
+from equipoise.models.balanced_head import fold_prior, fold_sigmoid_prior, unfold_prior
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
+from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler, progressive
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BalancedLinearCrossEntropyLoss",
     "BalancedSigmoidLoss",
     "BalancedSoftmaxLoss",
     "ClassBalancedLoss",
+    "ClassBalancedSampler",
     "EqualizationLoss",
     "Evaluation",
     "FocalLoss",
     "LDAMLoss",
     "Prior",
+    "RepeatFactorSampler",
     "SigmoidEqualizationLoss",
     "SigmoidFocalLoss",
     "adjust_logits",
     "adjust_sigmoid_logits",
+    "balanced_linear_cross_entropy",
     "balanced_sigmoid",
     "balanced_sigmoid_loss",
     "balanced_softmax",
@@ -59,15 +67,19 @@ __all__ = [
     "equalization_loss",
     "evaluate",
     "focal_loss",
+    "fold_prior",
+    "fold_sigmoid_prior",
     "inverse_frequency_weights",
     "ldam_loss",
     "ldam_margins",
     "log_balanced_sigmoid",
     "log_balanced_softmax",
     "long_tailed_indices",
+    "progressive",
     "rare_classes",
     "sigmoid_equalization_loss",
     "sigmoid_focal_loss",
     "sigmoid_shift",
     "softmax_shift",
+    "unfold_prior",
 ]

@@ -184,6 +184,22 @@ class Prior:
         return cls.from_counts(found.counts, found.total, class_names=found.class_names, class_ids=found.class_ids)
 
     @classmethod
+    def from_parquet(
+        cls,
+        path: str | os.PathLike[str],
+        column: str = "label",
+        num_classes: int | None = None,
+        *,
+        class_names: Sequence[str] | None = None,
+    ) -> Prior:
+        """Count a column of class indices in a Parquet file, or in all files of a folder, batch after batch."""
+        from equipoise.data.parquet import count_parquet
+
+        if num_classes is None and class_names is not None:
+            num_classes = len(class_names)
+        return cls.from_counts(count_parquet(path, column, num_classes), class_names=class_names)
+
+    @classmethod
     def from_probabilities(cls, p: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
         """A stated prior: probabilities that sum to 1. It was not counted, so `.counts` and `.groups()` raise.
 

@@ -31,7 +31,7 @@ def count_parquet(path: str | os.PathLike[str], column: str = "label", num_class
     try:
         import pyarrow.parquet as parquet  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
-        raise ImportError("counting Parquet files needs pyarrow: pip install pyarrow") from None
+        raise ImportError("counting Parquet files needs pyarrow: pip install 'equipoise[parquet]'") from None
     counts = np.zeros(num_classes or 0, np.int64)
     for file in _files(Path(path)):
         with parquet.ParquetFile(file) as opened:

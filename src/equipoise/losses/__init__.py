@@ -22,9 +22,11 @@ from equipoise.losses.equalization import (
 )
 from equipoise.losses.focal import FocalLoss, SigmoidFocalLoss, focal_loss, sigmoid_focal_loss
 from equipoise.losses.ldam import LDAMLoss, ldam_loss, ldam_margins
+from equipoise.losses.linear_cross_entropy import BalancedLinearCrossEntropyLoss, balanced_linear_cross_entropy
 from equipoise.losses.weights import effective_number_weights, inverse_frequency_weights
 
 __all__ = [
+    "BalancedLinearCrossEntropyLoss",
     "BalancedSigmoidLoss",
     "BalancedSoftmaxLoss",
     "ClassBalancedLoss",
@@ -33,6 +35,7 @@ __all__ = [
     "LDAMLoss",
     "SigmoidEqualizationLoss",
     "SigmoidFocalLoss",
+    "balanced_linear_cross_entropy",
     "balanced_sigmoid",
     "balanced_sigmoid_loss",
     "balanced_softmax",
