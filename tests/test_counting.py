@@ -160,7 +160,7 @@ def test_anything_else_is_read_item_by_item_with_a_warning() -> None:
         (Undecodable(targets=[[0, 1], [1, 1]]), r"Prior\.from_multilabel"),
         (3, "no data set"),
     ],
-    ids=str,
+    ids=["empty", "no targets", "no label", "other key", "two labels", "fraction", "multi-label", "a number"],
 )
 def test_data_sets_without_usable_labels_are_refused(dataset: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
