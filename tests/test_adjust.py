@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -40,6 +41,11 @@ def test_a_class_stated_impossible_gets_probability_zero_and_one_not_yet_counted
     p = eq.adjust_logits(LOGITS, source=PRIOR, target=[0.5, 0.5, 0.0]).softmax(1)
     assert (p[:, 2] == 0).all()
     assert p.isfinite().all()
+    with pytest.warns(UserWarning, match="no item"):
+        r = eq.adjust_logits(LOGITS, source=[0.9, 0.1, 0.0]).softmax(
+            1
+        )  # nothing is known of the third: it must not win
+    torch.testing.assert_close(r, eq.adjust_logits(LOGITS, source=np.array([9, 1, 1]) / 11).softmax(1))
     with pytest.warns(UserWarning, match="no item"):
         q = eq.adjust_logits(LOGITS, target=eq.Prior.from_counts([5, 5, 0])).softmax(1)
     assert (q[:, 2] > 0).all()

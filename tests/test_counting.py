@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import datasets
 import numpy as np
@@ -13,7 +13,16 @@ import pytest
 import torch
 import torchvision
 from PIL import Image
-from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset, random_split
+from torch.utils.data import (
+    ChainDataset,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
 
 from equipoise import Prior
 
@@ -25,7 +34,7 @@ class Undecodable:
         vars(self).update(attributes)
 
     def __len__(self) -> int:
-        return 5
+        return len(getattr(self, "targets", getattr(self, "labels", [])))
 
     def __getitem__(self, index: int) -> Any:
         raise AssertionError("an image was decoded to count its label")
@@ -122,6 +131,67 @@ def test_hugging_face_images_are_not_decoded(tmp_path: Path) -> None:
     assert Prior.from_dataset(data).counts.tolist() == [1, 2]
 
 
+def test_labels_that_mark_nothing_can_be_ignored() -> None:
+    assert Prior.from_dataset(Undecodable(labels=[0, -1, 1, 1]), ignore_index=-1).counts.tolist() == [1, 2]
+
+
+def test_labels_must_be_those_of_the_items() -> None:
+    class Short(Undecodable):
+        def __len__(self) -> int:
+            return 3
+
+    with pytest.raises(ValueError, match=r"10 \.targets for 3 items"):
+        Prior.from_dataset(Short(targets=[0] * 10))
+
+
+def test_synonyms_make_one_name() -> None:
+    data = Undecodable(targets=[0, 1], classes=[("tench", "Tinca tinca"), ("eel",)])
+    assert Prior.from_dataset(data).class_names == ("tench, Tinca tinca", "eel")
+
+
+def test_an_empty_or_unnamed_part_does_not_stop_the_others(folder: Path) -> None:
+    images = torchvision.datasets.ImageFolder(str(folder), loader=no_loader)
+    tensors = TensorDataset(torch.zeros(2, 3), torch.tensor([1, 1]))
+    both = ConcatDataset([images, tensors, Subset(images, [])])
+    assert Prior.from_dataset(both) == Prior.from_counts({"cat": 3, "dog": 3, "owl": 2})
+
+
+def test_of_a_subset_only_its_own_items_are_read() -> None:
+    class Broken(Dataset[Any]):
+        read: ClassVar[list[int]] = []
+
+        def __len__(self) -> int:
+            return 1000
+
+        def __getitem__(self, index: int) -> Any:
+            self.read.append(index)
+            return "image", index % 2
+
+    with pytest.warns(UserWarning, match="reading every item"):
+        prior = Prior.from_dataset(Subset(Subset(Broken(), [5, 6, 9]), [0, 2]))
+    assert prior.counts.tolist() == [0, 2]
+    assert Broken.read == [5, 9]
+
+
+def test_streams_with_a_length_and_chains_are_iterated() -> None:
+    class Sized(Stream):
+        def __len__(self) -> int:
+            return 3
+
+    for stream in (Sized(), ChainDataset([Sized(), Sized()])):
+        with pytest.warns(UserWarning, match="reading every item"):
+            assert Prior.from_dataset(stream).imbalance == 2
+    with pytest.raises(TypeError, match=r"pass its data set, loader\.dataset"):
+        Prior.from_dataset(DataLoader(Plain([("a", 0)])))
+
+
+@pytest.mark.parametrize("transform", [lambda y: y + 0.7, str, lambda y: [0, 1]])
+def test_a_target_transform_must_give_class_indices(folder: Path, transform: Any) -> None:
+    images = torchvision.datasets.ImageFolder(str(folder), loader=no_loader, target_transform=transform)
+    with pytest.raises((TypeError, ValueError), match=r"label|target_transform"):
+        Prior.from_dataset(images)
+
+
 class Plain(Dataset[Any]):
     def __init__(self, items: list[Any]) -> None:
         self.items = items
@@ -193,6 +263,12 @@ def test_coco_counts_images_or_instances_in_the_order_of_category_ids(tmp_path: 
     assert (instances.counts.tolist(), instances.total) == ([4, 1, 0], 5)
 
 
+def test_image_ids_may_be_names(tmp_path: Path) -> None:
+    annotations = [{"image_id": name, "category_id": 2} for name in ("a", "b", "a")]
+    prior = Prior.from_coco(write(tmp_path / "a.json", annotations=annotations, categories=CATEGORIES))
+    assert (prior.counts.tolist(), prior.total) == ([2, 0, 0], 2)
+
+
 def test_coco_counts_are_those_of_a_plain_loop(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     pairs = list(zip(rng.integers(0, 40, 500).tolist(), rng.integers(0, 9, 500).tolist(), strict=True))
@@ -212,8 +288,10 @@ def test_coco_counts_are_those_of_a_plain_loop(tmp_path: Path) -> None:
         ({"annotations": ANNOTATIONS}, "has no 'categories'"),
         ({"categories": CATEGORIES, "images": []}, "has no 'annotations'"),
         ({"categories": CATEGORIES[:1], "annotations": ANNOTATIONS}, "annotation 0 has category_id 2"),
+        ({"categories": CATEGORIES * 2, "annotations": ANNOTATIONS}, "two of its 'categories' have the id 2"),
+        ({"categories": CATEGORIES, "annotations": [{"segments_info": []}]}, "panoptic"),
     ],
-    ids=["no categories", "no annotations", "unknown category"],
+    ids=["no categories", "no annotations", "unknown category", "twice", "panoptic"],
 )
 def test_files_that_are_no_annotations_are_refused(tmp_path: Path, content: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as error:

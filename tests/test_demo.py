@@ -68,7 +68,7 @@ def result(logits: list[list[float]]) -> eq.Evaluation:
 
 
 def test_figures_show_the_numbers_head_classes_first(tmp_path: Path) -> None:
-    results = {"one": [result([[9, 0, 0], [0, 9, 0], [0, 9, 0]])], "two": [result([[0, 9, 0]] * 3)] * 2}
+    results = {"one": result([[9, 0, 0], [0, 9, 0], [0, 9, 0]]), "two": [result([[0, 9, 0]] * 3)] * 2}
     figure = accuracy_against_count(results)
     line = figure.axes[0].lines[0]
     assert np.asarray(line.get_xdata()).tolist() == [500, 60, 5]
@@ -88,5 +88,7 @@ def test_figures_refuse_what_they_cannot_show() -> None:
         comparison({"one": [result([[9, 0, 0]] * 3)], "two": [other]})
     with pytest.raises(ValueError, match="nothing to draw"):
         comparison({})
+    with pytest.raises(ValueError, match="nothing to draw for 'one'"):
+        comparison({"one": []})
     with pytest.raises(ValueError, match="at most 7"):
         comparison({str(i): [result([[9, 0, 0]] * 3)] for i in range(8)})

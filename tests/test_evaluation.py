@@ -122,6 +122,33 @@ def test_arrays_tensors_half_precision_and_probabilities_agree() -> None:
     assert eq.evaluate(logits.requires_grad_(), target, PRIOR).top1 == whole.top1
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16, np.uint64, np.int64])
+def test_targets_of_every_integer_type_count_alike(dtype: type) -> None:
+    prior = eq.Prior.from_counts([5] * 100)
+    result = eq.evaluate(np.eye(100) * 9, np.arange(100).astype(dtype), prior)
+    assert result.items.tolist() == [1] * 100
+    assert result.balanced_accuracy == 1
+
+
+def test_half_precision_probabilities_are_taken_for_what_they_are() -> None:
+    logits, target = data()
+    rounded = logits.softmax(1).bfloat16()
+    assert eq.evaluate(rounded, target, PRIOR, probabilities=True).top1 == pytest.approx(0.75, abs=0.2)
+
+
+def test_an_evaluation_is_frozen() -> None:
+    result = eq.evaluate(*data(), PRIOR)
+    with pytest.raises(ValueError, match="read-only"):
+        result.correct[0] = 99
+
+
+def test_no_rows_as_lists_and_read_only_arrays_are_fine() -> None:
+    assert eq.evaluate(np.zeros((0, 5)), [], PRIOR).num_items == 0
+    frozen = np.eye(5)
+    frozen.flags.writeable = False
+    assert eq.evaluate(frozen, range(5), PRIOR).top1 == 1
+
+
 def test_it_is_plain_data() -> None:
     logits, target = data()
     whole = eq.evaluate(logits, target, PRIOR)
@@ -178,12 +205,18 @@ def test_no_items_give_no_numbers_and_merge() -> None:
         (torch.zeros(2, 5), [0, -1], r"target\[1\] is -1"),
         (torch.zeros(2, 5), [0.0, 1.0], "expected class indices"),
         (torch.tensor([[0.0] * 5, [0, 0, 0, math.nan, 0]]), [0, 0], "row 1, column 3 of the logits is nan"),
+        (torch.tensor([[0.0] * 5, [-math.inf] * 5]), [0, 0], "row 1 of the logits is -inf for every class"),
         (torch.tensor([[0.0] * 5, [math.inf, 0, 0, 0, 0]]), [0, 0], "row 1, column 0 of the logits is inf"),
     ],
 )
 def test_bad_input_gets_one_clear_error(logits: torch.Tensor, target: list[int], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         eq.evaluate(logits, target, PRIOR)
+
+
+def test_something_else_than_a_prior_is_refused() -> None:
+    with pytest.raises(TypeError, match="prior is a list"):
+        eq.evaluate(torch.zeros(1, 2), [0], [5, 3])  # type: ignore[arg-type]
 
 
 def test_logits_passed_as_probabilities_are_refused() -> None:

@@ -517,7 +517,7 @@ def test_wrong_shapes_and_dtypes_are_refused_with_the_way_out(row: Row) -> None:
     module = row.module(PRIOR)
     if "focal" not in row.name or "class_balanced" in row.name:  # the others hold no vector of K classes
         with pytest.raises(ValueError, match=r"has 4 classes, logits of shape \(2, 3\) have 3"):
-            module(torch.zeros(2, 3), torch.tensor([0, 1]))
+            module(torch.zeros(2, 3), torch.tensor([0, 3]))  # a class that the logits lack: the size is said first
     with pytest.raises(ValueError, match=r"target of shape \(3,\) does not fit logits of shape \(2, 4\)"):
         module(torch.zeros(2, K), torch.tensor([0, 1, 2]))
     with pytest.raises(TypeError, match="class indices are integers"):

@@ -103,6 +103,23 @@ def test_focal_with_one_class_is_zero() -> None:
     assert (torch.autograd.grad(loss, logits)[0] == 0).all()
 
 
+def test_focal_bears_a_masked_class() -> None:
+    logits = torch.tensor([[1.0, 2.0, -torch.inf]], requires_grad=True)
+    for gamma in (0.0, 0.5, 2.0):
+        for loss in (eq.FocalLoss(gamma), eq.ClassBalancedLoss(PRIOR, 0.9, "focal", gamma=gamma)):
+            gradient = torch.autograd.grad(loss(logits, torch.tensor([0])), logits)[0]
+            assert gradient.isfinite().all()
+
+
+def test_focal_keeps_the_precision_of_the_logits() -> None:
+    weight, soft = torch.ones(3, dtype=torch.float64), torch.full((9, 3), 1 / 3, dtype=torch.float64)
+    assert eq.FocalLoss(2.0, weight=weight)(LOGITS.float(), TARGET).dtype == torch.float32
+    assert eq.FocalLoss(2.0)(LOGITS.float(), soft).dtype == torch.float32
+    for loss in (eq.FocalLoss(2.0), eq.ClassBalancedLoss(PRIOR, 0.9)):
+        with pytest.raises(TypeError, match="expected probabilities"):
+            loss(LOGITS, F.one_hot(TARGET, 3))
+
+
 def test_ldam_margin_is_largest_for_the_rarest_class_that_occurs() -> None:
     torch.testing.assert_close(eq.ldam_margins(eq.Prior.from_counts([160, 10]), 0.4), torch.tensor([0.2, 0.4]))
     with pytest.warns(UserWarning, match="no item"):
@@ -151,6 +168,37 @@ def test_balanced_sigmoid_shifts_foreground_rows_only() -> None:
     expected = F.binary_cross_entropy_with_logits(moved, hot, reduction="none")
     torch.testing.assert_close(got, expected)
     torch.testing.assert_close(loss(LOGITS[:2], hot, foreground), expected)
+
+
+def test_foreground_must_be_bool_and_one_a_row() -> None:
+    for loss in (eq.BalancedSigmoidLoss(PRIOR), eq.SigmoidEqualizationLoss(PRIOR, 0.1)):
+        with pytest.raises(TypeError, match=r"foreground is torch\.float32: expected bool"):
+            loss(LOGITS, TARGET, torch.ones(9))
+        with pytest.raises(ValueError, match=r"foreground of shape \(3,\)"):
+            loss(LOGITS, TARGET, torch.ones(3, dtype=torch.bool))
+
+
+def test_activations_and_adjustment_compile_whole() -> None:
+    rates = [0.5, 0.3, 0.2]
+    for function in (
+        lambda z: eq.balanced_softmax(z, PRIOR),
+        lambda z: eq.log_balanced_softmax(z, PRIOR, tau=0.5),
+        lambda z: eq.balanced_sigmoid(z, PRIOR),
+        lambda z: eq.adjust_logits(z, source=PRIOR),
+        lambda z: eq.adjust_logits(z, target=rates),
+        lambda z: eq.adjust_sigmoid_logits(z, source=PRIOR, target_rate=0.5),
+    ):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(LOGITS), function(LOGITS))
+
+
+@pytest.mark.parametrize("loss", [eq.BalancedSigmoidLoss(PRIOR), eq.SigmoidFocalLoss(2.0), eq.FocalLoss(1.0)], ids=repr)
+def test_losses_export_with_a_dynamic_batch(loss: nn.Module) -> None:
+    batch = torch.export.Dim("batch", min=2)
+    soft = LOGITS.softmax(1)
+    exported = torch.export.export(loss, (LOGITS, soft), dynamic_shapes=({0: batch}, {0: batch}))
+    torch.testing.assert_close(exported.module()(LOGITS[:5], soft[:5]), loss(LOGITS[:5], soft[:5]))
 
 
 def test_balanced_sigmoid_takes_pos_weight_and_an_elementwise_weight() -> None:
@@ -248,6 +296,15 @@ def test_the_normalized_head_gives_cosines_and_trains_with_ldam() -> None:
         value.backward()
         optimizer.step()
     assert value.item() < first
+
+
+def test_the_normalized_head_bears_large_half_precision_features() -> None:
+    from equipoise.models.heads import NormalizedLinear
+
+    head = NormalizedLinear(512, 3, dtype=torch.float16)
+    features = torch.full((2, 512), 3000.0)
+    torch.testing.assert_close(head(features.half()).float(), head.float()(features), rtol=0.01, atol=0.01)
+    assert (head.in_features, head.out_features) == (512, 3)
 
 
 def test_a_model_and_its_loss_move_and_save_together() -> None:

@@ -85,6 +85,13 @@ def test_the_demo_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "folder" / "demo.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_demo_refuses_a_file_before_it_trains(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "taken")])
+    assert result.exit_code == 2
+    assert "is a file" in result.output
+
+
 def test_the_options_of_the_demo_are_these() -> None:
     from typer.main import get_command
 

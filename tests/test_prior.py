@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+from collections import Counter
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -61,6 +63,18 @@ def test_counts_come_as_numbers_or_by_name() -> None:
     named = Prior.from_counts({"cat": 5, "owl": 3})
     assert named.class_names == ("cat", "owl")
     assert Prior.from_counts([5, 3], total=20).probabilities.tolist() == [0.25, 0.15]
+
+
+def test_counters_and_value_counts_are_read_by_class_index() -> None:
+    labels = [2] * 5 + [0] * 100 + [1] * 20
+    expected = Prior.from_labels(labels)
+    assert Prior.from_counts(Counter(labels)) == expected
+    assert Prior.from_counts(pd.Series(labels).value_counts()) == expected
+    assert Prior.from_counts(pd.Series(labels).value_counts().to_dict()) == expected
+    assert Prior.from_counts(Counter([3, 1, 1])).counts.tolist() == [0, 2, 0, 1]
+    assert Prior.from_labels(pd.Series(labels)) == expected
+    named = Prior.from_counts([100, 20], class_names={1: "owl", 0: "cat"})
+    assert named.class_names == ("cat", "owl")
 
 
 def test_a_counted_array_can_neither_be_written_nor_reach_back() -> None:
@@ -180,15 +194,18 @@ def test_log_and_logit_are_fp32_and_finite() -> None:
     with pytest.warns(UserWarning, match="no item"):
         logit = Prior.from_counts([10, 0]).logit()
     torch.testing.assert_close(logit, torch.tensor([10.0, 1 / 10]).log())
-    assert Prior.from_probabilities([1.0, 0.0]).log().isfinite().all()
-    assert Prior.from_probabilities([1.0, 0.0]).logit().isfinite().all()
+    with pytest.warns(UserWarning, match="1 of 3 classes have no item"):
+        stated = Prior.from_probabilities([0.9, 0.1, 0.0]).log()
+    torch.testing.assert_close(stated, torch.tensor([0.9, 0.1, 0.1]).log())
+    assert Prior.uniform(1).logit().isfinite().all()
 
 
 def test_a_shift_is_finite_whatever_the_counts() -> None:
     with pytest.warns(UserWarning, match="no item"):
         shift = eq.softmax_shift(Prior.from_counts([8, 0]))
     torch.testing.assert_close(shift.exp(), torch.tensor([2.0, 0.25]))
-    assert eq.softmax_shift(Prior.from_probabilities([1.0, 0.0])).isfinite().all()
+    with pytest.warns(UserWarning, match="as rare as the rarest"):
+        assert eq.softmax_shift(Prior.from_probabilities([1.0, 0.0])).isfinite().all()
     everywhere = Prior.from_counts([10, 10], total=10)
     assert torch.equal(eq.sigmoid_shift(everywhere), torch.zeros(2))
     assert eq.sigmoid_shift(everywhere, 0.5).isfinite().all()
@@ -208,6 +225,29 @@ REFUSED = {
     "NaN count": (lambda: Prior.from_counts([float("nan"), 1]), "class 0 is nan"),
     "infinite count": (lambda: Prior.from_counts([float("inf"), 1]), "class 0 is inf"),
     "all zero": (lambda: Prior.from_counts([0, 0, 0]), "all 3 counts are zero"),
+    "too large a sum": (lambda: Prior.from_counts([2**62, 2**62]), "more than 64 bits hold"),
+    "mixed keys": (lambda: Prior.from_counts({0: 1, "a": 2}), "expected class names, or class indices"),
+    "wrong name keys": (lambda: Prior.from_counts([1, 2], class_names={1: "a", 2: "b"}), "expected 0 to 1"),
+    "a generator": (lambda: Prior.from_labels(i for i in [0, 1]), "labels are a generator"),  # type: ignore[arg-type]
+    "a missing label": (lambda: Prior.from_labels([0, None]), "label 1 is None"),  # type: ignore[list-item]
+    "a NaN label": (lambda: Prior.from_labels([0, float("nan")]), "labels hold NaN"),
+    "ragged labels": (lambda: Prior.from_labels(np.array([[0], [0, 1]], object)), "use Prior.from_multilabel"),
+    "an id as a label": (lambda: Prior.from_labels([0, 10**12]), "would make 1000000000001 classes"),
+    "a label of 64 bits": (
+        lambda: Prior.from_labels(np.array([2**63 + 5], np.uint64)),
+        "would make 9223372036854775814",
+    ),
+    "ignored, with classes": (lambda: Prior.from_labels([9], 3, ignore_index=9), "every label is ignore_index=9"),
+    "no number of classes": (lambda: Prior.from_labels([0], num_classes=-1), "num_classes is -1"),
+    "a total that is none": (lambda: Prior.from_counts([1], total=float("nan")), "total is nan"),  # type: ignore[arg-type]
+    "tau that is none": (lambda: eq.BalancedSoftmaxLoss(Prior.uniform(2), tau=float("inf")), "tau is inf"),
+    "a negative margin": (lambda: eq.LDAMLoss(Prior.from_counts([1, 2]), -0.1), "max_margin is -0.1"),
+    "margins of no counts": (lambda: eq.LDAMLoss(Prior.uniform(2)), "not counted"),
+    "numbers of no counts": (lambda: eq.effective_number_weights(Prior.uniform(2), 0.9), "stated as probabilities"),
+    "a prior as a rate": (
+        lambda: eq.adjust_sigmoid_logits(torch.zeros(2), source=0.1, target_rate=Prior.uniform(2)),  # type: ignore[arg-type]
+        r"target_rate=prior\.probabilities",
+    ),
     "no classes": (lambda: Prior.from_counts([]), r"shape \(0,\)"),
     "matrix of counts": (lambda: Prior.from_counts([[1, 2]]), r"shape \(1, 2\)"),
     "words as counts": (lambda: Prior.from_counts(["a", "b"]), "give whole numbers"),

@@ -6,6 +6,7 @@ Every command is a thin function over the library; what it prints can be had fro
 from __future__ import annotations
 
 import time
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +56,9 @@ def demo(
     from equipoise.metrics import Evaluation
     from equipoise.report.figures import comparison, save
 
+    if out.exists() and not out.is_dir():
+        raise typer.BadParameter(f"{out} is a file: --out is the folder for the picture")
+    warnings.filterwarnings("ignore", message=".*have no item")  # the line below says how many are absent
     torch.set_num_threads(1)  # steps are too small for threads to help, and they hinder on a busy machine
     settings = Settings(imbalance=imbalance, seeds=seeds, iterations=iterations)
     digits = load(settings)

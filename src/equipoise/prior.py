@@ -17,7 +17,9 @@ Reference: Ren, Yu, Cai, Zhao, "Balanced Activation for Long-tailed Visual Recog
 from __future__ import annotations
 
 import json
+import math
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +34,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 PriorLike: TypeAlias = "Prior | Sequence[float] | FloatArray | Tensor"
 
-# log(0) must stay finite where a prior is a *source*: the smallest normal fp32 number, log about -87.3.
+# What 1 − π is taken as for a class whose probability is stated as 1: the smallest normal fp32 number.
 TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -104,26 +106,29 @@ class Prior:
         class_names: Sequence[str] | None = None,
         class_ids: Sequence[int] | None = None,
     ) -> Prior:
-        """Whole numbers, one a class, or a mapping from class name to number.
+        """Whole numbers, one a class, or a mapping: from class name to number, or from class index to number.
 
-        `total` is the number of items counted over: their sum when each item has one class (the default), the number
-        of items when an item can have several classes or none.
+        A `collections.Counter` of class indices, or the `value_counts()` of a pandas column of them, is read by index,
+        whatever its order. `total` is the number of items counted over: their sum when each item has one class (the
+        default), the number of items when an item can have several classes or none.
 
         >>> Prior.from_counts({"cat": 90, "owl": 10}).class_names
         ('cat', 'owl')
         """
+        if hasattr(counts, "to_dict"):  # a pandas Series: its index says which class
+            counts = counts.to_dict()
         if isinstance(counts, Mapping):
-            class_names = list(counts) if class_names is None else class_names
-            counts = list(counts.values())
+            counts, names = _columns(counts)
+            class_names = names if class_names is None else class_names
         whole = _whole_numbers(as_array(counts))
         if total is None:
             total = int(whole.sum())
-        elif isinstance(total, bool) or int(total) != total or total < whole.max():
+        elif not _is_whole(total) or total < whole.max():
             raise ValueError(
                 f"total is {total}, but the largest class alone counts {whole.max()}: "
                 "total is the whole number of items that were counted over"
             )
-        return cls(whole / total, whole, int(total), _names(class_names), _ids(class_ids))
+        return cls(whole / int(total), whole, int(total), _names(class_names), _ids(class_ids))
 
     @classmethod
     def from_multilabel(cls, multi_hot: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
@@ -156,7 +161,9 @@ class Prior:
         return cls.from_counts(count_masks(masks, num_classes, ignore_index), class_names=class_names)
 
     @classmethod
-    def from_dataset(cls, dataset: Any, *, label: str = "label", num_classes: int | None = None) -> Prior:
+    def from_dataset(
+        cls, dataset: Any, *, label: str = "label", num_classes: int | None = None, ignore_index: int | None = None
+    ) -> Prior:
         """Count the labels of a dataset without decoding its images.
 
         Reads `.targets`, `.labels`, a `TensorDataset`, torchvision's folders, nested `Subset`, `ConcatDataset` and
@@ -166,10 +173,10 @@ class Prior:
         from equipoise.data.counting import dataset_labels
 
         found = dataset_labels(dataset, label=label)
-        if num_classes is None:
-            return cls.from_labels(found.labels, class_names=found.class_names)
-        names = found.class_names if found.class_names is not None and len(found.class_names) == num_classes else None
-        return cls.from_labels(found.labels, num_classes, class_names=names)
+        names = found.class_names
+        if num_classes is not None and names is not None and len(names) != num_classes:
+            names = None
+        return cls.from_labels(found.labels, num_classes, ignore_index=ignore_index, class_names=names)
 
     @classmethod
     def from_coco(cls, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> Prior:
@@ -227,7 +234,7 @@ class Prior:
         >>> Prior.uniform(4).probabilities.tolist()
         [0.25, 0.25, 0.25, 0.25]
         """
-        if num_classes < 1:
+        if not _is_whole(num_classes) or num_classes < 1:
             raise ValueError(f"num_classes is {num_classes}: a prior has at least one class")
         return cls(np.full(num_classes, 1 / num_classes), class_names=_names(class_names))
 
@@ -296,14 +303,12 @@ class Prior:
         return float(occurring.max() / occurring.min())
 
     def log(self) -> Tensor:
-        """log π: fp32 [K], finite (a class counted 0 times is taken as 1).
+        """log π: fp32 [K], finite (a class counted 0 times is taken as 1, one stated 0 as the rarest of the others).
 
         >>> Prior.from_counts([3, 1]).log()
         tensor([-0.2877, -1.3863])
         """
-        if self._counts is None:
-            return _fp32(np.log(np.maximum(self._probabilities, TINY)))
-        return _fp32(np.log(self._seen()) - np.log(self.total))
+        return _fp32(np.log(self._seen()) - np.log(self._total or 1))
 
     def logit(self) -> Tensor:
         """log π − log(1 − π): fp32 [K], finite (0 and `total` are taken as 1 and `total` − 1).
@@ -392,26 +397,34 @@ class Prior:
         return (self._weights.tobytes(), self._total, self.class_names, self.class_ids)
 
     def _seen(self) -> FloatArray:
-        """Counts with every class seen at least once; one warning names the classes that were not."""
-        absent = np.flatnonzero(self.counts == 0)
+        """Counts, or probabilities, with no zero among them: a class that was never counted counts 1, one stated
+        impossible is as rare as the rarest of the others. One warning names these classes."""
+        weights = self._weights
+        absent = np.flatnonzero(weights == 0)
         if len(absent):
             shown = ", ".join(self._label(int(j)) for j in absent[:10]) + (", ..." if len(absent) > 10 else "")
+            how = "as if it had one" if self.counted else "as if it were as rare as the rarest that has"
             warnings.warn(
-                f"{len(absent)} of {self.num_classes} classes have no item ({shown}): each is treated as if it had one",
-                stacklevel=4,
+                f"{len(absent)} of {self.num_classes} classes have no item ({shown}): each is treated {how}",
+                stacklevel=outside(),
             )
-        return np.maximum(self.counts, 1).astype(np.float64)
+        least = 1 if self.counted else weights[weights > 0].min()
+        return np.where(weights > 0, weights, least).astype(np.float64)
 
-    def _centred_log(self) -> FloatArray:
-        """log(π_j · K) for π that sums to 1: exactly 0 where the prior is uniform."""
-        if self._counts is None:
-            return _exact_zeros(np.log(np.maximum(self._probabilities, TINY) * self.num_classes))
-        return _exact_zeros(np.log(self._seen() * self.num_classes / self._counts.sum()))
+    def _centred_log(self, ruled_out: float | None = None) -> FloatArray:
+        """log(π_j · K) for π that sums to 1: exactly 0 where the prior is uniform.
+
+        `ruled_out` is the value for a class whose probability is stated as 0, where that means something.
+        """
+        if ruled_out is None or self.counted:
+            return _exact_zeros(np.log(self._seen() * self.num_classes / self._weights.sum()))
+        possible = self._probabilities > 0
+        logs = np.log(np.where(possible, self._probabilities, 1) * self.num_classes)
+        return np.where(possible, _exact_zeros(logs), ruled_out)
 
     def _logit(self) -> FloatArray:
         if self._counts is None:
-            p = self._probabilities
-            return np.asarray(np.log(np.maximum(p, TINY)) - np.log(np.maximum(1 - p, TINY)))
+            return np.asarray(np.log(self._seen()) - np.log(np.maximum(1 - self._probabilities, TINY)))
         return np.asarray(np.log(self._seen()) - np.log(np.maximum(self.total - self.counts, 1)))
 
     def _mean_logit(self) -> FloatArray:
@@ -431,22 +444,23 @@ def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = No
     """tau · log π_source − log π_target: fp32 [K], up to a constant that a softmax does not see. None means uniform.
 
     A *stated* probability of 0 in `target` gives +inf, so that `logits − shift` gives the class probability 0; a
-    *count* of 0 is taken as 1.
+    *count* of 0 is taken as 1. Under `torch.compile` the shift is a constant of the graph.
 
     >>> softmax_shift(Prior.from_counts([3, 1])).exp()
     tensor([1.5000, 0.5000])
     >>> softmax_shift(Prior.from_counts([7, 7, 7]))
     tensor([0., 0., 0.])
     """
-    priors = [None if prior is None else as_prior(prior) for prior in (source, target)]
-    sizes = {prior.num_classes for prior in priors if prior is not None}
-    if not sizes:
+    if not math.isfinite(tau):
+        raise ValueError(f"tau is {tau}: expected a finite number, 1 for the shift that Bayes' rule asks for")
+    trained = None if source is None else as_prior(source)
+    wanted = None if target is None else as_prior(target)
+    if trained is None and wanted is None:
         raise ValueError("source and target are both None (uniform), so nothing would change: name at least one")
-    if len(sizes) > 1:
-        raise ValueError(f"source has {priors[0].num_classes} classes, target has {priors[1].num_classes}")  # type: ignore[union-attr]
-    from_source, from_target = (np.zeros(sizes.copy().pop()) if p is None else p._centred_log() for p in priors)
-    if priors[1] is not None and not priors[1].counted:
-        from_target = np.where(priors[1].probabilities == 0, -np.inf, from_target)
+    if trained is not None and wanted is not None and trained.num_classes != wanted.num_classes:
+        raise ValueError(f"source has {trained.num_classes} classes, target has {wanted.num_classes}")
+    from_source = np.zeros(1) if trained is None else trained._centred_log()
+    from_target = np.zeros(1) if wanted is None else wanted._centred_log(ruled_out=-np.inf)
     return _fp32(_exact_zeros(tau * from_source - from_target))
 
 
@@ -458,20 +472,27 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
     >>> sigmoid_shift(Prior.from_counts([5, 5, 5]))
     tensor([0., 0., 0.])
     """
+    if isinstance(target_rate, Prior):
+        raise TypeError("target_rate is a Prior: pass a rate, or one a class, e.g. target_rate=prior.probabilities")
     if isinstance(source, Prior):
-        num_classes, from_logit, mean_logit = source.num_classes, source._logit(), source._mean_logit()
+        from_logit, mean_logit = source._logit(), source._mean_logit
     else:
         rates = as_array(source)
-        num_classes, from_logit = rates.size, _rate_logit(rates, "source")
-        mean_logit = _rate_logit(rates.mean(), "source")
-    if target_rate is None and num_classes == 1:
+        from_logit, mean_logit = _rate_logit(rates, "source"), lambda: _rate_logit(rates.mean(), "source")
+    if target_rate is None and from_logit.size == 1:
         raise ValueError(
             "with one class the mean rate is the class's own, so the shift would be 0: name target_rate, e.g. 0.5"
         )
-    to_logit = mean_logit if target_rate is None else _rate_logit(target_rate, "target_rate")
+    to_logit = mean_logit() if target_rate is None else _rate_logit(target_rate, "target_rate")
     if from_logit.ndim == to_logit.ndim == 1 and from_logit.shape != to_logit.shape:
         raise ValueError(f"source has {from_logit.size} classes, target_rate has {to_logit.size}")
     return _fp32(_exact_zeros(from_logit - to_logit))
+
+
+# Dynamo would trace the NumPy inside; a shift is a constant of the graph. (torch.compiler.assume_constant_result sets
+# just this mark, and imports all of Dynamo to do so.)
+setattr(softmax_shift, "_dynamo_marked_constant", True)  # noqa: B010
+setattr(sigmoid_shift, "_dynamo_marked_constant", True)  # noqa: B010
 
 
 def as_prior(value: PriorLike) -> Prior:
@@ -538,6 +559,8 @@ def _whole_numbers(counts: NDArray[Any]) -> IntArray:
         )
     if not counts.any():
         raise ValueError(f"all {counts.size} counts are zero: there is nothing to learn a prior from")
+    if counts.sum(dtype=np.float64) >= 2**63:
+        raise ValueError(f"counts sum to {counts.sum(dtype=np.float64):.3g}, more than 64 bits hold: divide them first")
     return counts.astype(np.int64)
 
 
@@ -547,7 +570,40 @@ def _exact_probabilities(values: Any) -> FloatArray:
     return np.asarray(values, dtype=np.float64)
 
 
-def _names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+def _is_whole(value: Any) -> bool:
+    """Whether a value is a whole number of any kind (int, NumPy, a tensor of one), but no bool."""
+    try:
+        return not isinstance(value, bool) and int(value) == value
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _columns(counts: Mapping[Any, Any]) -> tuple[Sequence[Any], list[str] | None]:
+    """Counts in column order, with names where the keys are names."""
+    keys = list(counts)
+    if not keys or all(isinstance(key, str) for key in keys):
+        return list(counts.values()), keys
+    if not all(_is_whole(key) and key >= 0 for key in keys):
+        raise TypeError(f"the keys of counts are {keys[:3]}, ...: expected class names, or class indices from 0")
+    columns = [0] * (int(max(keys)) + 1)
+    for key, value in counts.items():
+        columns[int(key)] = value
+    return columns, None
+
+
+def outside() -> int:
+    """The stack level of the first caller outside this package, for a warning."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("equipoise"):
+        level, frame = level + 1, frame.f_back
+    return level
+
+
+def _names(names: Sequence[str] | Mapping[int, str] | None) -> tuple[str, ...] | None:
+    if isinstance(names, Mapping):  # {0: "cat", 1: "owl"}, in any order
+        if sorted(names) != list(range(len(names))):
+            raise ValueError(f"class_names has the keys {list(names)[:3]}, ...: expected 0 to {len(names) - 1}")
+        names = [names[index] for index in range(len(names))]
     return None if names is None else tuple(str(name) for name in names)
 
 

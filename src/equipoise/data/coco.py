@@ -47,9 +47,16 @@ def count_coco(path: str | os.PathLike[str], by: Literal["images", "instances"] 
         raise ValueError(f"{path} has no 'annotations', so there is nothing to count: is it a test or image-info file?")
     categories = sorted(content["categories"], key=lambda category: category["id"])
     ids = np.array([category["id"] for category in categories], np.int64)
+    if len(np.unique(ids)) < len(ids):
+        raise ValueError(f"{path}: two of its 'categories' have the id {ids[:-1][ids[1:] == ids[:-1]][0]}")
     annotations = content["annotations"]
+    if not {"category_id", "image_id"} <= annotations[0].keys():
+        raise ValueError(
+            f"{path}: its annotations have the keys {sorted(annotations[0])}, expected 'image_id' and 'category_id' "
+            "(panoptic files are not instance annotations)"
+        )
     category_ids = np.fromiter((a["category_id"] for a in annotations), np.int64, len(annotations))
-    image_ids = np.fromiter((a["image_id"] for a in annotations), np.int64, len(annotations))
+    image_ids = np.array([a["image_id"] for a in annotations])  # numbers or names
 
     column = np.searchsorted(ids, category_ids)
     unknown = ids[np.minimum(column, len(ids) - 1)] != category_ids

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
-from torch.utils.data import ConcatDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 
-from equipoise.prior import IntArray, as_array
+from equipoise.prior import IntArray, as_array, outside
 
+MOST_CLASSES = 10**8  # a larger label is more likely an id than a class index
 CHUNK = 1 << 24  # np.bincount makes an int64 copy of what it counts: bound it
 
 
@@ -28,6 +29,10 @@ def count_labels(
     >>> count_labels([2, 0, 2]).tolist()
     [1, 0, 2]
     """
+    if not hasattr(labels, "__len__") or isinstance(labels, set | frozenset | dict):
+        raise TypeError(f"labels are a {type(labels).__name__}: pass a list, array or tensor, one class index an item")
+    if num_classes is not None and num_classes < 1:
+        raise ValueError(f"num_classes is {num_classes}: expected at least 1")
     array = as_array(labels)
     if array.size == 0:
         raise ValueError("there are no labels to count: the data set is empty")
@@ -74,10 +79,18 @@ def _whole_labels(array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind in "iub":
         return array
     if array.dtype.kind in "USO":
+        flat = array.ravel()
+        where = next((i for i, value in enumerate(flat) if not isinstance(value, int | np.integer)), 0)
+        if isinstance(flat[where], list | tuple | np.ndarray):
+            raise TypeError(f"label {where} is {flat[where]!r}, not one class: use Prior.from_multilabel")
+        if not isinstance(flat[where], str):
+            raise TypeError(f"label {where} is {flat[where]!r}: drop or number what is missing, then pass ignore_index")
         raise TypeError(
-            f"labels are not integers (the first is {array.ravel()[0]!r}): number them first, e.g. "
+            f"labels are not integers (label {where} is {str(flat[where])!r}): number them first, e.g. "
             "names, labels = np.unique(labels, return_inverse=True)"
         )
+    if array.dtype.kind == "f" and np.isnan(array).any():
+        raise TypeError("labels hold NaN: drop or number what is missing, then pass ignore_index")
     raise TypeError(f"labels are {array.dtype}, expected integers: convert them with .astype(int) if they are whole")
 
 
@@ -89,7 +102,6 @@ def _count(labels: NDArray[Any], num_classes: int | None, ignore_index: int | No
             part = part[part != ignore_index]
         if len(part) == 0:
             continue
-        part = part.astype(np.int64, copy=False)
         low, high = int(part.min()), int(part.max())
         if low < 0:
             raise ValueError(f"{what} {low} is negative: pass ignore_index={low} if it marks unlabelled items")
@@ -97,10 +109,14 @@ def _count(labels: NDArray[Any], num_classes: int | None, ignore_index: int | No
             raise ValueError(
                 f"{what} {high} is out of range for num_classes={num_classes}: labels run from 0 to num_classes − 1"
             )
-        found = np.bincount(part, minlength=len(counts))
+        if high >= MOST_CLASSES and num_classes is None:
+            raise ValueError(
+                f"{what} {high} would make {high + 1} classes: number the labels from 0, or pass num_classes"
+            )
+        found = np.bincount(part.astype(np.int64, copy=False), minlength=len(counts))
         found[: len(counts)] += counts
         counts = found
-    if len(counts) == 0:
+    if not counts.any() and what == "label":
         raise ValueError(f"every label is ignore_index={ignore_index}: there is nothing to count")
     return counts
 
@@ -118,59 +134,94 @@ class Labels:
 
 def dataset_labels(dataset: Any, *, label: str = "label") -> Labels:
     """The labels of `dataset`, without decoding its images wherever they can be found apart from them."""
-    found = _known_labels(dataset, label)
-    if found is None:
-        found = _read_every_item(dataset, label)
+    found = _labels(dataset, label)
     if found.labels.size == 0:
         raise ValueError(f"{_describe(dataset)} is empty: there are no labels to count")
     return found
 
 
-def _known_labels(dataset: Any, label: str) -> Labels | None:
+def _labels(dataset: Any, label: str) -> Labels:
     if isinstance(dataset, Subset):
-        whole = dataset_labels(dataset.dataset, label=label)
-        return Labels(whole.labels[np.asarray(dataset.indices, dtype=np.int64)], whole.class_names)
+        return _subset_labels(dataset, label)
     if isinstance(dataset, ConcatDataset):
-        return _concatenated([dataset_labels(part, label=label) for part in dataset.datasets])
+        return _concatenated([_labels(part, label) for part in dataset.datasets])
+    found = _known_labels(dataset, label)
+    return _read_items(dataset, label) if found is None else found
+
+
+def _known_labels(dataset: Any, label: str) -> Labels | None:
+    """The labels of a data set that keeps them apart from its items; None where it does not."""
     if isinstance(dataset, TensorDataset):
         if len(dataset.tensors) < 2:
             raise ValueError("the TensorDataset has one tensor only: labels are expected in the second")
         return Labels(as_array(dataset.tensors[1]))
+    if isinstance(dataset, DataLoader):
+        raise TypeError("this is a DataLoader: pass its data set, loader.dataset")
     if hasattr(dataset, "features") and hasattr(dataset, "column_names"):
         return _hugging_face_labels(dataset, label)
     if isinstance(dataset, dict):
-        raise TypeError(
-            f"this is a dictionary of splits ({', '.join(map(str, dataset))}): pass one, e.g. the training split"
-        )
+        splits = ", ".join(map(str, dataset))
+        raise TypeError(f"this is a dictionary of splits ({splits}): pass one, e.g. the training split")
     for attribute in ("targets", "labels"):
         values = getattr(dataset, attribute, None)
-        if values is not None and not callable(values):
-            return Labels(_transformed(dataset, as_array(values)), _class_names(dataset))
+        if values is None or callable(values) or as_array(values).dtype.kind in "USO":
+            continue
+        array = as_array(values)
+        if hasattr(dataset, "__len__") and array.ndim and len(array) != len(dataset):
+            raise ValueError(
+                f"{_describe(dataset)} has {len(array)} .{attribute} for {len(dataset)} items: pass the labels of the "
+                "items that you train on to Prior.from_labels"
+            )
+        return Labels(_transformed(dataset, array), _class_names(dataset))
     return None
 
 
+def _subset_labels(subset: Any, label: str) -> Labels:
+    """Nested subsets down to the data set they are of; of one that must be read, only the items in the subset."""
+    index = np.asarray(subset.indices, dtype=np.int64)
+    whole = subset.dataset
+    while isinstance(whole, Subset):
+        index, whole = np.asarray(whole.indices, dtype=np.int64)[index], whole.dataset
+    if not isinstance(whole, ConcatDataset):
+        found = _known_labels(whole, label)
+        if found is None:
+            return _read_items(whole, label, index)
+    else:
+        found = _labels(whole, label)
+    return Labels(found.labels[index], found.class_names)
+
+
 def _concatenated(parts: Sequence[Labels]) -> Labels:
-    names = {part.class_names for part in parts}
+    names = {part.class_names for part in parts if part.class_names is not None}
     if len(names) > 1:
-        shown = " and ".join(str(n and list(n[:3])) for n in list(names)[:2])
-        raise ValueError(f"the concatenated data sets name their classes differently ({shown}, ...): count them apart")
-    return Labels(np.concatenate([part.labels for part in parts]), names.pop())
+        shown = " and ".join(str(list(n[:3])) for n in sorted(names)[:2])
+        raise ValueError(
+            f"the concatenated data sets name their classes differently ({shown}, ...): "
+            "bring their labels to one numbering, and count those with Prior.from_labels"
+        )
+    labels = np.concatenate([part.labels for part in parts if part.labels.size] or [np.zeros(0, np.int64)])
+    return Labels(labels, names.pop() if names else None)
 
 
 def _transformed(dataset: Any, values: NDArray[Any]) -> NDArray[Any]:
     """Labels as the data set gives them out: torchvision applies `target_transform` when an item is read."""
     transform = getattr(dataset, "target_transform", None)
-    if transform is None or values.ndim != 1:
+    if transform is None or values.ndim != 1 or values.size == 0:
         return values
     distinct, inverse = np.unique(values, return_inverse=True)
-    return np.asarray([int(transform(value.item())) for value in distinct])[inverse]
+    made = [_one_label(transform(value.item()), f"target_transform({value})") for value in distinct]
+    return np.asarray(made)[inverse]
 
 
 def _class_names(dataset: Any) -> tuple[str, ...] | None:
     names = getattr(dataset, "classes", None)
     if getattr(dataset, "target_transform", None) is not None or not isinstance(names, list | tuple):
         return None
-    return tuple(str(name) for name in names)
+    return tuple(name if isinstance(name, str) else ", ".join(map(str, _as_tuple(name))) for name in names)
+
+
+def _as_tuple(name: Any) -> tuple[Any, ...]:
+    return name if isinstance(name, tuple) else (name,)  # torchvision's ImageNet has a tuple of synonyms a class
 
 
 def _hugging_face_labels(dataset: Any, label: str) -> Labels:
@@ -185,16 +236,19 @@ def _hugging_face_labels(dataset: Any, label: str) -> Labels:
     return Labels(np.asarray(values), None if names is None else tuple(names))
 
 
-def _read_every_item(dataset: Any, label: str) -> Labels:
-    length = len(dataset) if hasattr(dataset, "__len__") else None
-    if length is None and not hasattr(dataset, "__iter__"):
+def _read_items(dataset: Any, label: str, index: IntArray | None = None) -> Labels:
+    """Every item, or those of `index`, read to see its label."""
+    streamed = isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__")
+    if streamed and not hasattr(dataset, "__iter__"):
         raise TypeError(f"{_describe(dataset)} is no data set: it has neither a length nor an iterator")
     warnings.warn(
         f"{_describe(dataset)} has no .targets or .labels: reading every item to count its labels. "
         "Count them once and keep the result (prior.to_json()), or use Prior.from_labels",
-        stacklevel=5,
+        stacklevel=outside(),
     )
-    items: Iterable[Any] = dataset if length is None else (dataset[i] for i in range(length))
+    length = None if streamed else len(dataset) if index is None else len(index)
+    chosen = range(len(dataset)) if index is None and not streamed else index
+    items: Iterable[Any] = dataset if chosen is None else (dataset[int(i)] for i in chosen)
     labels = [_label_of(item, label, number) for number, item in enumerate(_progress(items, length))]
     return Labels(np.asarray(labels, dtype=np.int64), _class_names(dataset))
 
@@ -206,11 +260,14 @@ def _label_of(item: Any, label: str, number: int) -> int:
         raise ValueError(
             f"item {number} has no label: expected (input, label), or a dictionary with the key {label!r}"
         ) from None
+    return _one_label(value, f"the label of item {number}")
+
+
+def _one_label(value: Any, what: str) -> int:
     array = as_array(value)
     if array.size != 1:
         raise ValueError(
-            f"the label of item {number} has shape {array.shape}, expected one class index: "
-            "use Prior.from_multilabel or Prior.from_masks"
+            f"{what} has shape {array.shape}, expected one class index: use Prior.from_multilabel or Prior.from_masks"
         )
     return int(_whole_labels(array.reshape(1))[0])
 

@@ -57,6 +57,16 @@ def need_indices(logits: Tensor, target: Tensor, loss: str) -> None:
         )
 
 
+def as_probabilities(target: Tensor, logits: Tensor) -> Tensor:
+    """A target of the logits' shape in their dtype; refused unless floating point."""
+    if not target.is_floating_point():
+        raise TypeError(
+            f"target has the logits' shape {tuple(target.shape)} but is {target.dtype}: expected probabilities "
+            "(floating point), or class indices with one dimension fewer"
+        )
+    return target.to(logits.dtype)
+
+
 def one_hot(logits: Tensor, target: Tensor) -> Tensor:
     """Class indices as ones and zeros in the shape and dtype of `logits`."""
     dim = class_dim(logits)
@@ -79,15 +89,14 @@ def check_reduction(reduction: str, *more: str) -> None:
 
 def ratio(total: Tensor, weight: Tensor | int) -> Tensor:
     """total / weight, and 0 with zero gradient where nothing counts (an empty or wholly ignored batch)."""
-    if isinstance(weight, int):
-        return total / max(weight, 1)
+    if not isinstance(weight, Tensor):
+        return total / torch.sym_max(weight, 1)  # type: ignore[return-value]  # a symbol while a model is exported
     return total / torch.where(weight == 0, 1.0, weight)
 
 
 def rows_of(logits: Tensor) -> int:
     """How many predictions there are: the product of all dimensions but the classes'."""
-    dim = class_dim(logits)
-    return logits.shape[:dim].numel() * logits.shape[dim + 1 :].numel()
+    return logits.numel() // logits.shape[class_dim(logits)]
 
 
 def reduce_rows(loss: Tensor, counted: Tensor | int, reduction: str) -> Tensor:

@@ -103,6 +103,8 @@ def balanced_sigmoid_loss(
 
 def row_mask(mask: Tensor, logits: Tensor) -> Tensor:
     """A mask of rows [N, ...] shaped to broadcast over the classes of `logits`."""
+    if mask.dtype != torch.bool:
+        raise TypeError(f"foreground is {mask.dtype}: expected bool, True for rows that hold an object")
     dim = class_dim(logits)
     if mask.shape != logits.shape[:dim] + logits.shape[dim + 1 :]:
         raise ValueError(
@@ -115,7 +117,12 @@ def row_mask(mask: Tensor, logits: Tensor) -> Tensor:
 def dense_target(
     logits: Tensor, target: Tensor, foreground: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor | None]:
-    """`target` in the shape of `logits`, and which rows count (None: all)."""
+    """`target` in the shape of `logits`, and which rows count (None: all).
+
+    Rows outside `foreground` that come as indices are of no class.
+    """
+    if foreground is not None:
+        row_mask(foreground, logits)  # refuses another shape or dtype
     if not is_indices(logits, target):
         return target.to(logits.dtype), None
     counts = target != ignore_index

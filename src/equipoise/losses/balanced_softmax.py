@@ -18,6 +18,7 @@ from torch import Tensor
 
 from equipoise.losses._shared import (
     PriorModule,
+    as_probabilities,
     check_reduction,
     full_precision,
     is_indices,
@@ -88,14 +89,7 @@ def cross_entropy(
     check_reduction(reduction)
     logits = full_precision(logits)
     indices = is_indices(logits, target)
-    if indices:
-        target = target.long()
-    elif not target.is_floating_point():
-        raise TypeError(
-            f"target has the logits' shape {tuple(target.shape)} but is {target.dtype}: expected probabilities"
-        )
-    else:
-        target = target.to(logits.dtype)
+    target = target.long() if indices else as_probabilities(target, logits)
     if weight is not None:
         weight = weight.to(logits.dtype)
     loss = F.cross_entropy(

@@ -26,10 +26,10 @@ from equipoise.losses._shared import (
 )
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements, row_mask
 from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.prior import Prior, along
+from equipoise.prior import Prior, PriorLike, along, as_prior
 
 
-def rare_classes(prior: Prior, threshold: float) -> Tensor:
+def rare_classes(prior: PriorLike, threshold: float) -> Tensor:
     """1[π_j < threshold]: bool [K].
 
     >>> rare_classes(Prior.from_counts([90, 9, 1]), 0.05)
@@ -37,7 +37,7 @@ def rare_classes(prior: Prior, threshold: float) -> Tensor:
     """
     if not 0 <= threshold <= 1:
         raise ValueError(f"threshold is {threshold}: it is a share of the training set, in [0, 1]")
-    return torch.from_numpy(prior.probabilities < threshold)
+    return torch.from_numpy(as_prior(prior).probabilities < threshold)
 
 
 def equalization_loss(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from equipoise.losses._shared import (
     PriorModule,
+    as_probabilities,
     check_reduction,
     class_dim,
     full_precision,
@@ -55,27 +56,37 @@ def focal_rows(
     logits: Tensor, target: Tensor, gamma: float, weight: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor | int]:
     """Focal loss a row, and the denominator that torch's weighted mean has."""
+    check_gamma(gamma)
     logits = full_precision(logits)
     dim = class_dim(logits)
-    log_p = logits.log_softmax(dim)
-    loss = -log_p * torch.exp(gamma * log_one_minus_softmax(logits, log_p))
-    class_weight = torch.ones_like(logits) if weight is None else along(weight, logits, dim, "weight").expand_as(logits)
-    loss = loss * class_weight
+    if weight is not None:
+        weight = along(weight, logits, dim, "weight").to(logits.dtype)
     if not is_indices(logits, target):
-        return (loss * target).sum(dim), rows_of(logits)
-    picked, valid = pick(loss, target, ignore_index)
-    return picked, valid.sum() if weight is None else pick(class_weight, target, ignore_index)[0].sum()
+        log_p = logits.log_softmax(dim)
+        modulated = log_p if gamma == 0 else log_p * torch.exp(gamma * log_one_minus(log_p))
+        loss = -modulated * as_probabilities(target, logits)
+        return (loss if weight is None else loss * weight).sum(dim), rows_of(logits)
+    log_p = logits.log_softmax(dim)
+    loss, valid = pick(-log_p, target, ignore_index)
+    if gamma != 0:
+        own = one_hot(logits, torch.where(valid, target, 0)).bool()
+        others = log_p.masked_fill(own, torch.finfo(log_p.dtype).min).logsumexp(dim)  # log(1 − p_y)
+        loss = loss * torch.exp(gamma * others)
+    if weight is None:
+        return loss, valid.sum()
+    of_row, _ = pick(weight.expand_as(logits), target, ignore_index)
+    return loss * of_row, of_row.sum()
 
 
-def log_one_minus_softmax(logits: Tensor, log_p: Tensor) -> Tensor:
-    """log(1 − softmax(z)_j) for every class, with a finite gradient even where softmax(z)_j rounds to 1.
+def log_one_minus(log_p: Tensor) -> Tensor:
+    """log(1 − p_j) for every class, with a finite gradient even where p_j rounds to 1.
 
     Only the largest class can come close to 1: there 1 − p is the probability of all others, summed in the log domain.
     """
-    dim = class_dim(logits)
-    top = one_hot(logits, logits.argmax(dim)).bool()
-    lowest = torch.finfo(logits.dtype).min
-    others = logits.masked_fill(top, lowest).logsumexp(dim, keepdim=True) - logits.logsumexp(dim, keepdim=True)
+    dim = class_dim(log_p)
+    top = one_hot(log_p, log_p.argmax(dim)).bool()
+    lowest = torch.finfo(log_p.dtype).min
+    others = log_p.masked_fill(top, lowest).logsumexp(dim, keepdim=True)
     return torch.where(top, others, torch.log1p(-log_p.masked_fill(top, lowest).exp()))
 
 
@@ -122,6 +133,7 @@ def sigmoid_focal_loss(
     >>> sigmoid_focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0, reduction="batchmean")
     tensor(0.6931)
     """
+    check_gamma(gamma)
     check_reduction(reduction, "batchmean")
     logits = full_precision(logits)
     target, counts = dense_target(logits, target, None, ignore_index)

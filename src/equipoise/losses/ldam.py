@@ -16,7 +16,7 @@ from torch import Tensor
 
 from equipoise.losses._shared import PriorModule, check_reduction, class_dim, full_precision, need_indices, one_hot
 from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.prior import Prior, along
+from equipoise.prior import Prior, along, as_prior
 
 
 def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
@@ -25,8 +25,11 @@ def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
     >>> ldam_margins(Prior.from_counts([160, 10]))
     tensor([0.2500, 0.5000])
     """
+    if not max_margin >= 0:
+        raise ValueError(f"max_margin is {max_margin}: it must be at least 0 (0 is cross-entropy of scaled cosines)")
+    prior = as_prior(prior)
+    rarest = prior.counts[prior.counts > 0].min()  # a stated prior has no counts, and says so
     counts = prior._seen()
-    rarest = counts[prior.counts > 0].min()
     return torch.from_numpy((max_margin * np.minimum(rarest / counts, 1) ** 0.25).astype(np.float32))
 
 
@@ -47,8 +50,9 @@ def ldam_loss(
     """
     need_indices(logits, target, "LDAM")
     logits = full_precision(logits)
+    margins = along(margins, logits, class_dim(logits))
     own = one_hot(logits, torch.where(target == ignore_index, 0, target))
-    logits = scale * (logits - own * along(margins, logits, class_dim(logits)))
+    logits = scale * (logits - own * margins)
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 

@@ -14,29 +14,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equipoise.prior import FloatArray, Prior
+from equipoise.prior import FloatArray, Prior, PriorLike, as_prior
 
 
-def inverse_frequency_weights(prior: Prior) -> Tensor:
-    """w_j ∝ 1/n_j, fp32 [K], summing to K: rare classes weigh more. A class that never occurs is taken as n = 1.
+def inverse_frequency_weights(prior: PriorLike) -> Tensor:
+    """w_j ∝ 1/n_j, fp32 [K]: rare classes weigh more. The weights of the classes that occur sum to K.
+
+    A class that never occurs is taken as n = 1, and comes on top of that sum.
 
     >>> inverse_frequency_weights(Prior.from_counts([30, 10]))
     tensor([0.5000, 1.5000])
     """
-    frequency = prior._seen() if prior.counted else np.maximum(prior.probabilities, np.finfo(np.float32).tiny)
-    return _sum_to_num_classes(1 / frequency, prior)
+    prior = as_prior(prior)
+    return _sum_to_num_classes(1 / prior._seen(), prior)
 
 
 def effective_number_weights(prior: Prior, beta: float) -> Tensor:
-    """w_j ∝ (1 − β)/(1 − β^n_j), fp32 [K], summing to K.
+    """w_j ∝ (1 − β)/(1 − β^n_j), fp32 [K]; the weights of the classes that occur sum to K.
 
     >>> effective_number_weights(Prior.from_counts([30, 10]), beta=0.9)
     tensor([0.8096, 1.1904])
     """
     if not 0 <= beta < 1:
         raise ValueError(f"beta is {beta}: it must be in [0, 1); for its limit at 1 use inverse_frequency_weights")
+    prior = as_prior(prior)
     if beta == 0:
-        return torch.ones(prior.num_classes)
+        return torch.ones(prior.num_classes, dtype=torch.float32)
+    if not prior.counted:
+        raise ValueError("the effective number of samples is of counts, but this prior was stated as probabilities")
     # 1 − β^n = −expm1(n log β), exact where β is close to 1
     return _sum_to_num_classes((1 - beta) / -np.expm1(prior._seen() * np.log(beta)), prior)
 

@@ -66,6 +66,10 @@ class Evaluation:
     bin_correct: IntArray  # [K, 15]
     bin_confidence: FloatArray  # [K, 15] their confidence, summed
 
+    def __post_init__(self) -> None:
+        for name in _SUMS:
+            getattr(self, name).flags.writeable = False
+
     @property
     def num_items(self) -> int:
         return int(self.items.sum())
@@ -209,7 +213,8 @@ class Evaluation:
             for row in self.per_class:
                 count = "–" if row.count is None else row.count
                 interval = f"{_percent(row.low)} to {_percent(row.high)}" if row.items else "–"
-                yield f"{row.name[:11]:<12}{count:>10}{row.items:>9}{_percent(row.accuracy):>10}  {interval}"
+                name = " ".join(row.name.split())[:11]
+                yield f"{name:<12}{count:>10}{row.items:>9}{_percent(row.accuracy):>10}  {interval}"
 
 
 _KINDS = {"FloatArray": np.float64, "IntArray": np.int64}
@@ -234,6 +239,7 @@ def evaluate(
     outputs = logits if isinstance(logits, Tensor) else np.asarray(logits)
     labels = as_array(target)
     _check_inputs(outputs, labels, prior)
+    labels = labels.astype(np.int64)
     rows = max(1, ELEMENTS_AT_ONCE // prior.num_classes)
     parts = [
         _evaluate_rows(outputs[start : start + rows], labels[start : start + rows], prior, probabilities, start)
@@ -245,9 +251,13 @@ def evaluate(
 def _evaluate_rows(
     outputs: Tensor | NDArray[Any], labels: NDArray[Any], prior: Prior, probabilities: bool, first: int
 ) -> Evaluation:
-    scores = torch.as_tensor(np.ascontiguousarray(outputs) if isinstance(outputs, np.ndarray) else outputs).detach()
+    if isinstance(outputs, np.ndarray):
+        outputs = torch.from_numpy(np.array(outputs))  # a copy: the rows may be of a read-only memory map
+    scores, tolerance = outputs.detach(), 0.03 if outputs.dtype in (torch.float16, torch.bfloat16) else 1e-3
     scores = scores.double() if scores.dtype == torch.float64 or not scores.is_floating_point() else scores.float()
-    _check_values(scores, probabilities, first)
+    _check_values(scores, first)
+    if probabilities:
+        _check_distributions(scores, tolerance, first)
     chances = scores if probabilities else scores.softmax(1)
     confidence, predicted = (value.cpu().numpy() for value in chances.max(1)) if len(scores) else (labels, labels)
     right = predicted == labels
@@ -270,6 +280,10 @@ def _evaluate_rows(
 
 
 def _check_inputs(outputs: Tensor | NDArray[Any], labels: NDArray[Any], prior: Prior) -> None:
+    if not isinstance(prior, Prior):
+        raise TypeError(
+            f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_counts(...)"
+        )
     if outputs.ndim != 2:
         raise ValueError(f"logits have shape {tuple(outputs.shape)}, expected [N, K]: one row an item")
     if outputs.shape[1] != prior.num_classes:
@@ -289,19 +303,24 @@ def _check_inputs(outputs: Tensor | NDArray[Any], labels: NDArray[Any], prior: P
         raise ValueError(f"target[{row}] is {labels[row]}: expected a class from 0 to {prior.num_classes - 1}")
 
 
-def _check_values(scores: Tensor, probabilities: bool, first: int) -> None:
+def _check_values(scores: Tensor, first: int) -> None:
     bad = scores.isnan() | (scores == math.inf)
     if bad.any():
         row, column = bad.nonzero()[0].tolist()
         raise ValueError(f"row {first + row}, column {column} of the logits is {scores[row, column].item()}")
-    if probabilities and len(scores):
-        wrong = ((scores.sum(1) - 1).abs() > 1e-3) | (scores < 0).any(1)
-        if wrong.any():
-            row = int(wrong.nonzero()[0])
-            raise ValueError(
-                f"row {first + row} is no distribution (sum {scores[row].sum().item():.4g}, "
-                f"least {scores[row].min().item():.4g}): pass logits without probabilities=True"
-            )
+    nowhere = (scores == -math.inf).all(1)
+    if nowhere.any():
+        raise ValueError(f"row {first + int(nowhere.nonzero()[0])} of the logits is -inf for every class")
+
+
+def _check_distributions(scores: Tensor, tolerance: float, first: int) -> None:
+    wrong = ((scores.sum(1) - 1).abs() > tolerance) | (scores < 0).any(1)
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"row {first + row} is no distribution (sum {scores[row].sum().item():.4g}, "
+            f"least {scores[row].min().item():.4g}): pass logits without probabilities=True"
+        )
 
 
 def _percent(value: float | None) -> str:

@@ -18,13 +18,28 @@ class NormalizedLinear(nn.Module):
     True
     """
 
-    def __init__(self, in_features: int, out_features: int) -> None:
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         super().__init__()
-        directions = torch.empty(out_features, in_features).uniform_(-1, 1)
+        self.in_features, self.out_features = in_features, out_features
+        directions = torch.empty(out_features, in_features, device=device, dtype=dtype).uniform_(-1, 1)
         self.weight = nn.Parameter(F.normalize(directions, dim=1))
 
     def forward(self, features: Tensor) -> Tensor:
-        return F.linear(F.normalize(features, dim=-1), F.normalize(self.weight, dim=1))
+        return F.linear(_unit(features), _unit(self.weight))
 
     def extra_repr(self) -> str:
-        return f"in_features={self.weight.shape[1]}, out_features={self.weight.shape[0]}"
+        return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+def _unit(vectors: Tensor) -> Tensor:
+    """Vectors of length 1; lengths are computed in at least fp32, since half precision overflows at 65,504."""
+    if vectors.dtype in (torch.float16, torch.bfloat16):
+        return F.normalize(vectors.float(), dim=-1).to(vectors.dtype)
+    return F.normalize(vectors, dim=-1)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Results = Mapping[str, Sequence[Evaluation]]
+Results = Mapping[str, Sequence[Evaluation] | Evaluation]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
@@ -29,22 +29,22 @@ DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 def accuracy_against_count(results: Results) -> Figure:
     """Accuracy of each class against its number of training items, on a logarithmic axis."""
     figure, axes = _figure(1)
-    _draw_accuracy(axes[0], results)
+    _draw_accuracy(axes[0], _by_method(results))
     return _finished(figure, axes)
 
 
 def marginal_likelihood(results: Results) -> Figure:
     """The paper's figure: p(y), the mean predicted probability of each class on the test set, head classes first."""
     figure, axes = _figure(1)
-    _draw_marginal(axes[0], results)
+    _draw_marginal(axes[0], _by_method(results))
     return _finished(figure, axes)
 
 
 def comparison(results: Results, title: str = "") -> Figure:
     """Both of the above, side by side."""
     figure, axes = _figure(2)
-    _draw_accuracy(axes[0], results)
-    _draw_marginal(axes[1], results)
+    _draw_accuracy(axes[0], _by_method(results))
+    _draw_marginal(axes[1], _by_method(results))
     if title:
         figure.suptitle(title)
     return _finished(figure, axes)
@@ -58,7 +58,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     return path
 
 
-def _draw_accuracy(axes: Axes, results: Results) -> None:
+def _draw_accuracy(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
     counts = _prior(results).counts
     order = np.argsort(-counts, kind="stable")
     seen = np.maximum(counts[order], 1)
@@ -72,7 +72,7 @@ def _draw_accuracy(axes: Axes, results: Results) -> None:
     axes.minorticks_off()
 
 
-def _draw_marginal(axes: Axes, results: Results) -> None:
+def _draw_marginal(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
     prior = _prior(results)
     order = np.argsort(-prior.counts, kind="stable")
     position = np.arange(prior.num_classes)
@@ -101,10 +101,17 @@ def _styles() -> list[dict[str, Any]]:
     ]
 
 
-def _prior(results: Results) -> Any:
+def _by_method(results: Results) -> dict[str, list[Evaluation]]:
+    return {name: [found] if isinstance(found, Evaluation) else list(found) for name, found in results.items()}
+
+
+def _prior(results: dict[str, list[Evaluation]]) -> Any:
     evaluations = [evaluation for several in results.values() for evaluation in several]
-    if not evaluations:
-        raise ValueError("there is nothing to draw: results have no evaluation")
+    if not results or not all(results.values()):
+        empty = [name for name, several in results.items() if not several]
+        raise ValueError(
+            f"there is nothing to draw{f' for {empty[0]!r}' if empty else ''}: give an evaluation a method"
+        )
     if len(results) > len(COLOURS):
         raise ValueError(f"{len(results)} methods in one figure: draw at most {len(COLOURS)}")
     prior = evaluations[0].prior
