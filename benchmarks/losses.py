@@ -7,7 +7,7 @@
 
 Three ways to a balanced loss, each beside its plain twin:
 
-    loss    on logits: BalancedSoftmaxLoss and F.cross_entropy, BalancedSigmoidLoss and BCE with logits
+    loss    on logits: BalancedSoftmaxLoss and nn.CrossEntropyLoss, BalancedSigmoidLoss and nn.BCEWithLogitsLoss
     fold    a linear head with the prior folded into its bias, and the same head plain, both with F.cross_entropy
     linear  a head with a million classes whose logits never exist as a whole, and the plain head with all its logits
 
@@ -198,9 +198,9 @@ def on_logits(kind: str, rows: int, classes: int, device: torch.device, budget: 
     plain: Callable[..., Tensor]
     balanced: Callable[..., Tensor]
     if kind == "softmax":
-        plain, balanced = F.cross_entropy, eq.BalancedSoftmaxLoss(prior).to(device)
+        plain, balanced = nn.CrossEntropyLoss(), eq.BalancedSoftmaxLoss(prior).to(device)
     else:
-        plain, balanced = F.binary_cross_entropy_with_logits, eq.BalancedSigmoidLoss(prior).to(device)
+        plain, balanced = nn.BCEWithLogitsLoss(), eq.BalancedSigmoidLoss(prior).to(device)
         target = F.one_hot(target, classes).float()
     if compiled:
         torch.compiler.reset()

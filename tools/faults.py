@@ -73,6 +73,7 @@ FAULTS = [
     Fault("data/longtail.py", "ratio ** (j / max(num_classes - 1, 1))", "ratio ** (j / num_classes)", "test_longtail.py"),
     # what the losses share
     Fault("losses/_shared.py", "logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits", "logits", LOSSES),
+    Fault("losses/_shared.py", "total / weight.clamp(min=1)", "total / weight", LOSSES),
     Fault("losses/_shared.py", "total / torch.where(weight == 0, 1.0, weight)", "total / weight", LOSSES),
     Fault("losses/_shared.py", "total / torch.sym_max(weight, 1)", "total / weight", LOSSES),
     Fault("losses/_shared.py", "self._buffers[name] = buffer.to(moved.device)", "pass", LOSSES),

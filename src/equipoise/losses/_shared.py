@@ -91,6 +91,8 @@ def ratio(total: Tensor, weight: Tensor | int) -> Tensor:
     """total / weight, and 0 with zero gradient where nothing counts (an empty or wholly ignored batch)."""
     if not isinstance(weight, Tensor):
         return total / torch.sym_max(weight, 1)  # type: ignore[return-value]  # a symbol while a model is exported
+    if not weight.is_floating_point():
+        return total / weight.clamp(min=1)
     return total / torch.where(weight == 0, 1.0, weight)
 
 
