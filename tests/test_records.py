@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from equipoise.records import Record, append_record, import_records, keys, read_jsonl, read_records
+from equipoise.records import Record, append_record, current_commit, import_records, keys, read_jsonl, read_records
 
 
 def record(**change: object) -> Record:
@@ -103,3 +104,15 @@ def test_a_record_in_the_wrong_place_is_an_error(tmp_path: Path) -> None:
     path.write_text(record().to_json(indent=1))
     with pytest.raises(ValueError, match=r"holds the record of table1/cifar10-lt/100/softmax/0"):
         read_records(tmp_path)
+
+
+def test_the_commit_is_that_of_the_library_wherever_one_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = current_commit()
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "another repository"], check=True)
+    monkeypatch.chdir(tmp_path)
+    assert current_commit() == here
+    monkeypatch.setattr("equipoise.records.__file__", str(tmp_path / "records.py"))  # installed, not tracked, inside it
+    (tmp_path / "records.py").touch()
+    assert current_commit() is None

@@ -174,10 +174,19 @@ def hardware(device: torch.device) -> dict[str, str]:
 
 
 def current_commit() -> str | None:
-    """The commit of the working tree, with a "+" where tracked files were changed; None outside git."""
+    """The commit of this library's working tree, with a "+" where tracked files were changed; None if it has none.
+
+    Where the library is installed rather than cloned, a repository around it, or the one worked in, is not its own.
+    """
+
+    def git(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        here = Path(__file__).parent
+        return subprocess.run(["git", *words], cwd=here, capture_output=True, text=True, check=check)
+
     try:
-        head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run(["git", "diff", "--quiet", "HEAD"], capture_output=True, check=False).returncode
+        git("ls-files", "--error-unmatch", Path(__file__).name)
+        head = git("rev-parse", "HEAD").stdout.strip()
+        changed = git("diff", "--quiet", "HEAD", check=False).returncode
     except (OSError, subprocess.CalledProcessError):
         return None
     return head + ("+" if changed else "")
