@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -33,7 +34,7 @@ from equipoise.train.classification import (
     train,
     weights_digest,
 )
-from equipoise.train.queue import Settings, Store, Timing, run_cells
+from equipoise.train.queue import Settings, Status, Store, Timing, run_cells
 from equipoise.train.recipe import Recipe
 
 CPU = torch.device("cpu")
@@ -267,6 +268,7 @@ def queue(tmp_path: Path) -> Callable[..., tuple[list[Cell], list[Record], list[
         said: list[str] = []
         records: list[Record] = []
         budget = options.pop("budget", float("inf"))
+        write = options.pop("write", records.append)
         settings = Settings(CPU, say=said.append, checkpoints=tmp_path / "checkpoints", **options)  # type: ignore[arg-type]
         with pytest.warns(UserWarning, match="MD5"):
             done = run_cells(
@@ -275,7 +277,7 @@ def queue(tmp_path: Path) -> Callable[..., tuple[list[Cell], list[Record], list[
                 Store(tmp_path / "data", CPU),
                 settings,
                 table="table1",
-                write=records.append,
+                write=write,  # type: ignore[arg-type]
                 budget=budget,  # type: ignore[arg-type]
                 backbones={"softmax"},
             )
@@ -353,3 +355,38 @@ def test_smaller_groups_are_tried_when_a_whole_one_does_not_fit() -> None:
     assert timing.largest(4, 13_000, False, whole - 1) == 3
     assert timing.largest(4, 13_000, False, 20) == 0
     assert Timing("cuda").largest(4, 13_000, False, 540) == 4
+
+
+def test_before_long_runs_a_cpu_is_timed_and_the_time_said(
+    queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, (plain,), said = queue("balanced_softmax")
+    assert not any("On this CPU" in line for line in said)
+    monkeypatch.setattr("equipoise.train.queue.LONG", TINY.iterations)
+    _, (timed,), said = queue("balanced_softmax")
+    assert timed.weights == plain.weights
+    assert re.match(r"On this CPU an iteration takes \S+ s: .* for a run of 43, about .* for all", said[0])
+    done, _, said = queue("balanced_softmax", budget=1.0)  # the setup alone is thought to take longer
+    assert done == []
+    assert "too few" in said[-1]
+
+
+def test_a_group_reports_how_far_it_is_after_every_chunk(queue: Callable[..., tuple]) -> None:
+    found: list[Status] = []
+    queue("softmax", "balanced_softmax", together=2, report=found.append)
+    assert [(status.done, status.iterations) for status in found] == [(20, 43), (40, 43), (43, 43)]
+    assert found[-1].seconds_to_go == 0
+    assert all(status.images_a_second > 0 for status in found)
+
+
+def test_a_checkpoint_is_kept_until_the_record_is_written(
+    queue: Callable[..., tuple], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as context:
+        context.setattr(Timing, "estimate", lambda *_: 0.0)
+        queue("softmax", budget=1e-3)
+    saved = tmp_path / "checkpoints" / "cifar10-lt-20-softmax-0.checkpoint.pt"
+    seen: list[bool] = []
+    queue("softmax", write=lambda record: seen.append(saved.is_file()))
+    assert seen == [True]
+    assert not saved.exists()

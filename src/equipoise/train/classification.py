@@ -351,17 +351,16 @@ def train(
 ) -> bool:
     """Advance `runs` together, chunk by chunk, until all are done (True) or the clock passes `until` (False).
 
-    `until` is a time of `time.monotonic()`. `report` gets the iterations done and the seconds spent, now and then.
+    `until` is a time of `time.monotonic()`. `report` gets the iterations done and the seconds spent, after each chunk.
     """
-    start = last = time.monotonic()
+    start = time.monotonic()
     first = min((run.iteration for run in runs), default=0)
     while not all(run.done for run in runs):
         for run in runs:
             if not run.done:
                 run.advance()
         now = time.monotonic()
-        if report is not None and now - last > 5:
-            last = now
+        if report is not None:
             report(min(run.iteration for run in runs) - first, now - start)
         if now > until:
             break

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equipoise.data.cifar import LongTailedCifar, held_out, load_cifar, long_tailed_cifar
+from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar
 from equipoise.metrics import evaluate
 from equipoise.recipes.table1 import DATA_SETS, Cell
 from equipoise.records import Record, hardware, versions
@@ -24,6 +24,37 @@ from equipoise.train.recipe import Recipe
 
 FIRST_GUESS = {"cuda": 0.006, "cpu": 0.0}  # seconds an iteration and run before anything was measured; 0: unknown
 SETUP = 15.0  # seconds a group needs beside its iterations, before that was measured
+TIMED = 2  # iterations that a CPU is timed with before a long run
+LONG = 100  # iterations of a long run
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far a group of runs is."""
+
+    done: int  # iterations of each run, since it was started or taken up
+    iterations: int
+    images_a_second: float
+    seconds_to_go: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.done:,} of {self.iterations:,} iterations, {self.images_a_second:,.0f} img/s, "
+            f"{in_words(self.seconds_to_go)} to go"
+        )
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it.
+
+    >>> in_words(42), in_words(600), in_words(9_000), in_words(500_000)
+    ('42 s', '10 min', '2.5 h', '5.8 days')
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.1f} days"
 
 
 @dataclass(frozen=True)
@@ -39,6 +70,7 @@ class Settings:
     commit: str | None = None
     checkpoints: Path | None = None
     say: Callable[[str], None] = print
+    report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
 
     def configure(self) -> None:
         """cuDNN's choice of algorithms, for this process."""
@@ -62,16 +94,20 @@ class Store:
 
     def __init__(self, root: Path, device: torch.device, *, download: bool = False) -> None:
         self.root, self.device, self.download = root, device, download
-        self._cifar: dict[str, Any] = {}
+        self._cifar: dict[str, Cifar] = {}
         self._sets: dict[tuple[str, int], tuple[LongTailedCifar, TrainingSet]] = {}
 
-    def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, TrainingSet]:
-        """The draw, and the same on the device."""
+    def read(self, data_set: str) -> Cifar:
+        """The whole data set; fetched first if it is not there and may be."""
         name = DATA_SETS[data_set]
         if name not in self._cifar:
             self._cifar[name] = load_cifar(self.root, name, download=self.download)
+        return self._cifar[name]
+
+    def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, TrainingSet]:
+        """The draw, and the same on the device."""
         if (data_set, imbalance) not in self._sets:
-            drawn = long_tailed_cifar(self._cifar[name], imbalance)
+            drawn = long_tailed_cifar(self.read(data_set), imbalance)
             on_device = TrainingSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
             self._sets[data_set, imbalance] = drawn, on_device
         return self._sets[data_set, imbalance]
@@ -120,6 +156,7 @@ def run_cells(
     kept: dict[Cell, dict[str, Tensor]] = {}
     waiting, recorded = list(cells), []
     wanted = set(cells)
+    _time_cpu(cells, recipe_of, store, settings, timing)
     while waiting:
         group, frozen = _next_group(waiting, recipe_of, settings, kept)
         iterations = _recipe(group[0], recipe_of, settings).iterations
@@ -133,6 +170,7 @@ def run_cells(
             if cell in wanted and record is not None:
                 write(record)
                 recorded.append(cell)
+            _forget(cell, settings)  # only now: a process killed before has its checkpoint still
         if not finished:
             break
         waiting = [cell for cell in waiting if cell not in finished]
@@ -169,6 +207,30 @@ def _next_group(
     return [cell for cell in ready if shape(cell) == first][: settings.together], first[1]
 
 
+def _time_cpu(
+    cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe], store: Store, settings: Settings, timing: Timing
+) -> None:
+    """Before long runs on a CPU: time a few iterations, and say how long all of them will take."""
+    recipes = [_recipe(cell, recipe_of, settings) for cell in cells]
+    long = [i for i, recipe in enumerate(recipes) if recipe.iterations >= LONG and recipe.backbone is None]
+    if settings.device.type != "cpu" or not long:
+        return
+    recipe = recipes[long[0]]
+    _, data = store.get(cells[long[0]].data_set, cells[long[0]].imbalance)
+    for _ in range(2):  # the first is slower
+        run = Training(recipe.shortened(TIMED), data, seed=0)
+        start = time.monotonic()
+        train([run])
+        each = (time.monotonic() - start) / TIMED
+    timing.per_iteration[False] = (1, each)
+    total = each * sum(recipe.iterations for recipe in recipes)
+    settings.say(
+        f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
+        f"{recipe.iterations:,}, about {in_words(total)} for all that is wanted. A GPU needs a minute or two a run; "
+        "--iterations 50 only tries things out"
+    )
+
+
 def _run_group(
     group: Sequence[Cell],
     recipe_of: Callable[[Cell], Recipe],
@@ -182,34 +244,24 @@ def _run_group(
 ) -> dict[Cell, Record | None]:
     """Train a group; the runs that finished, with their records (None where the loss did not stay finite)."""
     start = time.monotonic()
-    runs = []
-    for cell in group:
-        recipe = _recipe(cell, recipe_of, settings)
-        backbone = None
-        if recipe.backbone is not None:
-            backbone = _weights_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed), settings, kept)
-        _, data = store.get(cell.data_set, cell.imbalance)
-        run = Training(recipe, data, cell.seed, backbone=backbone, compiled=settings.compiled)
-        _resume(run, cell, settings)
-        runs.append(run)
+    runs = [_prepared(cell, _recipe(cell, recipe_of, settings), store, settings, kept) for cell in group]
     iterations = runs[0].recipe.iterations - min(run.iteration for run in runs)
     settings.say(f"training {len(group)} together: " + ", ".join(map(str, group)))
     training_start = time.monotonic()
 
     def report(done: int, seconds: float) -> None:
-        rate = seconds / max(done, 1)
-        settings.say(
-            f"  {done} of {iterations} iterations, {1000 * rate:.1f} ms each, "
-            f"{len(runs) * runs[0].recipe.batch_size / rate:,.0f} img/s, {rate * (iterations - done):.0f} s to go"
-        )
+        each = max(seconds, 1e-9) / max(done, 1)
+        images = len(runs) * runs[0].recipe.batch_size / each
+        settings.report(Status(done, iterations, images, each * (iterations - done)))
 
     finished = train(runs, until=deadline, report=report)
     training_seconds = time.monotonic() - training_start
-    trained = [(cell, run) for cell, run in zip(group, runs, strict=True) if run.done]
     if not finished:
         _save(group, runs, settings)
     results: dict[Cell, Record | None] = {}
-    for cell, run in trained:
+    for cell, run in zip(group, runs, strict=True):
+        if not run.done:
+            continue
         results[cell] = None
         if not bool(torch.isfinite(run.losses).all()):
             settings.say(f"{cell}: the loss became infinite or not a number; no record is written")
@@ -220,13 +272,25 @@ def _run_group(
             kept[cell] = {name: value.cpu() for name, value in run.model.state_dict().items()}
             if settings.checkpoints is not None:
                 _write_tensors(_weights_path(cell, settings), kept[cell])
-        _forget(cell, settings)
         results[cell] = record
     if finished and iterations:
         frozen = runs[0].recipe.backbone is not None
         timing.per_iteration[frozen] = (len(group), training_seconds / iterations)
         timing.setup = max(2.0, time.monotonic() - start - training_seconds)
     return results
+
+
+def _prepared(
+    cell: Cell, recipe: Recipe, store: Store, settings: Settings, kept: dict[Cell, dict[str, Tensor]]
+) -> Training:
+    """A run at its start, or where it was left."""
+    backbone = None
+    if recipe.backbone is not None:
+        backbone = _weights_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed), settings, kept)
+    _, data = store.get(cell.data_set, cell.imbalance)
+    run = Training(recipe, data, cell.seed, backbone=backbone, compiled=settings.compiled)
+    _resume(run, cell, settings)
+    return run
 
 
 @torch.no_grad()
