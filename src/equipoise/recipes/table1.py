@@ -7,14 +7,15 @@ The paper itself gives no recipe for this table. This one is that of its compani
 for Long-Tailed Visual Recognition", 2020, arXiv 2007.10740, appendix C.3, and of its released code; it says that the
 other methods have the best hyper-parameters of their own papers. Where each comes from:
 
-    nesterov          off, as in the released code; the companion's text says on
+    nesterov          off, as in the released code; the companion's text says on. CHOICES compares the two
     cbw               w_j ∝ 1/n_j, the weighted mean of torch: the common reading, not released
     focal             γ = 1 on the softmax, the variant and value of Cao et al. 2019 (LDAM)
     class_balanced    cross-entropy; β = 0.9999 on CIFAR-10 and 0.9 on CIFAR-100, the values of Zhang et al. 2021 (Bag
                       of Tricks for Long-Tailed Visual Recognition)
     ldam              s = 30, max margin 0.5, cosine head, no deferred re-weighting: Cao et al. 2019
     eql               γ = 0.95, λ = 3e-3 on CIFAR-100: Tan et al. 2020. On CIFAR-10 that λ would reach one class at
-                      imbalance 200 and none at 100 and 10; λ there is chosen on held-out training images (CHOICES)
+                      imbalance 200 and none at 100 and 10; λ there is that of Zhang et al. 2021, to be compared with
+                      others on held-out training images (CHOICES)
     crt, lws          Kang et al. 2020; here 2,000 iterations at 0.1 with a cosine, as the companion's second stage
 
 One iterate is reported, the last.
@@ -145,7 +146,8 @@ CHOICES = (
     ),
 )
 
-# Mean and standard error over three runs, as printed: (workshop paper, the companion's version where it differs).
+# Mean and standard error over three runs, as printed, at imbalance 200, 100, 10. First the paper, then the companion's
+# version of the two rows in which it differs.
 PAPER: dict[tuple[str, str], tuple[tuple[float, float], ...]] = {
     ("softmax", "cifar10-lt"): ((71.2, 0.3), (77.4, 0.8), (90.0, 0.2)),
     ("softmax", "cifar100-lt"): ((41.0, 0.3), (45.3, 0.3), (61.9, 0.1)),

@@ -1,4 +1,4 @@
-"""Figures: each function takes evaluations by method name and returns a matplotlib Figure.
+"""Figures: each function takes evaluations (or arrays of p(y)) by method name and returns a matplotlib Figure.
 
 A method may come with several evaluations, one a seed: lines are their mean, faint points the single runs. Colours are
 Okabe and Ito's, told apart by the colour-blind; markers and dashes tell the methods apart in grey.
@@ -23,6 +23,7 @@ Results = Mapping[str, Sequence[Evaluation] | Evaluation]
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+NEIGHBOURS = 9
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 
@@ -50,11 +51,29 @@ def comparison(results: Results, title: str = "") -> Figure:
     return _finished(figure, axes)
 
 
-def save(figure: Figure, path: str | Path) -> Path:
+def marginals_by_panel(panels: Mapping[str, Mapping[str, FloatArray]]) -> Figure:
+    """p(y) of several data sets, a panel each: by panel, by method, arrays [runs, K], the head class first.
+
+    Single classes are faint points, and a line is their mean over nine adjacent ones, so that the slope is seen behind
+    the differences between classes. A method without runs (an empty array) is named in its panel.
+    """
+    figure, axes = _figure(len(panels), width=4.6)
+    present = [runs for panel in panels.values() for runs in panel.values() if len(runs)]
+    highest = max((runs.mean(axis=0).max() for runs in present), default=1.0)
+    for axis, (title, panel) in zip(axes, panels.items(), strict=True):
+        _draw_panel(axis, panel)
+        axis.set(title=title, xlabel="class, most training images first", ylim=(0, 1.05 * highest))
+        axis.grid(alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_ylabel("p(y): mean predicted probability")
+    return figure
+
+
+def save(figure: Figure, path: str | Path, *, metadata: Mapping[str, str] | None = None) -> Path:
     """Write a figure as PNG, SVG or PDF, by the file's ending; folders are made."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    figure.savefig(path, dpi=150, metadata=None if metadata is None else dict(metadata))
     return path
 
 
@@ -84,6 +103,27 @@ def _draw_marginal(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
     if prior.num_classes <= 20:
         axes.set_xticks(position, [prior.name(int(j)) for j in order], rotation=0 if prior.num_classes <= 12 else 90)
     axes.set(xlabel="class, most training items first", ylabel="p(y): mean predicted probability", ylim=(0, None))
+
+
+def _draw_panel(axes: Axes, panel: Mapping[str, FloatArray]) -> None:
+    for style, (method, runs) in zip(_styles(), panel.items(), strict=False):
+        if not len(runs):
+            continue
+        p = runs.mean(axis=0)
+        distance = float(np.abs(runs - 1 / len(p)).sum(axis=1).mean() / 2)
+        around = np.ones(min(NEIGHBOURS, len(p)))
+        line = np.convolve(p, around, "same") / np.convolve(np.ones(len(p)), around, "same")
+        faint = style | {"linestyle": "none"}
+        axes.plot(p, markersize=2.5, markeredgewidth=0, alpha=0.35, **faint)
+        axes.plot(line, linewidth=2.2, label=f"{method}, {distance:.2f}", **style | {"marker": None})
+    present = [runs.shape[1] for runs in panel.values() if len(runs)]
+    if present:
+        axes.axhline(1 / present[0], color="0.35", linewidth=0.8, zorder=0, label="uniform")
+        axes.legend(frameon=False, title="total variation from uniform", loc="upper right", alignment="left")
+    absent = [method for method, runs in panel.items() if not len(runs)]
+    if absent:
+        words = "not run yet:\n" + "\n".join(absent)
+        axes.text(0.97, 0.5, words, transform=axes.transAxes, ha="right", va="center", color="0.35")
 
 
 def _line(axes: Axes, x: Any, each: FloatArray, label: str, style: dict[str, Any]) -> None:
@@ -120,10 +160,10 @@ def _prior(results: dict[str, list[Evaluation]]) -> Any:
     return prior
 
 
-def _figure(panels: int) -> tuple[Figure, list[Axes]]:
+def _figure(panels: int, width: float = 6.4) -> tuple[Figure, list[Axes]]:
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.4 * panels, 4.4), layout="constrained")
+    figure = Figure(figsize=(width * panels, 4.4), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12)  # type: ignore[union-attr, call-arg]
     return figure, [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
 
