@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
 from cifar_files import write_cifar10
 
-from equipoise.commands import records_app, run, wanted_cells
+from equipoise import commands
+from equipoise.cli import app
+from equipoise.commands import wanted_cells
 from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
 from equipoise.recipes import table1
 from equipoise.recipes.table1 import BASE, Cell, Method
 from equipoise.records import read_jsonl, read_records
+from equipoise.train.queue import Status
 
 TABLE = ["softmax", "cbw", "cbs", "focal", "class_balanced", "ldam", "eql", "balanced_softmax"]
-
-
-@pytest.fixture
-def app() -> typer.Typer:
-    made = typer.Typer()
-    made.command()(run)
-    made.add_typer(records_app, name="records")
-    return made
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_only_and_seeds_take_a_part_and_what_is_recorded_is_not_missing(tmp_path
         wanted("cifar10/10")
 
 
-def test_run_trains_records_and_does_not_train_again(tmp_path: Path, app: typer.Typer, tiny: None) -> None:
+def test_run_trains_records_and_does_not_train_again(tmp_path: Path, tiny: None) -> None:
     write_cifar10(tmp_path / "data")
     out = tmp_path / "out" / "new.jsonl"
     arguments = ["run", "table1", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
@@ -138,16 +138,165 @@ def test_run_trains_records_and_does_not_train_again(tmp_path: Path, app: typer.
     out.unlink()
     with pytest.warns(UserWarning, match="MD5"):
         result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "1 runs are missing" in result.output
+    assert "1 run missing" in result.output
 
 
-def test_data_that_is_not_there_is_an_error_with_what_to_do(tmp_path: Path, app: typer.Typer) -> None:
-    result = CliRunner().invoke(app, ["run", "table1", "--data", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "cifar-10-batches-py" in result.output
+def refused(*arguments: str) -> str:
+    """What a command that must not work says, on one line."""
+    result = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "400"})
+    assert result.exit_code == 2, result.output
+    assert "Traceback" not in result.output
+    return " ".join(result.output.split())
 
 
-def test_a_bare_number_without_seeds_is_an_error(tmp_path: Path, app: typer.Typer) -> None:
-    result = CliRunner().invoke(app, ["run", "table1", "3", "--data", str(tmp_path)])
-    assert result.exit_code == 2
-    assert "--seeds 0 1 2" in result.output
+def test_data_that_is_not_there_is_an_error_with_what_to_do(tmp_path: Path) -> None:
+    both = refused("table1", "--data", str(tmp_path / "nowhere"))
+    assert "nowhere does not hold cifar-10-batches-py nor cifar-100-python" in both
+    assert "or --download" in both
+    write_cifar10(tmp_path)
+    one = refused("table1", "--data", str(tmp_path), "--only", "cifar100-lt")
+    assert "does not hold cifar-100-python: pass the folder that has it as --data" in one
+
+
+def test_a_damaged_file_is_named_before_anything_is_trained(tmp_path: Path) -> None:
+    (write_cifar10(tmp_path) / "test_batch").unlink()
+    said = refused("table1", "--data", str(tmp_path), "--only", "cifar10-lt/10/eql", "--device", "cpu")
+    assert "test_batch is missing: unpack https://" in said
+
+
+def test_runs_of_a_data_set_that_is_not_there_are_left_out_aloud(tmp_path: Path, capsys: Any) -> None:
+    write_cifar10(tmp_path)
+    cells = wanted_cells(table1.plan(), only=[], seeds=[0], have=set(), data=tmp_path, table="table1")
+    assert {cell.data_set for cell in cells} == {"cifar10-lt"}
+    assert "does not hold cifar-100-python: leaving out 33 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["3"], "what is 3? Seeds are given as --seeds 0 1 2"),
+        (["--seeds", "0", "1", "x"], "what is x? Seeds are given as --seeds 0 1 2"),
+        (["--seeds", "0", "7"], "--seeds [0, 7]: the plan has seeds 0, 1, 2"),
+        (["--only", "cifar100-lt/50"], "nothing in the plan matches --only cifar100-lt/50"),
+        (["--together", "0"], "Invalid value for '--together'"),
+        (["--iterations", "0"], "Invalid value for '--iterations'"),
+    ],
+    ids=["bare number", "word", "unknown seed", "unknown part", "no run at a time", "no iteration"],
+)
+def test_a_wrong_argument_is_named(arguments: list[str], words: str, tmp_path: Path) -> None:
+    assert words in refused("table1", *arguments, "--data", str(tmp_path))
+
+
+def test_seeds_may_stand_anywhere_among_the_options() -> None:
+    assert commands.all_seeds([0], ["1", "2"]) == [0, 1, 2]
+    assert commands.all_seeds([0, 1], None) == [0, 1]
+    assert commands.all_seeds(None, None) is None
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    assert "torch sees no GPU" in refused("table1", "--data", str(tmp_path), "--device", "cuda")
+
+
+def test_a_smoke_test_does_not_ask_what_is_recorded(tmp_path: Path, tiny: None) -> None:
+    write_cifar10(tmp_path / "data")
+    out = tmp_path / "new.jsonl"
+    arguments = ["run", "table1", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
+    arguments += ["--only", "cifar10-lt/10/eql/0", "--results", str(tmp_path)]
+    for options in ([], ["--iterations", "2"]):
+        with pytest.warns(UserWarning, match="MD5"):
+            result = CliRunner().invoke(app, [*arguments, *options], catch_exceptions=False)
+    assert "1 run of 2 iterations, for no table, on cpu" in result.output
+    assert [(one.iterations, one.complete) for one in read_jsonl(out)] == [(3, True), (2, False)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.output.strip() == "0 runs missing, on cpu"
+
+
+def test_the_options_of_run_table_and_import_are_these() -> None:
+    from typer.main import get_command
+
+    found = get_command(app).commands  # type: ignore[attr-defined]
+    options = {
+        name: [option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)]
+        for name, command in (*found.items(), *found["records"].commands.items())
+    }
+    assert options["run"] == [
+        *("table", "--data", "--only", "more", "--seeds", "--out", "--results", "--budget", "--iterations"),
+        *("--validate", "--together", "--device", "--compile", "--deterministic", "--no-deterministic"),
+        *("--checkpoints", "--commit", "--download"),
+    ]
+    assert options["table"] == ["table", "--results", "--write"]
+    assert options["import"] == ["source", "--results"]
+
+
+# -------------------------------------------------------------------- progress
+
+
+STATUS = Status(done=40, iterations=100, images_a_second=1234.5, seconds_to_go=90.0)
+
+
+def test_without_a_terminal_progress_is_a_line_now_and_then(capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with commands.progress() as (say, report):
+        say("training")
+        report(STATUS)
+        monkeypatch.setattr(commands, "SECONDS_BETWEEN_LINES", -1)
+        report(STATUS)
+    assert capsys.readouterr().out == "training\n  40 of 100 iterations, 1,234 img/s, 90 s to go\n"
+
+
+def test_in_a_terminal_progress_is_a_bar_under_what_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    monkeypatch.setattr(commands, "Console", lambda: Console(file=screen, force_terminal=True, width=120))
+    with commands.progress() as (say, report):
+        say("training [softmax]")
+        report(STATUS)
+        say("done")
+    shown = screen.getvalue()
+    assert "training [softmax]" in shown
+    assert "40 of 100" in shown
+    assert "1,234 img/s, 90 s to go" in shown
+    assert shown.index("40 of 100") < shown.index("done")
+
+
+# -------------------------------------------------------------------- a recipe file
+
+
+def recipe_file(folder: Path, *changes: tuple[str, str]) -> Path:
+    """The example of docs/table1.md, shrunk for a CPU."""
+    text = (Path(__file__).parents[1] / "docs" / "table1.md").read_text()
+    code = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
+    for old, new in (("cifar100-lt", "cifar10-lt"), ("replace(BASE,", "replace(TINY,"), *changes):
+        assert old in code
+        code = code.replace(old, new)
+    tiny = "TINY = replace(BASE, blocks=1, batch_size=4, iterations=3, warmup=1)\nRECIPES"
+    (folder / "focal.py").write_text(code.replace("RECIPES", tiny, 1))
+    return folder / "focal.py"
+
+
+def test_the_recipe_file_of_the_documents_is_trained(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "data")
+    path, out = recipe_file(tmp_path), tmp_path / "new.jsonl"
+    arguments = ["run", str(path), "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
+    with pytest.warns(UserWarning, match="MD5"):
+        result = CliRunner().invoke(app, [*arguments, "--seeds", "1"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert [one.key for one in read_jsonl(out)] == [f"focal/cifar10-lt/100/focal_{gamma}/1" for gamma in (0.5, 2.0)]
+    assert [one.recipe["options"] for one in read_jsonl(out)] == [{"gamma": 0.5}, {"gamma": 2.0}]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("def plan", "def plans"), "does not define plan: see docs/table1.md"),
+        (('NAME = "focal"', 'NAME = "table1"'), "has NAME = 'table1': give its records a folder of their own"),
+        (('NAME = "focal"', 'NAME = "../focal"'), "has NAME = '../focal'"),
+    ],
+    ids=["no plan", "the paper's folder", "a path"],
+)
+def test_a_recipe_file_that_will_not_do_is_refused(change: tuple[str, str], words: str, tmp_path: Path) -> None:
+    assert words in refused(str(recipe_file(tmp_path, change)), "--data", str(tmp_path))
+
+
+def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
+    assert "no table is named 'table9': expected table1, or the path" in refused("table9", "--data", str(tmp_path))
+    assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The command line: equipoise demo | run | records
+"""The command line: equipoise demo | run | table | records
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import equipoise
-from equipoise.commands import records_app, run
+from equipoise.commands import records_app, run, table
 
 app = typer.Typer(
     help="Recognition when the class frequencies in training differ from those in use.",
@@ -74,17 +74,18 @@ def demo(
             results[method].append(evaluation)
             progress.advance(task)
 
-    table = Table(title="Accuracy on the balanced test set, % (mean ± standard deviation over n seeds)")
-    table.add_column("loss")
+    shown = Table(title="Accuracy on the balanced test set, % (mean ± standard deviation over n seeds)")
+    shown.add_column("loss")
     for name in ("top-1", "many (> 100)", "medium", "few (< 20)", "n"):
-        table.add_column(name, justify="right")
+        shown.add_column(name, justify="right")
     for row in summary(results):
-        table.add_row(*row)
-    console.print(table)
+        shown.add_row(*row)
+    console.print(shown)
     title = f"Long-tailed digits: one network, three losses, {seeds} seed{'s' if seeds > 1 else ''} each"
     path = save(comparison(results, title), out / "demo.png")
     console.print(f"Picture: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)
 
 
 app.command()(run)
+app.command()(table)
 app.add_typer(records_app, name="records")

@@ -2,38 +2,57 @@
 
 from __future__ import annotations
 
+import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from equipoise import records as record_files
 from equipoise.recipes import table1
 
+if TYPE_CHECKING:
+    from equipoise.train.queue import Status
+
 records_app = typer.Typer(help="Records of runs: one small JSON each.", no_args_is_help=True)
+SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
+
+Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
+
+
+# -------------------------------------------------------------------- run
 
 
 def run(
-    table: Annotated[str, typer.Argument(help="Which table of the paper: table1.")],
+    table: Annotated[str, typer.Argument(help="table1, or the path of a recipe file of your own (docs/table1.md).")],
     data: Annotated[Path, typer.Option(help="Folder with cifar-10-batches-py and cifar-100-python.")],
     only: Annotated[
         list[str] | None,
         typer.Option(help="A part: cifar100-lt/100/balanced_softmax, or a shorter prefix. Repeatable."),
     ] = None,
-    more: Annotated[list[int] | None, typer.Argument(hidden=True)] = None,
+    more: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="more seeds")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Only these seeds: --seeds 0 1 2.")] = None,
     out: Annotated[Path, typer.Option(help="Where each record is appended as its run ends.")] = Path("records.jsonl"),
     results: Annotated[Path, typer.Option(help="Records that are there already: these runs are not missing.")] = Path(
         "results"
     ),
-    budget: Annotated[float | None, typer.Option(help="Seconds to spend: as many missing runs as fit.")] = None,
+    budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend: as many missing runs as fit.")] = None,
     iterations: Annotated[
-        int | None, typer.Option(help="A smoke test of so many iterations; never in the table.")
+        int | None, typer.Option(min=1, help="A smoke test of so many iterations; never in the table.")
     ] = None,
     validate: Annotated[
-        bool, typer.Option(help="The runs that hyper-parameters are chosen from, on held-out images.")
+        bool, typer.Option("--validate", help="The runs that hyper-parameters are chosen from, on held-out images.")
     ] = False,
-    together: Annotated[int | None, typer.Option(help="Runs that share the device; 4 on a GPU, 1 on a CPU.")] = None,
+    together: Annotated[
+        int | None, typer.Option(min=1, help="Runs that share the device; 4 on a GPU, 1 on a CPU.")
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")
@@ -45,50 +64,94 @@ def run(
         Path | None, typer.Option(help="Where unfinished runs and backbones are kept; beside --out.")
     ] = None,
     commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
-    download: Annotated[bool, typer.Option(help="Fetch a data set that is not there.")] = False,
+    download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
 ) -> None:
     """Train what is still missing of a table, most telling runs first; a record is appended as each run ends."""
     import torch
 
     from equipoise.train.queue import Settings, Store, run_cells
 
-    if table != table1.NAME:
-        raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME}")
-    if more and not seeds:
-        raise typer.BadParameter(f"what is {more}? Seeds are given as --seeds 0 1 2")
+    recipes = recipes_of(table)
+    name = "choices" if validate else recipes.NAME
+    recipe_of = recipes.choice_recipe_of if validate else recipes.recipe_of
+    plan = recipes.choices_plan() if validate else recipes.plan()
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if where.type == "cuda" and not torch.cuda.is_available():
+        raise typer.BadParameter("--device cuda, but torch sees no GPU: leave the option out, or pass --device cpu")
     cells = wanted_cells(
-        table1.choices_plan() if validate else table1.plan(),
+        plan,
         only=only or [],
-        seeds=[*seeds, *(more or [])] if seeds else None,
-        have=_recorded(results, out, "choices" if validate else table1.NAME),
+        seeds=all_seeds(seeds, more),
+        have=_recorded(results, out, name) if iterations is None else set(),
         data=data,
-        table="choices" if validate else table1.NAME,
+        table=name,
         download=download,
     )
-    typer.echo(f"{len(cells)} runs are missing, on {record_files.hardware(where)['device']}")
-    settings = Settings(
-        device=where,
-        together=together or (4 if where.type == "cuda" else 1),
-        compiled=compiled,
-        deterministic=deterministic,
-        validate=validate,
-        iterations=iterations,
-        commit=commit or record_files.current_commit(),
-        checkpoints=checkpoints or out.parent / "checkpoints",
-        say=typer.echo,
-    )
-    done = run_cells(
-        cells,
-        table1.choice_recipe_of if validate else table1.recipe_of,
-        Store(data, where, download=download),
-        settings,
-        table="choices" if validate else table1.NAME,
-        write=lambda record: record_files.append_record(out, record),
-        budget=float("inf") if budget is None else budget,
-        backbones={method.recipe.backbone for method in table1.BELOW if method.recipe.backbone},
-    )
-    typer.echo(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
+    what = "missing" if iterations is None else f"of {iterations} iterations, for no table"
+    typer.echo(f"{_runs(cells)} {what}, on {record_files.hardware(where)['device']}")
+    if not cells:
+        return
+    store = Store(data, where, download=download)
+    for data_set in dict.fromkeys(cell.data_set for cell in cells):
+        try:
+            store.read(data_set)
+        except (OSError, ValueError) as error:
+            raise typer.BadParameter(str(error)) from None
+    kept = checkpoints or out.parent / "checkpoints"
+    with progress() as (say, report):
+        settings = Settings(
+            device=where,
+            together=together or (4 if where.type == "cuda" else 1),
+            compiled=compiled,
+            deterministic=deterministic,
+            validate=validate,
+            iterations=iterations,
+            commit=commit or record_files.current_commit(),
+            checkpoints=kept if recipes is table1 else kept / name,  # methods of other files may have the same names
+            say=say,
+            report=report,
+        )
+        done = run_cells(
+            cells,
+            recipe_of,
+            store,
+            settings,
+            table=name,
+            write=lambda record: record_files.append_record(out, record),
+            budget=float("inf") if budget is None else budget,
+            backbones={method for cell in plan if (method := recipe_of(cell).backbone)},
+        )
+    typer.echo(f"{_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
+
+
+def recipes_of(table: str) -> ModuleType:
+    """The recipes of a table of the paper, or of a Python file that defines NAME, plan() and recipe_of(cell)."""
+    if table == table1.NAME:
+        return table1
+    path = Path(table)
+    if path.suffix != ".py":
+        raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME}, or the path of a .py file")
+    if not path.is_file():
+        raise typer.BadParameter(f"{path} is not a file")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    missing = [name for name in ("NAME", "plan", "recipe_of") if not hasattr(module, name)]
+    if missing:
+        raise typer.BadParameter(f"{path} does not define {', '.join(missing)}: see docs/table1.md")
+    if not str(module.NAME).isidentifier() or module.NAME in (table1.NAME, "choices", "benchmarks"):
+        raise typer.BadParameter(f"{path} has NAME = {module.NAME!r}: give its records a folder of their own")
+    return module
+
+
+def all_seeds(seeds: list[int] | None, more: list[str] | None) -> list[int] | None:
+    """`--seeds 0 1 2` reaches us as the option 0 and the stray arguments 1 and 2."""
+    stray = [word for word in more or [] if not (seeds and word.isdigit())]
+    if stray:
+        raise typer.BadParameter(f"what is {' '.join(stray)}? Seeds are given as --seeds 0 1 2")
+    return [*seeds, *map(int, more or [])] if seeds else None
 
 
 def wanted_cells(
@@ -101,24 +164,38 @@ def wanted_cells(
     table: str,
     download: bool = False,
 ) -> list[table1.Cell]:
-    """The cells of `plan` that were asked for, whose data is there, and that have no record yet."""
+    """The cells of `plan` that were asked for and have no record yet; their data must be there.
+
+    Where nothing in particular was asked for, a data set that is not there is left out, and that is said.
+    """
     from equipoise.data.cifar import LAYOUTS, found_data_sets
 
     for part in only:
         if not any(_within(cell, part) for cell in plan):
             raise typer.BadParameter(f"nothing in the plan matches --only {part}: expected e.g. {plan[0]}")
-    present = set(LAYOUTS) if download else set(found_data_sets(data))
-    if not present:
-        folders = " or ".join(layout.folder for layout in LAYOUTS.values())
-        raise typer.BadParameter(f"{data} holds neither {folders}: pass the folder that does as --data, or --download")
-    return [
+    planned = sorted({cell.seed for cell in plan})
+    if seeds is not None and not set(seeds) <= set(planned):
+        raise typer.BadParameter(f"--seeds {seeds}: the plan has seeds {', '.join(map(str, planned))}")
+    cells = [
         cell
         for cell in plan
         if (not only or any(_within(cell, part) for part in only))
         and (seeds is None or cell.seed in seeds)
-        and table1.DATA_SETS[cell.data_set] in present
         and f"{table}/{cell}" not in have
     ]
+    present = set(LAYOUTS) if download else set(found_data_sets(data))
+    absent = {layout.folder: name for name, layout in LAYOUTS.items() if name not in present}
+    left = [cell for cell in cells if table1.DATA_SETS[cell.data_set] in absent.values()]
+    lacks = f"{data} does not hold {' nor '.join(absent)}"
+    if left and len(left) == len(cells):
+        raise typer.BadParameter(f"{lacks}: pass the folder that has it as --data, or --download")
+    if left:
+        typer.echo(f"{lacks}: leaving out {_runs(left)}")
+    return [cell for cell in cells if cell not in left]
+
+
+def _runs(cells: list[table1.Cell]) -> str:
+    return f"{len(cells)} run{'' if len(cells) == 1 else 's'}"
 
 
 def _within(cell: table1.Cell, part: str) -> bool:
@@ -132,10 +209,92 @@ def _recorded(results: Path, out: Path, table: str) -> set[str]:
     return record_files.keys(found)
 
 
+@contextmanager
+def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]]]:
+    """How to say something, and how to report how far a group of runs is: a bar in a terminal, else a line at times."""
+    from equipoise.train.queue import in_words
+
+    console = Console()
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def line(status: Status) -> None:
+            nonlocal last
+            if time.monotonic() - last > SECONDS_BETWEEN_LINES:
+                last = time.monotonic()
+                typer.echo(f"  {status}")
+
+        yield typer.echo, line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,}"))
+    more = (TextColumn("{task.fields[speed]}"), TimeElapsedColumn())
+    with Progress(*columns, *more, console=console, transient=True) as bar:
+        task = bar.add_task("iterations", total=1, speed="", visible=False)
+
+        def say(text: str) -> None:
+            bar.console.print(text, soft_wrap=True, highlight=False, markup=False)
+            bar.reset(task, visible=False)
+
+        def report(status: Status) -> None:
+            speed = f"{status.images_a_second:,.0f} img/s, {in_words(status.seconds_to_go)} to go,"
+            bar.update(task, completed=status.done, total=status.iterations, speed=speed, visible=True, refresh=True)
+
+        yield say, report
+
+
+# -------------------------------------------------------------------- table
+
+
+def table(
+    table: Annotated[str, typer.Argument(help="Which table of the paper: table1.")],
+    results: Results = Path("results"),
+    write: Annotated[
+        bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
+    ] = False,
+) -> None:
+    """Print a table from its records, beside the published numbers."""
+    from equipoise.report import table1 as report
+
+    if table != table1.NAME:
+        raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME}")
+    records = report.shown(record_files.read_records(results))
+    if not records:
+        raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")
+    console = Console()
+    for data_set, title in report.TITLES.items():
+        shown = Table(title=f"{title}: top-1, %")
+        for header in ("method", ""):
+            shown.add_column(header, no_wrap=True)
+        for imbalance in table1.IMBALANCES:
+            shown.add_column(f"imbalance {imbalance}", justify="right", no_wrap=True)
+        for name, source, texts in report.method_rows(records, data_set):
+            ours = source == "ours"
+            shown.add_row(name if ours else "", source, *texts, style="bold" if ours else "dim")
+        console.print(shown)
+    data_set, imbalance = table1.BELOW_CELL
+    shown = Table("method", title=f"Under the line: {report.TITLES[data_set]} at {imbalance}")
+    for header in ("ours", "companion"):
+        shown.add_column(header, justify="right", no_wrap=True)
+    for row in report.below_rows(records):
+        shown.add_row(*row)
+    console.print(shown)
+    console.print("ours: mean ± standard deviation (n runs); published: mean ± standard error of three runs")
+    console.print(report.missing(records))
+    if write:
+        root = results.resolve().parent
+        for path, text in report.documents(root, records, record_files.read_records(results, "choices")).items():
+            path.write_text(text)
+            typer.echo(f"rendered {path.relative_to(root)}")
+        typer.echo(f"drew {report.write_figure(root, records).relative_to(root)}")
+
+
+# -------------------------------------------------------------------- records
+
+
 @records_app.command("import")
 def import_(
     source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
-    results: Annotated[Path, typer.Option(help="The folder of committed records.")] = Path("results"),
+    results: Results = Path("results"),
 ) -> None:
     """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
     written = record_files.import_records(source, results)
