@@ -284,6 +284,18 @@ def test_the_recipe_file_of_the_documents_is_trained(tmp_path: Path) -> None:
     assert [one.recipe["options"] for one in read_jsonl(out)] == [{"gamma": 0.5}, {"gamma": 2.0}]
 
 
+def test_backbones_of_a_recipe_file_are_its_own(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "data")
+    more = 'for gamma in (0.5, 2.0)} | {"second": replace(TINY, backbone="focal_0.5")}'
+    path, out = recipe_file(tmp_path, ("for gamma in (0.5, 2.0)}", more)), tmp_path / "new.jsonl"
+    arguments = ["run", str(path), "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
+    with pytest.warns(UserWarning, match="MD5"):
+        CliRunner().invoke(app, [*arguments, "--seeds", "0", "--only", "cifar10-lt/100/second"], catch_exceptions=False)
+    assert [one.method for one in read_jsonl(out)] == ["second"]
+    kept = [file.relative_to(tmp_path).as_posix() for file in tmp_path.glob("checkpoints/**/*.pt")]
+    assert kept == ["checkpoints/focal/cifar10-lt-100-focal_0.5-0.weights.pt"]
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

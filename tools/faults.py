@@ -119,6 +119,28 @@ FAULTS = [
     Fault("metrics/evaluation.py", "chances = scores if probabilities else scores.softmax(1)", "chances = scores.softmax(1)", "test_evaluation.py"),
     Fault("metrics/evaluation.py", 'return "–" if value is None or math.isnan(value)', 'return "0.0" if value is None or math.isnan(value)', "test_evaluation.py"),
     Fault("metrics/intervals.py", "p * (1 - p) / total + z * z / (4 * total * total)", "p * (1 - p) / total", "test_evaluation.py"),
+    # training Table 1 and showing it
+    Fault("train/classification.py", "if self.recipe.backbone is not None:\n            self.model.eval()", "if False:\n            pass", "test_training.py"),
+    Fault("train/classification.py", "stream_of(self.seed, AUGMENTATION, chunk)", "stream_of(self.seed, AUGMENTATION)", "test_training.py"),
+    Fault("train/classification.py", "self.losses.copy_(state[\"losses\"])\n            ", "", "test_training.py"),
+    Fault("train/classification.py", "alpha=recipe.weight_decay", "alpha=0.0", "test_training.py"),
+    Fault("train/queue.py", "            _forget(cell, settings)  # only now", "            pass  # only now", "test_training.py"),
+    Fault("train/queue.py", "                write(record)\n                recorded.append(cell)\n", "                _forget(cell, settings)\n                write(record)\n                recorded.append(cell)\n", "test_training.py"),
+    Fault("train/queue.py", "complete=settings.iterations is None", "complete=True", "test_training.py"),
+    Fault("train/queue.py", "if not bool(torch.isfinite(run.losses).all()):", "if False:", "test_training.py"),
+    Fault("train/recipe.py", "iteration < self.warmup", "iteration <= 0", "test_training.py"),
+    Fault("records.py", 'git("ls-files", "--error-unmatch", Path(__file__).name)', "pass", "test_records.py"),
+    Fault("records.py", "if not record.complete:\n            continue", "pass", "test_records.py"),
+    Fault("commands.py", "kept if recipes is table1 else kept / name", "kept", "test_table1.py"),
+    Fault("commands.py", '.startswith(part.strip("/") + "/")', '.startswith(part.strip("/"))', "test_table1.py"),
+    Fault("commands.py", " if iterations is None else set(),", ",", "test_table1.py"),
+    Fault("report/table1.py", "abs(self.points) > 2 * self.standard_error", "abs(self.points) > self.standard_error", "test_table1_report.py"),
+    Fault("report/table1.py", "math.hypot(std / math.sqrt(ours[cell].n), theirs[1])", "std / math.sqrt(ours[cell].n)", "test_table1_report.py"),
+    Fault("report/table1.py", "std = pooled if ours[cell].std is None else ours[cell].std", "std = ours[cell].std", "test_table1_report.py"),
+    Fault("report/table1.py", 'record.complete and record.evaluated_on == "test"', "record.complete", "test_table1_report.py"),
+    Fault("report/table1.py", "np.argsort(-np.asarray(record.counts)", "np.argsort(np.asarray(record.counts)", "test_table1_report.py"),
+    Fault("report/table1.py", "column = table1.IMBALANCES.index(imbalance)", "column = sorted(table1.IMBALANCES).index(imbalance)", "test_table1_report.py"),
+    Fault("report/figures.py", "        if not len(runs):\n            continue\n        p =", "        if not len(runs):\n            break\n        p =", "test_table1_report.py"),
 ]
 # fmt: on
 
