@@ -257,6 +257,7 @@ RECIPES = {
     "crt": second_stage(sampler="class_balanced", iterations=3, warmup=0),
     "softmax_adjusted": second_stage(head="kept", iterations=0, adjusted=True),
     "diverges": replace(TINY, lr=1e30, first_lr=1e30),
+    "second_of_diverges": replace(TINY, backbone="diverges"),
 }
 
 
@@ -339,6 +340,13 @@ def test_a_run_that_diverges_leaves_no_record_and_does_not_stop_the_others(queue
     assert [record.method for record in records] == ["softmax"]
     assert [cell.method for cell in done] == ["softmax"]
     assert any("infinite or not a number" in line for line in said)
+
+
+def test_what_needs_a_backbone_that_diverges_is_given_up(queue: Callable[..., tuple]) -> None:
+    done, records, said = queue("second_of_diverges", "softmax")
+    assert [record.method for record in records] == ["softmax"] == [cell.method for cell in done]
+    assert sum("infinite or not a number" in line for line in said) == 1
+    assert any("second_of_diverges/0: its backbone diverged" in line for line in said)
 
 
 def test_smoke_tests_and_choices_say_what_they_are(queue: Callable[..., tuple]) -> None:

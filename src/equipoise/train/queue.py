@@ -173,13 +173,23 @@ def run_cells(
             _forget(cell, settings)  # only now: a process killed before has its checkpoint still
         if not finished:
             break
-        waiting = [cell for cell in waiting if cell not in finished]
+        diverged = {cell for cell, record in finished.items() if record is None}
+        orphans = [cell for cell in waiting if _backbone_of(cell, recipe_of) in diverged]
+        for cell in orphans:
+            settings.say(f"{cell}: its backbone diverged, so it cannot be trained")
+        waiting = [cell for cell in waiting if cell not in finished and cell not in orphans]
     return recorded
 
 
 def _recipe(cell: Cell, recipe_of: Callable[[Cell], Recipe], settings: Settings) -> Recipe:
     recipe = recipe_of(cell)
     return recipe if settings.iterations is None else recipe.shortened(settings.iterations)
+
+
+def _backbone_of(cell: Cell, recipe_of: Callable[[Cell], Recipe]) -> Cell | None:
+    """The run whose backbone the cell keeps: same data, same seed."""
+    method = recipe_of(cell).backbone
+    return None if method is None else Cell(cell.data_set, cell.imbalance, method, cell.seed)
 
 
 def _next_group(
@@ -194,15 +204,11 @@ def _next_group(
         recipe = _recipe(cell, recipe_of, settings)
         return recipe.iterations, recipe.backbone is not None
 
-    def needed(cell: Cell) -> Cell | None:
-        method = recipe_of(cell).backbone
-        return None if method is None else Cell(cell.data_set, cell.imbalance, method, cell.seed)
-
     for cell in list(waiting):
-        backbone = needed(cell)
+        backbone = _backbone_of(cell, recipe_of)
         if backbone is not None and backbone not in waiting and _weights_of(backbone, settings, kept) is None:
             waiting.insert(waiting.index(cell), backbone)
-    ready = [cell for cell in waiting if needed(cell) not in waiting]
+    ready = [cell for cell in waiting if _backbone_of(cell, recipe_of) not in waiting]
     first = shape(ready[0])
     return [cell for cell in ready if shape(cell) == first][: settings.together], first[1]
 
