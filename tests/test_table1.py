@@ -302,8 +302,9 @@ def test_backbones_of_a_recipe_file_are_its_own(tmp_path: Path) -> None:
         (("def plan", "def plans"), "does not define plan: see docs/table1.md"),
         (('NAME = "focal"', 'NAME = "table1"'), "has NAME = 'table1': give its records a folder of their own"),
         (('NAME = "focal"', 'NAME = "../focal"'), "has NAME = '../focal'"),
+        (('Cell("cifar10-lt"', 'Cell("svhn"'), "plans runs on svhn: expected cifar10-lt, cifar100-lt"),
     ],
-    ids=["no plan", "the paper's folder", "a path"],
+    ids=["no plan", "the paper's folder", "a path", "another data set"],
 )
 def test_a_recipe_file_that_will_not_do_is_refused(change: tuple[str, str], words: str, tmp_path: Path) -> None:
     assert words in refused(str(recipe_file(tmp_path, change)), "--data", str(tmp_path))
@@ -312,3 +313,6 @@ def test_a_recipe_file_that_will_not_do_is_refused(change: tuple[str, str], word
 def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     assert "no table is named 'table9': expected table1, or the path" in refused("table9", "--data", str(tmp_path))
     assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))
+    assert "--validate trains the choices of table1" in refused(
+        str(recipe_file(tmp_path)), "--data", str(tmp_path), "--validate"
+    )

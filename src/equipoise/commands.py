@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
+import runpy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -72,6 +72,8 @@ def run(
     from equipoise.train.queue import Settings, Store, run_cells
 
     recipes = recipes_of(table)
+    if validate and recipes is not table1:
+        raise typer.BadParameter(f"--validate trains the choices of {table1.NAME}: leave it out for a file")
     name = "choices" if validate else recipes.NAME
     recipe_of = recipes.choice_recipe_of if validate else recipes.recipe_of
     plan = recipes.choices_plan() if validate else recipes.plan()
@@ -124,7 +126,7 @@ def run(
     typer.echo(f"{_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
 
 
-def recipes_of(table: str) -> ModuleType:
+def recipes_of(table: str) -> ModuleType | SimpleNamespace:
     """The recipes of a table of the paper, or of a Python file that defines NAME, plan() and recipe_of(cell)."""
     if table == table1.NAME:
         return table1
@@ -133,17 +135,17 @@ def recipes_of(table: str) -> ModuleType:
         raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME}, or the path of a .py file")
     if not path.is_file():
         raise typer.BadParameter(f"{path} is not a file")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    missing = [name for name in ("NAME", "plan", "recipe_of") if not hasattr(module, name)]
+    found = SimpleNamespace(**runpy.run_path(str(path)))
+    missing = [name for name in ("NAME", "plan", "recipe_of") if not hasattr(found, name)]
     if missing:
         raise typer.BadParameter(f"{path} does not define {', '.join(missing)}: see docs/table1.md")
-    if not str(module.NAME).isidentifier() or module.NAME in (table1.NAME, "choices", "benchmarks"):
-        raise typer.BadParameter(f"{path} has NAME = {module.NAME!r}: give its records a folder of their own")
-    return module
+    if not str(found.NAME).isidentifier() or found.NAME in (table1.NAME, "choices", "benchmarks"):
+        raise typer.BadParameter(f"{path} has NAME = {found.NAME!r}: give its records a folder of their own")
+    unknown = {cell.data_set for cell in found.plan()} - set(table1.DATA_SETS)
+    if unknown:
+        expected = ", ".join(table1.DATA_SETS)
+        raise typer.BadParameter(f"{path} plans runs on {', '.join(sorted(unknown))}: expected {expected}")
+    return found
 
 
 def all_seeds(seeds: list[int] | None, more: list[str] | None) -> list[int] | None:

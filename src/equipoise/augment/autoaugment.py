@@ -17,6 +17,7 @@ to be asked for a number; the same draw gives the same bytes on a CPU and on a G
 
 References: Cubuk et al., "AutoAugment", 2019, arXiv 1805.09501. Pairs, magnitudes, signs and the grey fill are those of
 the policy that the released code of Ren et al. 2020 uses (github.com/DeepVoltaire/AutoAugment); torchvision's differs.
+Copies of that policy differ in one number, the 0.8 of ("equalize", 4) below: 0.6 in later ones and in torchvision.
 """
 
 from __future__ import annotations
