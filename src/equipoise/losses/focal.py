@@ -61,16 +61,16 @@ def focal_rows(
     dim = class_dim(logits)
     if weight is not None:
         weight = along(weight, logits, dim, "weight").to(logits.dtype)
-    if not is_indices(logits, target):
-        log_p = logits.log_softmax(dim)
+    indices, log_p = is_indices(logits, target), logits.log_softmax(dim)
+    if not indices:
         modulated = log_p if gamma == 0 else log_p * torch.exp(gamma * log_one_minus(log_p))
         loss = -modulated * as_probabilities(target, logits)
         return (loss if weight is None else loss * weight).sum(dim), rows_of(logits)
-    log_p = logits.log_softmax(dim)
-    loss, valid = pick(-log_p, target, ignore_index)
+    of_target, valid = pick(log_p, target, ignore_index)
+    loss = -of_target
     if gamma != 0:
-        own = one_hot(logits, torch.where(valid, target, 0)).bool()
-        others = log_p.masked_fill(own, torch.finfo(log_p.dtype).min).logsumexp(dim)  # log(1 − p_y)
+        own = torch.where(valid, target, 0).long().unsqueeze(dim)
+        others = log_p.scatter(dim, own, torch.finfo(log_p.dtype).min).logsumexp(dim)  # log(1 − p_y)
         loss = loss * torch.exp(gamma * others)
     if weight is None:
         return loss, valid.sum()
