@@ -37,6 +37,13 @@ def test_the_class_dimension_can_be_named() -> None:
     torch.testing.assert_close(eq.balanced_sigmoid(dense, PRIOR, dim=1)[0].T, eq.balanced_sigmoid(LOGITS, PRIOR))
 
 
+def test_the_way_out_names_the_dimension() -> None:
+    with pytest.raises(ValueError, match=r"prior has 3 classes, logits .* or pass dim=1"):
+        eq.adjust_logits(torch.zeros(2, 3, 4, 4), source=PRIOR)
+    with pytest.raises(TypeError, match=r"logits are a ndarray: expected a tensor, e\.g\. torch\.as_tensor"):
+        eq.adjust_logits(np.zeros((2, 3)), source=PRIOR)  # type: ignore[arg-type]
+
+
 def test_a_class_stated_impossible_gets_probability_zero_and_one_not_yet_counted_does_not() -> None:
     p = eq.adjust_logits(LOGITS, source=PRIOR, target=[0.5, 0.5, 0.0]).softmax(1)
     assert (p[:, 2] == 0).all()

@@ -488,3 +488,15 @@ def test_bad_input_is_refused_with_the_value_and_the_way_out(arguments, message)
 def test_input_of_the_wrong_type_is_refused(arguments, message):
     with pytest.raises(TypeError, match=message):
         ClassBalancedSampler(**arguments)
+
+
+def test_a_prior_or_a_data_set_in_place_of_labels_is_refused() -> None:
+    data = TensorDataset(torch.zeros(2, 3), torch.tensor([0, 1]))
+    for wrong in (Prior.uniform(2), data):
+        with pytest.raises(TypeError, match="pass one class index an item"):
+            ClassBalancedSampler(wrong)  # type: ignore[arg-type]
+
+
+def test_a_sampler_says_what_it_is() -> None:
+    sampler = ClassBalancedSampler([0, 0, 1], num_samples=8, seed=3, num_replicas=2, rank=1)
+    assert repr(sampler) == "ClassBalancedSampler(3 items, 8 draws an epoch, seed 3, rank 1 of 2)"

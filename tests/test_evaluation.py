@@ -136,6 +136,18 @@ def test_half_precision_probabilities_are_taken_for_what_they_are() -> None:
     assert eq.evaluate(rounded, target, PRIOR, probabilities=True).top1 == pytest.approx(0.75, abs=0.2)
 
 
+def test_label_maps_are_judged_by_pixel_and_ignored_items_do_not_count() -> None:
+    logits, target = data(24)
+    flat = eq.evaluate(logits, target, PRIOR)
+    dense = logits.reshape(2, 3, 4, 5).movedim(-1, 1)
+    assert eq.evaluate(dense, target.reshape(2, 3, 4), PRIOR) == flat
+    assert eq.evaluate(dense.numpy(), target.reshape(2, 3, 4).numpy(), PRIOR) == flat
+    ignored = torch.where(torch.arange(24) < 9, 255, target)
+    assert eq.evaluate(logits, ignored, PRIOR, ignore_index=255) == eq.evaluate(logits[9:], target[9:], PRIOR)
+    with pytest.raises(ValueError, match=r"expected \[N, \.\.\.\] for \[N, K, \.\.\.\]"):
+        eq.evaluate(dense, target, PRIOR)
+
+
 def test_an_evaluation_is_frozen() -> None:
     result = eq.evaluate(*data(), PRIOR)
     with pytest.raises(ValueError, match="read-only"):

@@ -55,6 +55,12 @@ def test_weights_of_zero_give_zero_loss_and_gradient() -> None:
         assert (torch.autograd.grad(value, logits)[0] == 0).all()
 
 
+def test_weights_of_another_size_are_refused() -> None:
+    for loss in (eq.BalancedSoftmaxLoss(PRIOR, weight=torch.ones(4)), eq.FocalLoss(1.0, weight=torch.ones(4))):
+        with pytest.raises(ValueError, match="weight has 4 classes, logits of shape"):
+            loss(LOGITS, TARGET)
+
+
 def test_focal_weights_divide_as_in_cross_entropy() -> None:
     weight = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
     got = eq.FocalLoss(0.0, weight=weight)(LOGITS, TARGET)

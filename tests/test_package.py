@@ -87,7 +87,7 @@ def test_the_demo_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
 
 def test_the_demo_refuses_a_file_before_it_trains(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("")
-    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "taken")])
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "taken")], env={"COLUMNS": "400"})
     assert result.exit_code == 2
     assert "is a file" in result.output
 

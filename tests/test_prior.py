@@ -263,6 +263,7 @@ REFUSED = {
     "names as labels": (lambda: Prior.from_labels(["cat", "owl"]), "np.unique"),
     "flat multi-hot": (lambda: Prior.from_multilabel([0, 1]), r"\[N, K\]"),
     "multi-hot of twos": (lambda: Prior.from_multilabel([[0, 2]]), r"multi_hot\[0, 1\] is 2"),
+    "ragged multi-hot": (lambda: Prior.from_multilabel([[0], [0, 2]]), "multi_hot is ragged"),
     "flat mask": (lambda: Prior.from_masks([[0, 1]], 2), r"mask 0 has shape \(2,\)"),
     "mask out of range": (lambda: Prior.from_masks([[[0]], [[9]]], 2), "mask 1, pixel 9 is out of range"),
     "no masks": (lambda: Prior.from_masks([], 2), "no masks"),

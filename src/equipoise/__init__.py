@@ -36,6 +36,7 @@ from equipoise.losses import (
 )
 from equipoise.metrics import Evaluation, evaluate
 from equipoise.models.balanced_head import fold_prior, fold_sigmoid_prior, unfold_prior
+from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler, progressive
 
@@ -51,6 +52,7 @@ __all__ = [
     "Evaluation",
     "FocalLoss",
     "LDAMLoss",
+    "NormalizedLinear",
     "Prior",
     "RepeatFactorSampler",
     "SigmoidEqualizationLoss",

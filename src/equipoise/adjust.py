@@ -27,7 +27,8 @@ def adjust_logits(
 ) -> Tensor:
     """Softmax logits right under `target` from logits that mean `source`; None is uniform. Shape as `logits`, ≥ fp32.
 
-    A class whose probability in `target` is stated as 0 gets −inf, that is, probability 0.
+    A class whose probability in `target` is stated as 0 gets −inf, that is, probability 0. The classes are in dimension
+    `dim`, by default the last; for dense logits [N, K, H, W] pass dim=1.
 
     >>> import torch
     >>> adjust_logits(torch.tensor([0.9, 0.1]).log(), source=[0.9, 0.1]).softmax(-1)   # a model that knows nothing

@@ -512,9 +512,11 @@ def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") 
     """Refuse logits whose class dimension does not have `num_classes` entries."""
     if logits.ndim == 0 or logits.shape[dim] != num_classes:
         size = "no dimension at all" if logits.ndim == 0 else f"{logits.shape[dim]} in dimension {dim}"
+        fitting = [d for d, length in enumerate(logits.shape) if length == num_classes]
+        where = f", or pass dim={fitting[0]}" if fitting and dim < 0 else ""
         raise ValueError(
             f"{what} has {num_classes} classes, logits of shape {tuple(logits.shape)} have {size}: "
-            "build it with the model's num_classes, and mind where the class dimension is"
+            f"build it with the model's num_classes{where}"
         )
 
 

@@ -46,7 +46,12 @@ def count_labels(
 
 def count_multilabel(multi_hot: ArrayLike | Tensor) -> tuple[IntArray, int]:
     """Positives a class [K], and the number of items N, of a matrix [N, K] of zeros and ones."""
-    array = as_array(multi_hot)
+    try:
+        array = as_array(multi_hot)
+    except ValueError:
+        raise ValueError(
+            "multi_hot is ragged: expected a matrix [N, K] of zeros and ones, not lists of classes"
+        ) from None
     if array.ndim != 2 or array.size == 0:
         raise ValueError(f"multi_hot has shape {array.shape}, expected one row an item, one column a class: [N, K]")
     counts = np.zeros(array.shape[1], np.int64)
@@ -258,7 +263,8 @@ def _label_of(item: Any, label: str, number: int) -> int:
         value = item[label] if isinstance(item, dict) else item[1]
     except (KeyError, IndexError, TypeError):
         raise ValueError(
-            f"item {number} has no label: expected (input, label), or a dictionary with the key {label!r}"
+            f"item {number} has no label: expected (input, label), or a dictionary with the key {label!r} "
+            "(name another with label=)"
         ) from None
     return _one_label(value, f"the label of item {number}")
 

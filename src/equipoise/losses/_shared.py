@@ -21,6 +21,8 @@ def class_dim(logits: Tensor) -> int:
 
 def full_precision(logits: Tensor) -> Tensor:
     """fp16 and bf16 logits as fp32; fp32 and fp64 as they are."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"logits are a {type(logits).__name__}: expected a tensor, e.g. torch.as_tensor(logits)")
     if not logits.is_floating_point():
         raise TypeError(f"logits are {logits.dtype}: expected floating point, the raw outputs of a model")
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits

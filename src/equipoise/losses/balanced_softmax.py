@@ -20,13 +20,14 @@ from equipoise.losses._shared import (
     PriorModule,
     as_probabilities,
     check_reduction,
+    class_dim,
     full_precision,
     is_indices,
     ratio,
     rows_of,
     shifted,
 )
-from equipoise.prior import PriorLike, along, softmax_shift
+from equipoise.prior import PriorLike, along, check_size, softmax_shift
 
 
 def balanced_softmax(logits: Tensor, prior: PriorLike, *, tau: float = 1.0, dim: int = -1) -> Tensor:
@@ -91,6 +92,7 @@ def cross_entropy(
     indices = is_indices(logits, target)
     target = target.long() if indices else as_probabilities(target, logits)
     if weight is not None:
+        check_size(len(weight), logits, class_dim(logits), "weight")
         weight = weight.to(logits.dtype)
     loss = F.cross_entropy(
         logits,
@@ -114,7 +116,8 @@ def cross_entropy(
 class BalancedSoftmaxLoss(PriorModule):
     """Balanced Softmax as a drop-in for `nn.CrossEntropyLoss`: swap the line, keep the rest.
 
-    `prior` is that of the data as sampled in training. Predict with plain `logits.argmax(1)` or `logits.softmax(1)`.
+    `prior` is that of the data as sampled in training. Predict with plain `logits.argmax(1)` or `logits.softmax(1)`. The
+    buffer `log_prior` is tau · log(π · K), which a softmax cannot tell from tau · log π.
 
     >>> from equipoise import Prior
     >>> loss = BalancedSoftmaxLoss(Prior.from_counts([900, 100]))

@@ -222,12 +222,18 @@ _SUMS = {f.name: _KINDS[str(f.type)] for f in dataclasses.fields(Evaluation) if 
 
 
 def evaluate(
-    logits: ArrayLike | Tensor, target: ArrayLike | Tensor, prior: Prior, *, probabilities: bool = False
+    logits: ArrayLike | Tensor,
+    target: ArrayLike | Tensor,
+    prior: Prior,
+    *,
+    probabilities: bool = False,
+    ignore_index: int | None = None,
 ) -> Evaluation:
     """Judge predictions [N, K] against class indices [N]; `prior` is that of the training set.
 
-    The first argument holds logits or, with `probabilities=True`, probabilities. Pass the logits as you would serve
-    them: after a balanced loss as they are, after a plain loss adjusted if you adjust.
+    Dense predictions [N, K, H, W] against [N, H, W] are judged pixel by pixel; items whose target is `ignore_index` do
+    not count. The first argument holds logits or, with `probabilities=True`, probabilities. Pass them as you would
+    serve them: after a balanced loss as they are, after a plain loss adjusted if you adjust.
 
     >>> prior = Prior.from_counts([500, 5], class_names=["cat", "owl"])
     >>> result = evaluate([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], prior)
@@ -238,6 +244,11 @@ def evaluate(
     """
     outputs = logits if isinstance(logits, Tensor) else np.asarray(logits)
     labels = as_array(target)
+    if outputs.ndim > 2:
+        outputs, labels = _flattened(outputs, labels)
+    if ignore_index is not None:
+        kept = np.flatnonzero(labels != ignore_index)
+        outputs, labels = outputs[kept], labels[kept]
     _check_inputs(outputs, labels, prior)
     labels = labels.astype(np.int64)
     rows = max(1, ELEMENTS_AT_ONCE // prior.num_classes)
@@ -246,6 +257,16 @@ def evaluate(
         for start in range(0, max(len(labels), 1), rows)
     ]
     return sum(parts[1:], parts[0])
+
+
+def _flattened(outputs: Tensor | NDArray[Any], labels: NDArray[Any]) -> tuple[Tensor | NDArray[Any], NDArray[Any]]:
+    """Dense predictions [N, K, ...] and their label maps [N, ...] as rows."""
+    if labels.shape != (len(outputs), *outputs.shape[2:]):
+        raise ValueError(
+            f"target has shape {labels.shape}, logits {tuple(outputs.shape)}: expected [N, ...] for [N, K, ...]"
+        )
+    last = outputs.movedim(1, -1) if isinstance(outputs, Tensor) else np.moveaxis(outputs, 1, -1)
+    return last.reshape(-1, outputs.shape[1]), labels.reshape(-1)
 
 
 def _evaluate_rows(

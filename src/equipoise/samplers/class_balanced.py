@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from equipoise.data.counting import CHUNK, count_labels
 from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_array, as_prior
@@ -174,6 +175,8 @@ class _Index:
 
 
 def _label_array(labels: Any) -> NDArray[Any]:
+    if isinstance(labels, Prior | Dataset):
+        raise TypeError(f"labels are a {type(labels).__name__}: pass one class index an item, e.g. dataset.targets")
     array = as_array(labels)
     if array.ndim == 2:
         raise ValueError(f"labels have shape {array.shape}: pass a multi-hot matrix [N, K] as classes_per_item=")

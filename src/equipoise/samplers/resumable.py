@@ -64,6 +64,10 @@ class ResumableSampler(Sampler[int], ABC):
     def _advice(self, drawn: Prior) -> str | None:
         """One sentence on what `drawn` means for the user, where there is something to say."""
 
+    def __repr__(self) -> str:
+        ranks = f", rank {self.rank} of {self.num_replicas}" if self.num_replicas > 1 else ""
+        return f"{type(self).__name__}({self.num_items} items, {self.draws} draws an epoch, seed {self.seed}{ranks})"
+
     def __len__(self) -> int:
         """Indices a rank gives in a whole epoch: the same on every rank."""
         return -(-self.draws // self.num_replicas)
