@@ -116,8 +116,8 @@ def cross_entropy(
 class BalancedSoftmaxLoss(PriorModule):
     """Balanced Softmax as a drop-in for `nn.CrossEntropyLoss`: swap the line, keep the rest.
 
-    `prior` is that of the data as sampled in training. Predict with plain `logits.argmax(1)` or `logits.softmax(1)`. The
-    buffer `log_prior` is tau · log(π · K), which a softmax cannot tell from tau · log π.
+    `prior` is that of the data as sampled in training. Predict with plain `logits.argmax(1)` or `logits.softmax(1)`.
+    The buffer `log_prior` is tau · log(π · K), which a softmax cannot tell from tau · log π.
 
     >>> from equipoise import Prior
     >>> loss = BalancedSoftmaxLoss(Prior.from_counts([900, 100]))
