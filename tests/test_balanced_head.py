@@ -154,3 +154,10 @@ def test_an_ambiguous_or_missing_head_is_refused_with_the_way_out():
         fold_prior(network(), [0.5, 0.3, 0.2])
     with pytest.raises(ValueError, match=r"Conv2d has as many outputs \(it has none\)"):
         fold_prior(nn.Conv2d(3, 4, 1), PRIOR)
+
+
+def test_a_head_without_weights_is_refused():
+    with torch.device("meta"):
+        head = nn.Linear(4, 3)
+    with pytest.raises(ValueError, match="load its weights first"):
+        eq.fold_prior(head, eq.Prior.uniform(3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import warnings
 from collections import Counter
 from itertools import islice, pairwise
@@ -13,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.sparse import csr_array
 from torch.utils.data import DataLoader, TensorDataset
 
 from equipoise.prior import Prior
@@ -328,7 +330,13 @@ def test_state_counts_what_was_given_out_across_blocks(monkeypatch):
 def test_state_is_plain_and_survives_json():
     sampler = ClassBalancedSampler(LABELS)
     next(iter(sampler))
-    assert json.loads(json.dumps(sampler.state_dict())) == {"epoch": 0, "position": 1, "seed": 0, "items": 80}
+    assert json.loads(json.dumps(sampler.state_dict())) == {
+        "epoch": 0,
+        "position": 1,
+        "seed": 0,
+        "items": 80,
+        "draws": 80,
+    }
 
 
 def test_another_epoch_forgets_a_loaded_position():
@@ -500,3 +508,36 @@ def test_a_prior_or_a_data_set_in_place_of_labels_is_refused() -> None:
 def test_a_sampler_says_what_it_is() -> None:
     sampler = ClassBalancedSampler([0, 0, 1], num_samples=8, seed=3, num_replicas=2, rank=1)
     assert repr(sampler) == "ClassBalancedSampler(3 items, 8 draws an epoch, seed 3, rank 1 of 2)"
+
+
+def test_the_prior_is_right_where_an_epoch_is_short_or_a_class_very_rare():
+    short = ClassBalancedSampler([0] * 990 + [1] * 10, strength=0, num_samples=10)
+    assert short.prior.probabilities == pytest.approx([0.99, 0.01], rel=0.01)
+    with pytest.warns(UserWarning, match="changes nothing"):
+        short.preview()
+    rare = ClassBalancedSampler([0] * 50 + [1] * 50, target=Prior.from_probabilities([0.999, 0.001]))
+    assert rare.prior.probabilities == pytest.approx([0.999, 0.001], rel=0.01)
+
+
+def test_ignored_items_do_not_lengthen_the_epoch():
+    sampler = ClassBalancedSampler([0, 0, 0, 1, -1, -1, -1], strength=0, ignore_index=-1)
+    assert sorted(sampler) == [0, 1, 2, 3]
+
+
+def test_a_progressive_sampler_can_be_pickled():
+    sampler = ClassBalancedSampler(LABELS, strength=progressive(3))
+    assert list(pickle.loads(pickle.dumps(sampler))) == list(sampler)
+
+
+def test_a_state_of_another_epoch_length_is_refused():
+    state = ClassBalancedSampler(LABELS, num_samples=1000).state_dict()
+    with pytest.raises(ValueError, match="at draw 0 of 1000 an epoch, this sampler has 100"):
+        ClassBalancedSampler(LABELS, num_samples=100).load_state_dict(state)
+    with pytest.raises(ValueError, match="at draw -5"):
+        ClassBalancedSampler(LABELS).load_state_dict({"epoch": 0, "position": -5, "seed": 0, "items": 80})
+
+
+def test_scipy_rows_say_classes_per_item():
+    rows = csr_array(np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]]))
+    lists = [[0, 2], [], [1]]
+    assert list(ClassBalancedSampler(classes_per_item=rows)) == list(ClassBalancedSampler(classes_per_item=lists))

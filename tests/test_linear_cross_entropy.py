@@ -153,3 +153,32 @@ def test_bad_shapes_are_refused_with_the_value_and_the_way_out():
         balanced_linear_cross_entropy(features, weight, bias, torch.rand(13, 11), PRIOR)
     with pytest.raises(ValueError, match="reduction='avg'"):
         balanced_linear_cross_entropy(features, weight, bias, target, PRIOR, reduction="avg")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_adds_up_over_many_rows_and_parts_in_fp32(dtype, monkeypatch):
+    """A sum of 20,000 losses overflows fp16, and bf16 cannot add 1 to 256: sums over rows and parts must be fp32."""
+    monkeypatch.setattr(module, "PART", 50 * 64)
+    generator = torch.Generator().manual_seed(0)
+    features = (5 + torch.randn(20_000, 8, generator=generator)).to(dtype)
+    weight = torch.randn(50, 8, generator=generator).to(dtype).requires_grad_()
+    target = torch.randint(0, 50, (20_000,), generator=generator)
+    exact = weight.detach().double().requires_grad_()
+    loss = module.linear_cross_entropy(features, weight, None, target)
+    reference = torch.nn.functional.cross_entropy(features.double() @ exact.T, target)
+    loss.backward()
+    reference.backward()
+    assert loss.item() == pytest.approx(reference.item(), rel=0.01)
+    assert (weight.grad.double() - exact.grad).norm() / exact.grad.norm() < 0.01
+
+
+def test_a_class_weight_of_another_size_is_refused():
+    with pytest.raises(ValueError, match=r"class_weight has shape \(3,\)"):
+        eq.balanced_linear_cross_entropy(
+            torch.zeros(2, 4),
+            torch.zeros(5, 4),
+            None,
+            torch.tensor([0, 1]),
+            eq.Prior.uniform(5),
+            class_weight=torch.ones(3),
+        )

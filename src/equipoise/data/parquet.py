@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.data.counting import MOST_CLASSES
 from equipoise.prior import IntArray
 
 BATCH = 1 << 20
@@ -70,6 +71,10 @@ def _add(counts: IntArray, labels: Any, num_classes: int | None, file: Path) -> 
     if len(values) == 0:
         return counts
     low, high = int(values.min()), int(values.max())
+    if high >= MOST_CLASSES and num_classes is None:
+        raise ValueError(
+            f"{file}: label {high} would make {high + 1} classes: number the labels from 0, or give num_classes"
+        )
     if low < 0 or (num_classes is not None and high >= num_classes):
         raise ValueError(
             f"{file} has the label {low if low < 0 else high}: labels run from 0 to num_classes − 1"

@@ -3,8 +3,9 @@
     loss  =  cross_entropy(W x + (b + log n), y)
 
 The prior is added to the bias, K numbers, and the logits are made and used a few rows at a time. torch ≥ 2.13 has a
-kernel for it, `torch.nn.functional.linear_cross_entropy`; older versions, and label smoothing, take a loop over rows
-that makes the logits of each part again in the backward pass: as little memory, about a third more arithmetic.
+kernel for it, `torch.nn.functional.linear_cross_entropy`, taken for fp32 and fp64; older versions, half precision and
+label smoothing take a loop over rows that makes the logits of each part again in the backward pass: as little memory,
+about a third more arithmetic.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def balanced_linear_cross_entropy(
     """Balanced Softmax of `features` [..., D] through a head `weight` [K, D], `bias` [K], against `target` [...].
 
     Equal to `balanced_softmax_loss(F.linear(features, weight, bias), target, prior.log())`. In a training loop use
-    `BalancedLinearCrossEntropyLoss`, which keeps the shift on the device. Gradients of gradients, `torch.func` and
-    probability targets are not supported; use the loss on logits for those.
+    `BalancedLinearCrossEntropyLoss`, which keeps the shift on the device. Gradients of gradients, a second backward
+    pass through the same graph, `torch.func` and probability targets are not supported: use the loss on logits.
 
     >>> weight, bias = torch.zeros(2, 3), torch.zeros(2)
     >>> balanced_linear_cross_entropy(torch.randn(1, 3), weight, bias, torch.tensor([1]), [0.9, 0.1])
@@ -74,23 +75,25 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Cross-entropy of a linear head whose logits are shifted by `log_prior` [K] (None: not at all), in parts.
 
-    A batch in which nothing counts gives 0 with zero gradient. Half features give an fp32 loss; torch's kernel has by
-    then rounded its value (not its gradients) to their precision.
+    A batch in which nothing counts gives 0 with zero gradient. Half features give an fp32 loss; logits are products in
+    half precision, sums over rows and parts (of the loss, and of the weight's gradient) are fp32.
 
     >>> linear_cross_entropy(torch.randn(1, 3), torch.zeros(2, 3), None, torch.tensor([1]))
     tensor(0.6931)
     """
     check_reduction(reduction)
-    _check(features, weight, bias, target, log_prior)
+    _check(features, weight, bias, target, log_prior, class_weight)
     if log_prior is not None:
         bias = log_prior if bias is None else bias + log_prior
     if bias is not None:
         bias = bias.to(torch.float64 if features.dtype == torch.float64 else torch.float32)
-    if torch.is_autocast_enabled(features.device.type):
-        dtype = torch.get_autocast_dtype(features.device.type)
-        features, weight = features.to(dtype), weight.to(dtype)
-    rows, indices = features.reshape(-1, features.shape[-1]), target.reshape(-1).long()
-    use = _by_kernel if HAS_KERNEL and label_smoothing == 0 else _by_parts
+    autocast = torch.is_autocast_enabled(features.device.type)
+    dtype = torch.get_autocast_dtype(features.device.type) if autocast else features.dtype
+    rows, indices = features.reshape(-1, features.shape[-1]).to(dtype), target.reshape(-1).long()
+    half = dtype in (torch.float16, torch.bfloat16)
+    # torch's kernel sums loss and gradients over parts in the precision of the features: right for fp32 and fp64 only
+    use = _by_kernel if HAS_KERNEL and label_smoothing == 0 and not half else _by_parts
+    weight = weight.float() if half else weight.to(dtype)
     how = "none" if reduction == "none" else "sum"
     loss = use(rows, weight, bias, indices, class_weight, ignore_index, label_smoothing, how)
     if reduction == "none":
@@ -175,7 +178,7 @@ def _by_kernel(
         reduction=reduction,
         options=options,
     )
-    return loss.float() if loss.dtype in (torch.float16, torch.bfloat16) else loss
+    return loss
 
 
 def _by_parts(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *how: Any) -> Tensor:
@@ -197,8 +200,9 @@ def _part(
     label_smoothing: float,
     reduction: str,
 ) -> Tensor:
-    if rows.dtype in (torch.float16, torch.bfloat16) and bias is not None:  # a shift of 15 has no business in bf16
-        logits = F.linear(rows, weight).float() + bias
+    if rows.dtype in (torch.float16, torch.bfloat16):  # the weight is fp32, so that its gradient adds up in fp32
+        logits = F.linear(rows, weight.to(rows.dtype)).float()
+        logits = logits if bias is None else logits + bias  # a shift of 15 has no business in bf16
     else:
         logits = F.linear(rows, weight, bias)
     return cross_entropy(
@@ -215,7 +219,14 @@ def _rows_a_part(weight: Tensor) -> int:
     return max(1, PART // weight.shape[0])
 
 
-def _check(features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, log_prior: Tensor | None) -> None:
+def _check(
+    features: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    log_prior: Tensor | None,
+    class_weight: Tensor | None,
+) -> None:
     if weight.ndim != 2 or features.ndim == 0 or features.shape[-1] != weight.shape[1]:
         raise ValueError(
             f"features of shape {tuple(features.shape)} do not fit a weight of shape {tuple(weight.shape)}: expected "
@@ -226,7 +237,7 @@ def _check(features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor
             f"target is {target.dtype} of shape {tuple(target.shape)}: expected class indices of shape "
             f"{tuple(features.shape[:-1])}; for probabilities use balanced_softmax_loss on the logits"
         )
-    for name, vector in (("bias", bias), ("prior", log_prior)):
+    for name, vector in (("bias", bias), ("prior", log_prior), ("class_weight", class_weight)):
         if vector is not None and vector.shape != weight.shape[:1]:
             raise ValueError(
                 f"{name} has shape {tuple(vector.shape)}, the weight has {weight.shape[0]} classes: expected [K]"

@@ -84,6 +84,8 @@ def unfold_prior(model: Module) -> Module:
 
 def _fold(model: Module, shift: Tensor, num_classes: int) -> Module:
     head = _head(model, num_classes)
+    if head.weight.is_meta:
+        raise ValueError("the head is on the meta device and would lose the shift: load its weights first, then fold")
     # Changed in place, as torch's own parametrisations are: model, optimiser and hooks keep the layer that they know.
     head.__class__ = BalancedLinear
     head.register_buffer("shift", shift.to(head.weight.device), persistent=False)

@@ -43,7 +43,8 @@ class ClassBalancedSampler(ResumableSampler):
     [N, K]; a class is drawn, then an item that holds it. A class without items is never drawn; `num_classes` says how
     many there are if the last ones have none, and items labelled `ignore_index` are left out.
 
-    `num_samples` is the number of draws in an epoch over all ranks together (default: the number of items). `strength`
+    `num_samples` is the number of draws in an epoch over all ranks together (default: the number of items that are not
+    ignored). `strength`
     goes from 0 (items as they are) over 0.5 (square-root) to 1 (class-balanced), and may be a function of the epoch:
     see `progressive`. `target` is the class prior that strength 1 aims at (default: uniform).
 
@@ -87,7 +88,8 @@ class ClassBalancedSampler(ResumableSampler):
         super().__init__(num_items, seed, num_replicas, rank)
         if num_samples is not None and (num_samples < 1 or int(num_samples) != num_samples):
             raise ValueError(f"num_samples is {num_samples}: the draws in an epoch, over all ranks, at least 1")
-        self.num_samples = num_items if num_samples is None else int(num_samples)
+        kept = len(self._index.items) if self._membership is None else num_items  # without those that are ignored
+        self.num_samples = kept if num_samples is None else int(num_samples)
         self._strength = strength
         self._target = None if target is None else as_prior(target)
         if self._target is not None and self._target.num_classes != len(self._index.counts):
@@ -108,21 +110,26 @@ class ClassBalancedSampler(ResumableSampler):
 
     @property
     def prior(self) -> Prior:
-        """The class prior of what is drawn in the current epoch, in expected counts of one epoch."""
+        """The class prior of what is drawn in the current epoch, in expected counts of one epoch.
+
+        Where whole numbers for one epoch would be off by more than 1 %, they are for as many epochs as it takes.
+        """
         rates = self._rates(self.epoch)
         if self._membership is None:
-            return Prior.from_counts(_whole_counts(rates * self.num_samples))
+            return Prior.from_counts(_whole_counts(rates, self.num_samples))
         # An item holding several classes is drawn for each of them, and brings the others along.
         member = self._membership
         of_class = np.divide(rates, self._index.counts, out=np.zeros_like(rates), where=self._index.counts > 0)
         of_item = np.bincount(member.items(), of_class[member.classes], minlength=member.num_items)
         held = np.bincount(member.classes, of_item[member.items()], minlength=member.num_classes)
-        counts = _whole_counts(np.asarray(held * self.num_samples, np.float64))
-        return Prior.from_counts(counts, max(self.num_samples, int(counts.max())))
+        counts = _whole_counts(np.asarray(held, np.float64), self.num_samples)
+        epochs = max(1, round(counts.sum() / (held.sum() * self.num_samples)))
+        return Prior.from_counts(counts, max(epochs * self.num_samples, int(counts.max())))
 
     def _advice(self, drawn: Prior) -> str | None:
         source = Prior.from_counts(self._index.counts, max(self.num_items, int(self._index.counts.sum())))
-        if np.allclose(drawn.probabilities / drawn.probabilities.sum(), source.counts / source.counts.sum(), rtol=0.01):
+        drawn_shares, shares = (prior.counts / prior.counts.sum() for prior in (drawn, source))
+        if np.allclose(drawn_shares, shares, rtol=0.02, atol=0):
             why = f"strength is {self.strength:g}" if self.strength < 1 else "the items are drawn as they are"
             return f"the sampler changes nothing ({why}): the classes are drawn as often as they occur in the data"
         return over_balance_advice(source, drawn)
@@ -152,14 +159,24 @@ def progressive(epochs: int) -> Callable[[int], float]:
     >>> sampler = ClassBalancedSampler([0, 0, 0, 1], strength=progressive(epochs=3))
     >>> for epoch in range(3):
     ...     sampler.set_epoch(epoch)
-    ...     print(sampler.strength, sampler.prior.counts)
-    0.0 [3 1]
-    0.5 [3 1]
-    1.0 [2 2]
+    ...     print(sampler.strength, sampler.prior.probabilities.round(2))
+    0.0 [0.75 0.25]
+    0.5 [0.63 0.37]
+    1.0 [0.5 0.5]
     """
     if epochs < 2:
         raise ValueError(f"epochs is {epochs}: a strength that rises needs at least 2")
-    return lambda epoch: min(epoch / (epochs - 1), 1.0)
+    return _Progressive(epochs)
+
+
+@dataclass(frozen=True)
+class _Progressive:
+    """A function that can be pickled: samplers travel to other processes."""
+
+    epochs: int
+
+    def __call__(self, epoch: int) -> float:
+        return min(epoch / (self.epochs - 1), 1.0)
 
 
 # -------------------------------------------------------------------- the items of each class
@@ -341,6 +358,11 @@ def _strength_at(strength: Strength, epoch: int) -> float:
     return float(value)
 
 
-def _whole_counts(expected: FloatArray) -> IntArray:
-    """Expected counts as whole numbers, at least 1 for a class that is drawn at all."""
-    return np.where(expected > 0, np.maximum(np.rint(expected), 1), 0).astype(np.int64)
+def _whole_counts(rates: FloatArray, draws: int) -> IntArray:
+    """Whole numbers in proportion to `rates`: of one epoch of `draws`, or of several where that rounds too much."""
+    counts = np.rint(rates * draws)
+    drawn = rates > 0
+    if not (np.abs(counts[drawn] / counts.sum() * rates.sum() / rates[drawn] - 1) < 0.01).all():
+        epochs = np.ceil(1000 / (rates[drawn].min() * draws))
+        counts = np.rint(rates * draws * epochs)
+    return counts.astype(np.int64)

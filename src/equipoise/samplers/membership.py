@@ -45,6 +45,9 @@ def as_membership(classes_per_item: ClassesPerItem, num_classes: int | None = No
     >>> as_membership([[2, 0, 2], [], [1]])
     Membership(offsets=array([0, 2, 2, 3]), classes=array([0, 2, 1]), num_classes=3)
     """
+    rows: Any = classes_per_item
+    if hasattr(rows, "indptr"):  # SciPy's compressed rows
+        classes_per_item = (rows.indptr, rows.indices)
     if isinstance(classes_per_item, tuple) and len(classes_per_item) == 2 and np.ndim(classes_per_item[0]) == 1:
         offsets, classes = _from_pair(*classes_per_item)
     elif isinstance(classes_per_item, np.ndarray | Tensor):

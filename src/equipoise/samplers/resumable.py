@@ -42,9 +42,20 @@ class ResumableSampler(Sampler[int], ABC):
             raise ValueError(f"seed is {seed}: a whole number, at least 0, the same on every rank")
         self.num_items = num_items
         self.seed = int(seed)
-        self.num_replicas, self.rank = _ranks(num_replicas, rank)
+        self._ranks = (num_replicas, rank)
+        _ranks(*self._ranks)  # wrong ones are an error here
         self.epoch = 0
         self._pass = _Pass(0)
+
+    @property
+    def num_replicas(self) -> int:
+        """How many ranks share the stream: as given, else those of the process group, even one that came later."""
+        return _ranks(*self._ranks)[0]
+
+    @property
+    def rank(self) -> int:
+        """Which of them this is."""
+        return _ranks(*self._ranks)[1]
 
     @property
     @abstractmethod
@@ -107,7 +118,8 @@ class ResumableSampler(Sampler[int], ABC):
                 "batches) that came from the loader since its iteration began"
             )
         position = self._pass.start + consumed * self.num_replicas
-        return {"epoch": self.epoch, "position": position, "seed": self.seed, "items": self.num_items}
+        where = {"epoch": self.epoch, "position": position, "seed": self.seed, "items": self.num_items}
+        return where | {"draws": self.draws}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where `state_dict` was taken: the next iteration gives what was left of that epoch."""
@@ -120,6 +132,12 @@ class ResumableSampler(Sampler[int], ABC):
                 "data"
             )
         self.epoch, self.seed = int(state["epoch"]), int(state["seed"])
+        draws = state.get("draws", self.draws)
+        if draws != self.draws or state["position"] < 0:
+            raise ValueError(
+                f"the state is at draw {state['position']} of {draws} an epoch, this sampler has {self.draws}: "
+                "build it with the same num_samples and options"
+            )
         self._pass = _Pass(int(state["position"]))
 
     def preview(self) -> Prior:
