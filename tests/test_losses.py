@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -184,19 +187,33 @@ def test_foreground_must_be_bool_and_one_a_row() -> None:
             loss(LOGITS, TARGET, torch.ones(3, dtype=torch.bool))
 
 
-def test_activations_and_adjustment_compile_whole() -> None:
-    rates = [0.5, 0.3, 0.2]
+def test_activations_and_adjustment_compile_whole_and_follow_the_prior() -> None:
+    other = eq.Prior.from_counts([3, 50, 7])
     for function in (
-        lambda z: eq.balanced_softmax(z, PRIOR),
-        lambda z: eq.log_balanced_softmax(z, PRIOR, tau=0.5),
-        lambda z: eq.balanced_sigmoid(z, PRIOR),
-        lambda z: eq.adjust_logits(z, source=PRIOR),
-        lambda z: eq.adjust_logits(z, target=rates),
-        lambda z: eq.adjust_sigmoid_logits(z, source=PRIOR, target_rate=0.5),
+        lambda z, p: eq.balanced_softmax(z, p),
+        lambda z, p: eq.log_balanced_softmax(z, p, tau=0.5),
+        lambda z, p: eq.balanced_sigmoid(z, p),
+        lambda z, p: eq.adjust_logits(z, source=p),
+        lambda z, p: eq.adjust_logits(z, source=p, target=other),
+        lambda z, p: eq.adjust_sigmoid_logits(z, source=p, target_rate=0.5),
     ):
         torch._dynamo.reset()
         compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
-        torch.testing.assert_close(compiled(LOGITS), function(LOGITS))
+        for prior in (PRIOR, other, PRIOR):
+            torch.testing.assert_close(compiled(LOGITS, prior), function(LOGITS, prior))
+
+
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_a_vector_is_not_baked_into_a_compiled_graph(kind: Any) -> None:
+    """It would silently stay that of the first call."""
+    for function in (
+        lambda z, p: eq.adjust_logits(z, target=p),
+        lambda z, p: eq.adjust_sigmoid_logits(z, source=p, target_rate=0.5),
+    ):
+        torch._dynamo.reset()
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        with pytest.raises(Exception, match="pass a Prior made outside of it"):
+            compiled(LOGITS, kind([0.5, 0.3, 0.2]))
 
 
 @pytest.mark.parametrize("loss", [eq.BalancedSigmoidLoss(PRIOR), eq.SigmoidFocalLoss(2.0), eq.FocalLoss(1.0)], ids=repr)

@@ -451,16 +451,20 @@ def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = No
     >>> softmax_shift(Prior.from_counts([7, 7, 7]))
     tensor([0., 0., 0.])
     """
-    if not math.isfinite(tau):
-        raise ValueError(f"tau is {tau}: expected a finite number, 1 for the shift that Bayes' rule asks for")
     trained = None if source is None else as_prior(source)
     wanted = None if target is None else as_prior(target)
-    if trained is None and wanted is None:
+    return _softmax_shift(trained, wanted, tau)
+
+
+def _softmax_shift(source: Prior | None, target: Prior | None, tau: float) -> Tensor:
+    if not math.isfinite(tau):
+        raise ValueError(f"tau is {tau}: expected a finite number, 1 for the shift that Bayes' rule asks for")
+    if source is None and target is None:
         raise ValueError("source and target are both None (uniform), so nothing would change: name at least one")
-    if trained is not None and wanted is not None and trained.num_classes != wanted.num_classes:
-        raise ValueError(f"source has {trained.num_classes} classes, target has {wanted.num_classes}")
-    from_source = np.zeros(1) if trained is None else trained._centred_log()
-    from_target = np.zeros(1) if wanted is None else wanted._centred_log(ruled_out=-np.inf)
+    if source is not None and target is not None and source.num_classes != target.num_classes:
+        raise ValueError(f"source has {source.num_classes} classes, target has {target.num_classes}")
+    from_source = np.zeros(1) if source is None else source._centred_log()
+    from_target = np.zeros(1) if target is None else target._centred_log(ruled_out=-np.inf)
     return _fp32(_exact_zeros(tau * from_source - from_target))
 
 
@@ -472,6 +476,13 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
     >>> sigmoid_shift(Prior.from_counts([5, 5, 5]))
     tensor([0., 0., 0.])
     """
+    for value in (source, target_rate):
+        if not isinstance(value, Prior | float | int | None):
+            _refuse_to_compile(value)
+    return _sigmoid_shift(source, target_rate)
+
+
+def _sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float] | Tensor | None) -> Tensor:
     if isinstance(target_rate, Prior):
         raise TypeError("target_rate is a Prior: pass a rate, or one a class, e.g. target_rate=prior.probabilities")
     if isinstance(source, Prior):
@@ -489,15 +500,27 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
     return _fp32(_exact_zeros(from_logit - to_logit))
 
 
-# Dynamo would trace the NumPy inside; a shift is a constant of the graph. (torch.compiler.assume_constant_result sets
-# just this mark, and imports all of Dynamo to do so.)
-setattr(softmax_shift, "_dynamo_marked_constant", True)  # noqa: B010
-setattr(sigmoid_shift, "_dynamo_marked_constant", True)  # noqa: B010
+# Dynamo would trace the NumPy inside. A shift is a constant of the graph, guarded by the identity of its priors;
+# vectors have no such guard: they are refused.
+# (torch.compiler.assume_constant_result sets this mark, and imports all of Dynamo.)
+setattr(_softmax_shift, "_dynamo_marked_constant", True)  # noqa: B010
+setattr(_sigmoid_shift, "_dynamo_marked_constant", True)  # noqa: B010
+
+
+def _refuse_to_compile(value: Any) -> None:
+    if torch.compiler.is_dynamo_compiling():
+        raise TypeError(
+            f"a {type(value).__name__} cannot be a constant of a compiled graph: pass a Prior made outside of it, "
+            "e.g. Prior.from_probabilities(p)"
+        )
 
 
 def as_prior(value: PriorLike) -> Prior:
     """A `Prior` as it is; a vector as stated probabilities."""
-    return value if isinstance(value, Prior) else Prior.from_probabilities(value)
+    if isinstance(value, Prior):
+        return value
+    _refuse_to_compile(value)
+    return Prior.from_probabilities(value)
 
 
 def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
