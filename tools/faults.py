@@ -53,12 +53,17 @@ FAULTS = [
     Fault("prior.py", "array.flags.writeable = False", "pass", PRIOR),
     Fault("prior.py", "occurring = self._weights[self._weights > 0]", "occurring = self._weights + 1", PRIOR),
     Fault("prior.py", "self.total + other.total", "self.total", PRIOR),
-    Fault("prior.py", "wanted._centred_log(ruled_out=-np.inf)", "wanted._centred_log()", "test_adjust.py"),
+    Fault("prior.py", "target._centred_log(ruled_out=-np.inf)", "target._centred_log()", "test_adjust.py"),
     Fault("prior.py", "least = 1 if self.counted else weights[weights > 0].min()", "least = 1e-30", "test_adjust.py test_prior.py"),
     Fault("prior.py", "        columns[int(key)] = value\n", "        columns[list(counts).index(key)] = value\n", PRIOR),
     Fault("prior.py", "bad = (counts < 0) | (counts > 2**62)", "bad = counts > 2**62", PRIOR),
     Fault("prior.py", "| (counts != np.floor(counts))", "", PRIOR),
     Fault("prior.py", "mean = float(self._counts.sum()) / self.num_classes", "mean = self.total / 2", PRIOR),
+    Fault("prior.py", "    if torch.compiler.is_dynamo_compiling():", "    if False:", "test_losses.py"),
+    # samplers, heads of many classes
+    Fault("samplers/resumable.py", 'if draws != self.draws or state["position"] < 0:', "if False:", "test_class_balanced_sampler.py"),
+    Fault("samplers/class_balanced.py", "        counts = np.rint(rates * draws * epochs)\n", "", "test_class_balanced_sampler.py"),
+    Fault("losses/linear_cross_entropy.py", "weight = weight.float() if half else weight.to(dtype)", "weight = weight.to(dtype)", "test_linear_cross_entropy.py"),
     # counting
     Fault("data/counting.py", "high >= num_classes", "high > num_classes", PRIOR),
     Fault("data/counting.py", "found[: len(counts)] += counts", "pass", PRIOR),
