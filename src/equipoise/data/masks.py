@@ -1,0 +1,104 @@
+"""Masks of instances: polygons and run lengths (COCO's RLE) to pixels and back.
+
+Run lengths go down the columns and start with zeros. COCO's compressed form writes each length in groups of five bits,
+lowest first, one printable character a group; from the fourth length on, the difference to the length two before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equipoise.prior import IntArray
+
+Rle = dict[str, Any]
+
+
+def run_lengths(counts: str | bytes) -> IntArray:
+    """The run lengths of COCO's compressed string.
+
+    >>> run_lengths(";4600000a1").tolist()
+    [11, 4, 6, 4, 6, 4, 6, 4, 55]
+    """
+    characters = np.frombuffer(counts.encode() if isinstance(counts, str) else bytes(counts), np.uint8)
+    groups = characters.astype(np.int64) - 48
+    if len(groups) == 0 or groups.min() < 0 or groups.max() > 63 or groups[-1] & 32:
+        raise ValueError("its 'counts' are not a compressed RLE string")
+    last = np.flatnonzero(groups & 32 == 0)
+    first = np.concatenate([[0], last[:-1] + 1])
+    place = 5 * (np.arange(len(groups)) - np.repeat(first, last - first + 1))
+    values = np.add.reduceat((groups & 31) << place, first)
+    negative = groups[last] & 16 != 0
+    values -= negative.astype(np.int64) << (place[last] + 5)
+    lengths = values
+    for start in (1, 2):  # every second length, from the fourth on, adds to the one two before
+        lengths[start::2] = np.cumsum(values[start::2])
+    return lengths
+
+
+def decode_mask(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]:
+    """Polygons or an RLE, compressed or not, as ones and zeros [height, width]. Polygons need hotcoco."""
+    if isinstance(segmentation, Mapping):
+        return _decode_rle(segmentation, height, width)
+    if not isinstance(segmentation, Sequence) or isinstance(segmentation, str):
+        raise ValueError(f"its segmentation is a {type(segmentation).__name__}: expected polygons or an RLE")
+    polygons = [polygon for polygon in segmentation if len(polygon) >= 6 and len(polygon) % 2 == 0]
+    if not polygons:
+        return np.zeros((height, width), np.uint8)
+    mask = hotcoco().mask
+    return np.asarray(mask.decode(mask.merge(mask.frPyObjects(polygons, height, width))))
+
+
+def _decode_rle(segmentation: Mapping[str, Any], height: int, width: int) -> NDArray[np.uint8]:
+    size, counts = segmentation.get("size"), segmentation.get("counts")
+    if size is None or counts is None or [int(side) for side in size] != [height, width]:
+        raise ValueError(f"its RLE has the size {size}, the image is {height} × {width} (height × width)")
+    lengths = run_lengths(counts) if isinstance(counts, str | bytes) else np.asarray(counts, np.int64)
+    if (lengths < 0).any() or lengths.sum() != height * width:
+        raise ValueError(f"its RLE covers {lengths.sum()} pixels, the image has {height * width}")
+    ones = np.arange(len(lengths)) % 2
+    flat = np.repeat(ones.astype(np.uint8), lengths)
+    return flat.reshape(width, height).T
+
+
+def encode_masks(masks: Tensor) -> list[Rle]:
+    """Uncompressed RLEs of masks [N, H, W], bool, on any device: only the ends of the runs leave it.
+
+    >>> encode_masks(torch.tensor([[[False, True], [True, True]]]))
+    [{'size': [2, 2], 'counts': [1, 3]}]
+    """
+    number, height, width = masks.shape
+    if number == 0:
+        return []
+    flat = masks.transpose(1, 2).flatten(1)
+    before = torch.cat([torch.zeros_like(flat[:, :1]), flat[:, :-1]], dim=1)
+    rows, ends = (flat != before).nonzero(as_tuple=True)
+    of_mask = np.split(ends.cpu().numpy(), np.cumsum(torch.bincount(rows, minlength=number).cpu().numpy())[:-1])
+    size = [height, width]
+    return [{"size": size, "counts": np.diff(ends, prepend=0, append=height * width).tolist()} for ends in of_mask]
+
+
+def compress(rle: Rle) -> Rle:
+    """An RLE with its counts as COCO's compressed string, for files. Needs hotcoco.
+
+    >>> compress({"size": [10, 10], "counts": [11, 4, 6, 4, 6, 4, 6, 4, 55]})["counts"]
+    ';4600000a1'
+    """
+    packed = hotcoco().mask.frPyObjects(rle, *rle["size"])
+    return {"size": list(rle["size"]), "counts": packed["counts"].decode()}
+
+
+def hotcoco() -> Any:
+    """The evaluator and rasteriser, or how to get it."""
+    try:
+        import hotcoco as found
+    except ImportError:
+        raise ImportError(
+            "polygons and evaluation need hotcoco, which is not installed: pip install 'equipoise[detection]'"
+        ) from None
+    return found
