@@ -1,0 +1,470 @@
+"""Mask R-CNN and Faster R-CNN on torchvision's parts, with a classification part of the box head that can be replaced.
+
+    softmax    K + 1 columns, the first is background             score_j = softmax(z)_j
+    sigmoid    K columns, a background box is of no class         score_j = σ(z_j), whatever the loss
+
+A sigmoid part trains with one of the library's losses, summed over classes and averaged over boxes: plain, equalization
+loss or Balanced Sigmoid; the last two treat boxes that hold an object (`foreground`) unlike background boxes. Its bias
+starts at log(0.001 / 0.999), so that the many background boxes cost little at the start. All of them keep boxes above a
+score of 1e-4 and 300 boxes an image over all classes, as LVIS is evaluated.
+
+The mask predictor computes the mask of one class a box, the ground truth's in training and the predicted one in use:
+its last convolution has a row a class, and gathering the rows first gives the same masks for 1/K of the work.
+
+References: He et al., "Mask R-CNN", 2017; Tan et al., "Equalization Loss", 2020; Ren et al., "Balanced Meta-Softmax",
+2020, appendix A.2 (the detection head).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+import torchvision  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torchvision.models.detection import FasterRCNN, MaskRCNN  # type: ignore[import-untyped]
+from torchvision.models.detection.backbone_utils import BackboneWithFPN, _resnet_fpn_extractor  # type: ignore[import-untyped]
+from torchvision.models.detection.mask_rcnn import MaskRCNNPredictor  # type: ignore[import-untyped]
+from torchvision.models.detection.roi_heads import RoIHeads, project_masks_on_boxes  # type: ignore[import-untyped]
+from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes  # type: ignore[import-untyped]
+from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image, remove_small_boxes  # type: ignore[import-untyped]
+
+from equipoise.losses import BalancedSigmoidLoss, SigmoidEqualizationLoss
+from equipoise.prior import Prior
+
+RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from
+FIRST_CANDIDATES = 4096  # boxes looked at before NMS; twice as many where these leave fewer than are wanted
+PASTED_PIXELS = 1 << 26  # pixels of masks drawn at a time
+
+Targets = list[dict[str, Tensor]]
+
+
+# -------------------------------------------------------------------- the classification part
+
+
+class SoftmaxClassification(nn.Module):
+    """One class a box, background among them: column 0."""
+
+    background_columns = 1
+    first_bias = 0.0
+
+    def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Cross-entropy of `logits` [N, K + 1] against `labels` [N], 0 for background."""
+        if weight is not None:
+            raise ValueError("unverified classes can be left out of a sigmoid's loss, not of a softmax's")
+        return F.cross_entropy(logits.float(), labels)
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """[N, K], background left out."""
+        return logits.float().softmax(1)[:, 1:]
+
+
+class SigmoidClassification(nn.Module):
+    """K binary problems a box. `criterion` is one of the library's sigmoid losses; scores are σ(z) for every one."""
+
+    background_columns = 0
+    first_bias = RARE
+
+    def __init__(self, criterion: BalancedSigmoidLoss | SigmoidEqualizationLoss) -> None:
+        super().__init__()
+        if criterion.reduction != "batchmean":
+            raise ValueError(
+                f"the loss has reduction={criterion.reduction!r}: a detector sums over classes and averages over "
+                "boxes, reduction='batchmean'"
+            )
+        self.criterion = criterion
+
+    def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Loss of `logits` [N, K] against `labels` [N], 0 for background; `weight` [N, K] is 0 where unverified."""
+        return self.criterion(logits, labels - 1, labels > 0, weight)  # type: ignore[no-any-return]
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """[N, K]."""
+        return logits.float().sigmoid()
+
+
+def sigmoid(num_classes: int) -> SigmoidClassification:
+    """K plain sigmoids: Balanced Sigmoid with every class at the target rate, whose shift is 0."""
+    return balanced_sigmoid(Prior.from_counts([1] * num_classes, total=2), target_rate=0.5)
+
+
+def equalized_sigmoid(prior: Prior, threshold: float) -> SigmoidClassification:
+    """Sigmoids whose rare classes, those in a smaller share of the images than `threshold`, get no push from others."""
+    return SigmoidClassification(SigmoidEqualizationLoss(prior, threshold, reduction="batchmean"))
+
+
+def balanced_sigmoid(prior: Prior, target_rate: float | None = None) -> SigmoidClassification:
+    """Balanced Sigmoid: the paper's (None), or 0.5 for that of its authors' released detection code."""
+    return SigmoidClassification(BalancedSigmoidLoss(prior, target_rate=target_rate, reduction="batchmean"))
+
+
+# -------------------------------------------------------------------- the heads
+
+
+class ScaledLinear(nn.Linear):
+    """A linear layer with one learned scale a class on its weights, not on its bias: LWS (Kang et al. 2020)."""
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__(in_features, out_features)
+        self.scales = nn.Parameter(torch.ones(out_features, 1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return F.linear(features, self.weight * self.scales, self.bias)
+
+
+class BoxPredictor(nn.Module):
+    """Class logits, and a box a class: [N, in_features] to [N, columns] and [N, 4 K]. Always in fp32: a score of 1e-4
+    has a logit of −9.2, which bf16 rounds to steps of 1/16."""
+
+    def __init__(self, in_features: int, num_classes: int, classification: Any, *, scaled: bool = False) -> None:
+        super().__init__()
+        columns = num_classes + classification.background_columns
+        self.cls_score = (ScaledLinear if scaled else nn.Linear)(in_features, columns)
+        self.bbox_pred = nn.Linear(in_features, 4 * num_classes)
+        nn.init.normal_(self.bbox_pred.weight, std=0.001)
+        nn.init.zeros_(self.bbox_pred.bias)
+        reset_classifier(self.cls_score, classification.first_bias)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.autocast(features.device.type, enabled=False):
+            features = features.float()
+            return self.cls_score(features), self.bbox_pred(features)
+
+
+def reset_classifier(classifier: nn.Linear, bias: float) -> None:
+    """Weights N(0, 0.01²), bias constant."""
+    nn.init.normal_(classifier.weight, std=0.01)
+    nn.init.constant_(classifier.bias, bias)
+
+
+class MaskPredictor(MaskRCNNPredictor):  # type: ignore[misc]
+    """torchvision's mask predictor, but for one class a box: [N, C, H, W] and classes [N] to logits [N, 2 H, 2 W]."""
+
+    def forward(self, features: Tensor, classes: Tensor) -> Tensor:
+        hidden = self.relu(self.conv5_mask(features))
+        rows = self.mask_fcn_logits.weight[classes].flatten(1)  # [N, C], before the convolution and not after it
+        logits = torch.bmm(rows[:, None], hidden.flatten(2)).view(len(hidden), *hidden.shape[2:])
+        biased: Tensor = logits.float() + self.mask_fcn_logits.bias[classes][:, None, None]
+        return biased
+
+
+class Heads(RoIHeads):  # type: ignore[misc]
+    """torchvision's heads on regions, with a classification part, boxes and masks without a background class."""
+
+    def __init__(self, template: RoIHeads, classification: Any) -> None:
+        nn.Module.__init__(self)
+        self.__dict__.update({k: v for k, v in template.__dict__.items() if not k.startswith("_")})
+        for name, module in template.named_children():
+            self.add_module(name, module)
+        for name in ("mask_roi_pool", "mask_head", "mask_predictor"):
+            if not hasattr(self, name):
+                self.add_module(name, None)
+        self.keypoint_roi_pool = self.keypoint_head = self.keypoint_predictor = None
+        self.classification = classification
+
+    def forward(
+        self,
+        features: dict[str, Tensor],
+        proposals: list[Tensor],
+        image_shapes: list[tuple[int, int]],
+        targets: Targets | None = None,
+    ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
+        if self.training:
+            return [], self._losses(features, proposals, image_shapes, targets)
+        logits, boxes = self._predict(features, proposals, image_shapes)
+        results = self._detections(logits, boxes, proposals, image_shapes)
+        if self.has_mask():
+            found = [result["boxes"] for result in results]
+            classes = torch.cat([result["labels"] for result in results]) - 1
+            logits = self.mask_predictor(self.mask_head(self.mask_roi_pool(features, found, image_shapes)), classes)
+            for result, mask in zip(results, logits.sigmoid().split([len(box) for box in found]), strict=True):
+                result["masks"] = mask[:, None]
+        return results, {}
+
+    def _predict(
+        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: list[tuple[int, int]]
+    ) -> tuple[Tensor, Tensor]:
+        logits, boxes = self.box_predictor(self.box_head(self.box_roi_pool(features, proposals, image_shapes)))
+        return logits, boxes
+
+    def _losses(
+        self,
+        features: dict[str, Tensor],
+        proposals: list[Tensor],
+        image_shapes: list[tuple[int, int]],
+        targets: Targets | None,
+    ) -> dict[str, Tensor]:
+        proposals, matched, labels, wanted = self.select_training_samples(proposals, targets)
+        assert targets is not None  # select_training_samples refuses None
+        logits, boxes = self._predict(features, proposals, image_shapes)
+        flat = torch.cat(labels)
+        losses = {
+            "loss_classifier": self.classification.loss(logits, flat, verified_weight(labels, targets, logits.shape[1]))
+        }
+        if self._trains("bbox_pred"):
+            losses["loss_box_reg"] = box_loss(boxes, flat, torch.cat(wanted))
+        if self.has_mask() and self._trains("mask"):
+            positive = [torch.where(label > 0)[0] for label in labels]
+            regions = [proposal[places] for proposal, places in zip(proposals, positive, strict=True)]
+            instances = [match[places] for match, places in zip(matched, positive, strict=True)]
+            hidden = self.mask_head(self.mask_roi_pool(features, regions, image_shapes))
+            masks = self.mask_predictor(hidden, flat[flat > 0] - 1)
+            losses["loss_mask"] = mask_loss(masks, targets, regions, instances)
+        return losses
+
+    def _trains(self, part: str) -> bool:
+        """Whether a loss on this part could change anything: a frozen one is not computed."""
+        return not torch.is_grad_enabled() or any(
+            parameter.requires_grad for name, parameter in self.named_parameters() if part in name
+        )
+
+    def _detections(
+        self, logits: Tensor, regression: Tensor, proposals: list[Tensor], image_shapes: list[tuple[int, int]]
+    ) -> list[dict[str, Tensor]]:
+        sizes = [len(boxes) for boxes in proposals]
+        boxes = self.box_coder.decode(regression, proposals).split(sizes)
+        scores = self.classification.scores(logits).split(sizes)
+        return [
+            best_boxes(
+                clip_boxes_to_image(boxes_of_image, shape),
+                scores_of_image,
+                threshold=self.score_thresh,
+                overlap=self.nms_thresh,
+                most=self.detections_per_img,
+            )
+            for boxes_of_image, scores_of_image, shape in zip(boxes, scores, image_shapes, strict=True)
+        ]
+
+
+def verified_weight(labels: list[Tensor], targets: Targets, columns: int) -> Tensor | None:
+    """1 where a class of a box is known to be right or wrong, else 0: [N, K]; None where the targets do not say.
+
+    A box is verified for its own class, and for the classes that its image was searched for ("verified", [K]).
+    """
+    if any("verified" not in target for target in targets):
+        return None
+    known = torch.cat(
+        [target["verified"].expand(len(label), -1) for label, target in zip(labels, targets, strict=True)]
+    )
+    own = F.one_hot(torch.cat(labels), columns + 1)[:, 1:].bool()
+    return (known | own).float()
+
+
+def box_loss(regression: Tensor, labels: Tensor, wanted: Tensor) -> Tensor:
+    """Smooth L1 of the boxes [N, 4 K] of the ground-truth classes, summed, a sampled box."""
+    rows = torch.where(labels > 0)[0]
+    chosen = regression.view(len(labels), -1, 4)[rows, labels[rows] - 1]
+    return F.smooth_l1_loss(chosen, wanted[rows], beta=1 / 9, reduction="sum") / max(len(labels), 1)
+
+
+def mask_loss(logits: Tensor, targets: Targets, regions: list[Tensor], instances: list[Tensor]) -> Tensor:
+    """Mean binary cross-entropy of masks [N, M, M] of regions with the ground truth of their instances."""
+    if len(logits) == 0:
+        return logits.sum()
+    wanted = [
+        project_masks_on_boxes(target["masks"], boxes, matched, logits.shape[-1])
+        for target, boxes, matched in zip(targets, regions, instances, strict=True)
+        if len(boxes)
+    ]
+    return F.binary_cross_entropy_with_logits(logits, torch.cat(wanted))
+
+
+def best_boxes(boxes: Tensor, scores: Tensor, *, threshold: float, overlap: float, most: int) -> dict[str, Tensor]:
+    """The `most` best of `boxes` [N, K, 4] with `scores` [N, K] above `threshold`, after NMS within each class.
+
+    NMS looks at the best candidates only, and at twice as many while too few are left: whether a box is dropped depends
+    on better ones alone, so the answer is that of NMS over all N · K.
+    """
+    row, column = torch.where(scores > threshold)
+    flat = scores[row, column]
+    flat, order = flat.sort(descending=True, stable=True)
+    row, column = row[order], column[order]
+    looked_at = FIRST_CANDIDATES
+    while True:
+        best = boxes[row[:looked_at], column[:looked_at]]
+        valid = remove_small_boxes(best, min_size=1e-2)
+        kept = valid[batched_nms(best[valid], flat[:looked_at][valid], column[:looked_at][valid], overlap)][:most]
+        if len(kept) == most or looked_at >= len(flat):
+            return {"boxes": best[kept], "labels": column[kept] + 1, "scores": flat[kept]}
+        looked_at *= 2
+
+
+# -------------------------------------------------------------------- images in, pictures out
+
+
+class Transform(GeneralizedRCNNTransform):  # type: ignore[misc]
+    """torchvision's resizing and normalising; takes uint8 images too, and draws all masks of an image at once."""
+
+    def normalize(self, image: Tensor) -> Tensor:
+        return super().normalize(image if image.is_floating_point() else image / 255)  # type: ignore[no-any-return]
+
+    def postprocess(
+        self,
+        result: list[dict[str, Tensor]],
+        image_shapes: list[tuple[int, int]],
+        original_image_sizes: list[tuple[int, int]],
+    ) -> list[dict[str, Tensor]]:
+        if self.training:
+            return result
+        for found, shape, original in zip(result, image_shapes, original_image_sizes, strict=True):
+            found["boxes"] = resize_boxes(found["boxes"], shape, original)
+            if "masks" in found:
+                found["masks"] = paste_masks(found["masks"][:, 0], found["boxes"], original)
+        return result
+
+
+def paste_masks(masks: Tensor, boxes: Tensor, size: tuple[int, int]) -> Tensor:
+    """Mask probabilities [N, M, M] drawn into their boxes: bool [N, height, width], true where above one half.
+
+    A pixel takes the mask's value, bilinear, at the pixel's centre.
+
+    >>> paste_masks(torch.ones(1, 28, 28), torch.tensor([[1.0, 0.0, 3.0, 1.0]]), (2, 4)).int()
+    tensor([[[0, 1, 1, 0],
+             [0, 0, 0, 0]]], dtype=torch.int32)
+    """
+    height, width = size
+    pasted = torch.zeros(len(masks), height, width, dtype=torch.bool, device=masks.device)
+    x = torch.arange(width, device=masks.device) + 0.5
+    y = torch.arange(height, device=masks.device) + 0.5
+    at_once = max(1, PASTED_PIXELS // (height * width))
+    for rows in (slice(first, first + at_once) for first in range(0, len(masks), at_once)):
+        x0, y0, x1, y1 = boxes[rows].float().unbind(1)
+        across = (x - x0[:, None]) / (x1 - x0).clamp(min=1e-6)[:, None] * 2 - 1
+        down = (y - y0[:, None]) / (y1 - y0).clamp(min=1e-6)[:, None] * 2 - 1
+        grid = torch.stack([across[:, None].expand(-1, height, -1), down[:, :, None].expand(-1, -1, width)], dim=-1)
+        inside = (across.abs() <= 1)[:, None] & (down.abs() <= 1)[:, :, None]
+        drawn = F.grid_sample(masks[rows].float()[:, None], grid, padding_mode="border", align_corners=False)[:, 0]
+        pasted[rows] = (drawn > 0.5) & inside
+    return pasted
+
+
+# -------------------------------------------------------------------- backbones
+
+
+class FrozenBatchNorm(FrozenBatchNorm2d):  # type: ignore[misc]
+    """torchvision's, but its output has the dtype of its input: under autocast half the memory traffic."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale: Tensor = self.weight * (self.running_var + self.eps).rsqrt()
+        shift: Tensor = self.bias - self.running_mean * scale
+        return x * scale.to(x.dtype)[:, None, None] + shift.to(x.dtype)[:, None, None]
+
+
+def resnet_fpn(
+    name: Literal["resnet18", "resnet50", "resnet101"] = "resnet50",
+    weights: str | os.PathLike[str] | None = None,
+    *,
+    stride: Literal["1x1", "3x3"] | None = None,
+    trainable_layers: int = 3,
+) -> BackboneWithFPN:
+    """A ResNet with frozen batch norm and a feature pyramid.
+
+    weights            a file of tensors under torchvision's names (.safetensors, or .pth that holds tensors only);
+                       "torchvision" fetches its own; None: random, and every layer is trained
+    stride             where a bottleneck halves the picture: in the 3×3 convolution as torchvision, or in the 1×1
+                       before it as the original networks (MSRA, Caffe). The tensors do not tell: by default a file
+                       whose name says msra or caffe has it in the 1×1, any other in the 3×3
+    trainable_layers   how many of the five stages are trained, from the end
+    """
+    wanted = "DEFAULT" if str(weights) == "torchvision" else None
+    body = getattr(torchvision.models, name)(weights=wanted, norm_layer=FrozenBatchNorm)
+    if weights is not None and wanted is None:
+        load_backbone(body, Path(weights))
+    if stride is None and weights is not None:
+        original = any(word in Path(weights).name.lower() for word in ("msra", "caffe"))
+        stride = "1x1" if original else "3x3"
+    if stride == "1x1":
+        for layer in (body.layer2, body.layer3, body.layer4):
+            layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
+    return _resnet_fpn_extractor(body, trainable_layers if weights is not None else 5)
+
+
+def load_backbone(body: nn.Module, path: Path) -> None:
+    """Fill a ResNet from a file, whatever its float type; a classifier (fc) in it is left alone."""
+    tensors = {name: value.float() for name, value in read_tensors(path).items() if value.is_floating_point()}
+    own = {name: value for name, value in body.state_dict().items() if not name.startswith("fc.")}
+    missing = sorted(own.keys() - tensors.keys())
+    if missing:
+        raise ValueError(f"{path} lacks {len(missing)} tensors of this ResNet, the first is {missing[0]}")
+    wrong = next((name for name in own if tensors[name].shape != own[name].shape), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{path}: {wrong} has shape {tuple(tensors[wrong].shape)}, this ResNet's has {tuple(own[wrong].shape)}"
+        )
+    body.load_state_dict({name: tensors[name] for name in own}, strict=False)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, or of a torch file that holds nothing else."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no weights file {path}")
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise ValueError(f"{path} does not hold tensors by name: save a state_dict")
+    return dict(content)
+
+
+# -------------------------------------------------------------------- whole detectors
+
+
+def detector(
+    backbone: nn.Module,
+    num_classes: int,
+    classification: SoftmaxClassification | SigmoidClassification,
+    *,
+    masks: bool = True,
+    scaled: bool = False,
+    min_size: int | Sequence[int] = 800,
+    max_size: int = 1333,
+    score_threshold: float = 1e-4,
+    detections: int = 300,
+    **options: Any,
+) -> FasterRCNN:
+    """Mask R-CNN, or Faster R-CNN for boxes only, on `backbone`, for `num_classes` classes without background.
+
+    Training: `model(images, targets)` gives a dict of losses. In use, `model(images)` gives a dict an image: "boxes"
+    [n, 4], "labels" [n] from 1, "scores" [n] and "masks" bool [n, H, W]. `min_size` may be several sizes, one of which
+    is drawn for each image in training; the last one is used otherwise. `options` are torchvision's for Mask R-CNN.
+    `scaled` makes the classifier learn one scale a class (LWS).
+    """
+    size = {"min_size": min_size, "max_size": max_size}
+    kept = {"box_score_thresh": score_threshold, "box_detections_per_img": detections}
+    if masks:
+        model = MaskRCNN(backbone, num_classes, **size, **kept, **options)
+        model.roi_heads.mask_predictor = MaskPredictor(256, 256, num_classes)
+    else:
+        model = FasterRCNN(backbone, num_classes, **size, **kept, **options)
+    width = model.roi_heads.box_predictor.cls_score.in_features
+    model.roi_heads.box_predictor = BoxPredictor(width, num_classes, classification, scaled=scaled)
+    model.roi_heads = Heads(model.roi_heads, classification)
+    old = model.transform
+    model.transform = Transform(old.min_size, old.max_size, old.image_mean, old.image_std, old.size_divisible)
+    return model
+
+
+LOSS_STATE = "roi_heads.classification."  # the prior is the loss's, not the detector's: it stays out of weights
+
+
+def detector_weights(model: nn.Module) -> dict[str, Tensor]:
+    """The state of a detector without that of its loss: what a checkpoint holds, and another loss can start from."""
+    return {name: value for name, value in model.state_dict().items() if not name.startswith(LOSS_STATE)}
+
+
+def load_detector_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
+    """Load what `detector_weights` gave. A scale a class that the weights lack keeps its value, 1."""
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    lost = [name for name in missing if not name.startswith(LOSS_STATE) and not name.endswith("cls_score.scales")]
+    if lost or unexpected:
+        raise ValueError(
+            f"these weights are of another detector: {len(lost)} tensors are missing (first: {lost[:1]}), "
+            f"{len(unexpected)} unknown (first: {unexpected[:1]})"
+        )
