@@ -1,0 +1,203 @@
+"""The 13 numbers of LVIS for boxes or masks: detections as arrays in, percent out. hotcoco does the work.
+
+    AP       mean over classes and over IoU 0.50, 0.55, ..., 0.95;  AP50, AP75 at one IoU;  APs, APm, APl by size
+    APr, APc, APf    over rare (at most 10 training images), common (at most 100) and frequent classes
+    AR@300, ARs@300, ARm@300, ARl@300    recall
+
+Federated rules: a class counts only in images where it is marked or known to be absent, and unmatched detections of a
+class that is not marked exhaustively there are ignored. Of each image the 300 best detections over all classes count.
+
+Reference: Gupta, Dollár, Girshick, "LVIS: A Dataset for Large Vocabulary Instance Segmentation", 2019.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from equipoise.data.coco import read_json
+from equipoise.data.masks import Rle, hotcoco
+from equipoise.prior import FloatArray, IntArray, Prior
+
+NUMBERS = (
+    "AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR@300", "ARs@300", "ARm@300", "ARl@300",
+)  # fmt: skip
+MOST = 300  # detections an image, over all classes
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What a detector found: ids as in the annotation file, boxes [D, 4] as x, y, width, height, masks as RLEs."""
+
+    image_ids: IntArray
+    category_ids: IntArray
+    scores: FloatArray
+    boxes: FloatArray
+    masks: Sequence[Rle] | None = None
+
+    def __post_init__(self) -> None:
+        sizes = {len(part) for part in (self.image_ids, self.category_ids, self.scores, self.boxes)}
+        if self.masks is not None:
+            sizes.add(len(self.masks))
+        if len(sizes) > 1:
+            raise ValueError(f"detections have parts of different lengths: {sorted(sizes)}")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @classmethod
+    def from_results(cls, results: Sequence[dict[str, Any]]) -> Detections:
+        """Read COCO's list of results."""
+        masked = [bool(result.get("segmentation")) for result in results]
+        if any(masked) and not all(masked):
+            raise ValueError(f"result {masked.index(False)} has no segmentation, others have: give all one, or none")
+        missing = next((n for n, r in enumerate(results) if not ({"bbox", "segmentation"} & r.keys())), None)
+        if missing is not None:
+            raise ValueError(f"result {missing} has neither 'bbox' nor 'segmentation'")
+        return cls(
+            np.array([result["image_id"] for result in results], np.int64),
+            np.array([result["category_id"] for result in results], np.int64),
+            np.array([result["score"] for result in results], np.float64),
+            np.array([result.get("bbox", (0, 0, 0, 0)) for result in results], np.float64).reshape(-1, 4),
+            [result["segmentation"] for result in results] if any(masked) else None,
+        )
+
+    def to_results(self) -> list[dict[str, Any]]:
+        """COCO's list of results, masks compressed: what the LVIS test server takes."""
+        from equipoise.data.masks import compress
+
+        masks = [None] * len(self) if self.masks is None else self.masks
+        return [
+            {
+                "image_id": image_id,
+                "category_id": category_id,
+                "score": round(score, 6),
+                "bbox": [round(side, 2) for side in box],
+            }
+            | ({} if mask is None else {"segmentation": compress(mask) if isinstance(mask["counts"], list) else mask})
+            for image_id, category_id, score, box, mask in zip(
+                self.image_ids.tolist(),
+                self.category_ids.tolist(),
+                self.scores.tolist(),
+                self.boxes.tolist(),
+                masks,
+                strict=True,
+            )
+        ]
+
+
+class GroundTruth:
+    """An annotation file to evaluate against, read once.
+
+    Files without LVIS's fields (COCO) count as searched for every class. Where the categories have no "frequency", the
+    groups r, c, f come from `prior`, the training images that hold each class; without one, they are not reported.
+    """
+
+    def __init__(self, annotations: str | os.PathLike[str], prior: Prior | None = None) -> None:
+        content = read_json(annotations)
+        if not isinstance(content, dict) or not content.get("annotations") or not content.get("images"):
+            raise ValueError(f"{annotations} has no 'annotations' or no 'images': expected a COCO or LVIS file")
+        self.grouped = _give_groups(content["categories"], prior)
+        _give_federated_fields(content)
+        self.has_masks = all(annotation.get("segmentation") for annotation in content["annotations"])
+        self._known = (
+            np.array([image["id"] for image in content["images"]]),
+            np.array([category["id"] for category in content["categories"]]),
+        )
+        self._truth = hotcoco().COCO(content)
+
+    def evaluate(self, detections: Detections, kind: Literal["bbox", "segm"]) -> dict[str, float | None]:
+        """The 13 numbers in percent; None where nothing falls into a group."""
+        if kind not in ("bbox", "segm"):
+            raise ValueError(f"kind={kind!r}: evaluate 'bbox' or 'segm'")
+        if kind == "segm" and (detections.masks is None or not self.has_masks):
+            raise ValueError("masks were asked for, but the detections or the annotations have none")
+        self._check(detections)
+        found = hotcoco().LVISeval(self._truth, self._results(detections, kind), kind)
+        found.evaluate()
+        found.accumulate()
+        with contextlib.redirect_stdout(io.StringIO()):  # it prints its table
+            found.summarize()
+        numbers = found.get_results()
+        return {
+            name: None if numbers[name] < 0 or (name in ("APr", "APc", "APf") and not self.grouped) else
+            100 * float(numbers[name])
+            for name in NUMBERS
+        }  # fmt: skip
+
+    def _check(self, detections: Detections) -> None:
+        for what, ids, known in zip(
+            ("image", "category"), (detections.image_ids, detections.category_ids), self._known, strict=True
+        ):
+            unknown = np.setdiff1d(ids, known)
+            if len(unknown):
+                raise ValueError(f"detections have the {what} id {unknown[0]}, which the annotations lack")
+
+    def _results(self, detections: Detections, kind: str) -> Any:
+        if len(detections) == 0 or kind == "bbox":
+            columns = (
+                detections.image_ids[:, None],
+                detections.boxes,
+                detections.scores[:, None],
+                detections.category_ids[:, None],
+            )
+            loaded = self._truth.load_res(np.concatenate(columns, axis=1, dtype=np.float64))
+        else:
+            # without a box, so that a detection is small, medium or large by its mask and not by its box
+            assert detections.masks is not None
+            loaded = self._truth.load_res(
+                [
+                    {"image_id": image_id, "category_id": category_id, "score": score, "segmentation": mask}
+                    for image_id, category_id, score, mask in zip(
+                        detections.image_ids.tolist(),
+                        detections.category_ids.tolist(),
+                        detections.scores.tolist(),
+                        detections.masks,
+                        strict=True,
+                    )
+                ]
+            )
+        return loaded.cap_detections_per_image(MOST)
+
+
+def frequency_group(images: int) -> Literal["r", "c", "f"]:
+    """LVIS's rule: rare, common or frequent by the number of training images that hold the class.
+
+    >>> [frequency_group(n) for n in (1, 10, 11, 100, 101)]
+    ['r', 'r', 'c', 'c', 'f']
+    """
+    return "r" if images <= 10 else "c" if images <= 100 else "f"
+
+
+def _give_groups(categories: list[dict[str, Any]], prior: Prior | None) -> bool:
+    if all("frequency" in category for category in categories):
+        return True
+    if prior is None:
+        for category in categories:
+            category["frequency"] = "f"
+        return False
+    ordered = sorted(categories, key=lambda category: category["id"])
+    if prior.num_classes != len(ordered):
+        raise ValueError(f"prior has {prior.num_classes} classes, the annotations have {len(ordered)} categories")
+    for category, count in zip(ordered, prior.counts.tolist(), strict=True):
+        category["frequency"] = frequency_group(count)
+    return True
+
+
+def _give_federated_fields(content: dict[str, Any]) -> None:
+    """Where the file has none: every class that is not marked in an image is known to be absent from it."""
+    if all("neg_category_ids" in image for image in content["images"]):
+        return
+    marked: dict[int, set[int]] = {image["id"]: set() for image in content["images"]}
+    for annotation in content["annotations"]:
+        marked[annotation["image_id"]].add(annotation["category_id"])
+    every = {category["id"] for category in content["categories"]}
+    for image in content["images"]:
+        image["neg_category_ids"] = sorted(every - marked[image["id"]])
+        image["not_exhaustive_category_ids"] = []
