@@ -1,0 +1,373 @@
+"""Train a detector: what a run is made of, and a plain loop.
+
+An epoch is as many images as the training set has, whatever a sampler repeats. Draw p of a run takes the p-th image of
+the sampler's stream, flipped or not by the seed and p; iteration i starts torch's generators from the seed and i. So a
+run that stops anywhere goes on as if it had not stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from equipoise.data.coco import CocoImages, read_image
+from equipoise.data.masks import Rle, encode_masks
+from equipoise.metrics.detection import Detections
+from equipoise.models.mask_rcnn import (
+    SigmoidClassification,
+    SoftmaxClassification,
+    detector,
+    detector_weights,
+    load_detector_weights,
+    reset_classifier,
+    resnet_fpn,
+    sigmoid,
+)
+from equipoise.prior import IntArray, Prior
+from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
+
+Item = tuple[Tensor, dict[str, Tensor]]
+Classification = SoftmaxClassification | SigmoidClassification
+
+
+def plain_sigmoid(prior: Prior) -> SigmoidClassification:
+    """K plain sigmoids, whatever the prior."""
+    return sigmoid(prior.num_classes)
+
+
+@dataclass(frozen=True)
+class DetectionRecipe:
+    """How to train a detector. The defaults are those of LVIS in the paper's companion (arXiv 2007.10740) and its code.
+
+    classification     makes the classification part of the box head from the training set's prior and the options
+    counts             what that prior counts: "images" that hold a class, or "instances"
+    sampler            "repeat_factor" with `repeat_threshold`, or "class_aware": every class equally often
+    start              the method whose trained detector (same seed) it starts from; then only the classifier is trained
+    head               of a run with `start`: "kept" is fine-tuned, "reset" begins anew (cRT), "scaled" learns one scale
+                       a class (LWS)
+    federated          leave classes that an image was not searched for out of the loss
+    steps              after these shares of the iterations the learning rate falls to a tenth
+    min_sizes          the shorter side of an image: one of these in training, the last in use; `max_size` bounds the
+                       longer one
+    """
+
+    classification: Callable[..., Classification] = plain_sigmoid
+    options: Mapping[str, Any] = field(default_factory=dict)
+    counts: Literal["images", "instances"] = "images"
+    sampler: Literal["repeat_factor", "class_aware"] = "repeat_factor"
+    repeat_threshold: float = 0.001
+    start: str | None = None
+    head: Literal["kept", "reset", "scaled"] = "kept"
+    federated: bool = False
+    backbone: Literal["resnet18", "resnet50", "resnet101"] = "resnet50"
+    epochs: float = 25
+    batch_size: int = 16
+    lr: float = 0.02
+    warmup: int = 1000
+    steps: tuple[float, ...] = (2 / 3, 8 / 9)
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    min_sizes: tuple[int, ...] = (640, 672, 704, 736, 768, 800)
+    max_size: int = 1333
+
+    def iterations(self, images: int) -> int:
+        """Steps of the optimiser for a training set of so many images.
+
+        >>> DetectionRecipe().iterations(100_170)
+        156516
+        """
+        return round(self.epochs * images / self.batch_size)
+
+    def learning_rate(self, iteration: int, iterations: int) -> float:
+        """Linear from a thousandth over the warm-up, then a tenth after each step.
+
+        >>> recipe = DetectionRecipe()
+        >>> [round(recipe.learning_rate(i, 9_000), 6) for i in (0, 500, 1_000, 5_999, 6_000, 8_000)]
+        [2e-05, 0.01001, 0.02, 0.02, 0.002, 0.0002]
+        """
+        passed = sum(iteration >= step * iterations for step in self.steps)
+        warm = min(1.0, 0.001 + 0.999 * iteration / self.warmup) if self.warmup else 1.0
+        return float(self.lr * warm * 0.1**passed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for a record.
+
+        >>> DetectionRecipe().as_dict()["classification"]
+        'plain_sigmoid'
+        """
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        return content | {"classification": self.classification.__name__, "options": dict(self.options)}
+
+
+# -------------------------------------------------------------------- what is drawn
+
+
+def drawn_images(data: CocoImages, recipe: DetectionRecipe, seed: int, number: int) -> IntArray:
+    """The first `number` images of the sampler's endless stream."""
+    sampler: RepeatFactorSampler | ClassBalancedSampler
+    options: dict[str, Any] = {"num_classes": data.num_classes, "seed": seed, "num_replicas": 1, "rank": 0}
+    if recipe.sampler == "repeat_factor":
+        sampler = RepeatFactorSampler(data.classes_per_item, threshold=recipe.repeat_threshold, **options)
+    else:
+        sampler = ClassBalancedSampler(classes_per_item=data.classes_per_item, **options)
+    drawn: list[int] = []
+    for epoch in count():
+        if len(drawn) >= number:
+            return np.array(drawn[:number], np.int64)
+        sampler.set_epoch(epoch)
+        drawn.extend(sampler)
+    raise AssertionError
+
+
+class Draws(Dataset[Item]):
+    """Draw p of a run: image `drawn[p]`, flipped for one half of all p."""
+
+    def __init__(self, data: CocoImages, drawn: IntArray, seed: int, federated: bool) -> None:
+        self.data, self.drawn, self.seed, self.federated = data, drawn, seed, federated
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    def __getitem__(self, position: int) -> Item:
+        image, target = self.data[int(self.drawn[position])]
+        if not self.federated:
+            target.pop("verified", None)
+        if np.random.default_rng([self.seed, position]).random() < 0.5:
+            return flipped(image, target)
+        return image, target
+
+
+def flipped(image: Tensor, target: dict[str, Tensor]) -> Item:
+    """Left and right exchanged."""
+    width = image.shape[-1]
+    target = dict(target)
+    x0, y0, x1, y1 = target["boxes"].unbind(1)
+    target["boxes"] = torch.stack([width - x1, y0, width - x0, y1], dim=1)
+    if "masks" in target:
+        target["masks"] = target["masks"].flip(-1)
+    return image.flip(-1), target
+
+
+def share_through_files() -> None:
+    """Let workers hand over tensors through files in memory: a batch is many tensors, too many for open files."""
+    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+
+
+def _lists(items: list[Item]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    return [image for image, _ in items], [target for _, target in items]
+
+
+# -------------------------------------------------------------------- a run
+
+
+def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None) -> nn.Module:
+    """The detector of a recipe, for the classes of a training set; `backbone` is a weights file or "torchvision"."""
+    part = recipe.classification(data.prior(recipe.counts), **recipe.options)
+    model: nn.Module = detector(
+        resnet_fpn(recipe.backbone, backbone),
+        data.num_classes,
+        part,
+        masks=data.has_masks,
+        scaled=recipe.head == "scaled",
+        min_size=recipe.min_sizes,
+        max_size=recipe.max_size,
+    )
+    return model
+
+
+def keep_only_the_classifier_trainable(model: nn.Module, head: str) -> None:
+    """Freeze all but `cls_score`; of a scaled one train the scales only. A reset one begins anew."""
+    predictor: Any = model.get_submodule("roi_heads.box_predictor")
+    part: Any = model.get_submodule("roi_heads.classification")
+    model.requires_grad_(False)
+    if head == "scaled":
+        predictor.cls_score.scales.requires_grad_(True)
+        return
+    predictor.cls_score.requires_grad_(True)
+    if head == "reset":
+        reset_classifier(predictor.cls_score, part.first_bias)
+
+
+class DetectionTraining:
+    """The state of one run: model, optimiser, iteration, losses."""
+
+    def __init__(
+        self,
+        recipe: DetectionRecipe,
+        data: CocoImages,
+        seed: int,
+        device: torch.device,
+        *,
+        backbone: str | None = None,
+        start: dict[str, Tensor] | None = None,
+        iterations: int | None = None,
+    ) -> None:
+        if (recipe.start is None) != (start is None):
+            given = "none were" if start is None else "some were"
+            raise ValueError(f"the recipe starts from the weights of {recipe.start!r}, but {given} given")
+        self.recipe, self.data, self.seed, self.device = recipe, data, seed, device
+        self.iterations = recipe.iterations(len(data)) if iterations is None else iterations
+        torch.manual_seed(seed)
+        model = build(recipe, data, backbone if start is None else None)
+        if start is not None:
+            load_detector_weights(model, start)
+            keep_only_the_classifier_trainable(model, recipe.head)
+        self.model = model.to(device)
+        if device.type == "cuda":
+            self.model.get_submodule("backbone").to(memory_format=torch.channels_last)
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.SGD(
+            trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+        )
+        self.iteration = 0
+        self.losses: list[float] = []
+
+    @property
+    def done(self) -> bool:
+        return self.iteration >= self.iterations
+
+    def batches(self, workers: int = 0) -> Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]:
+        """What is still to be trained on, batch after batch."""
+        size = self.recipe.batch_size
+        drawn = drawn_images(self.data, self.recipe, self.seed, self.iterations * size)
+        draws = Draws(self.data, drawn, self.seed, self.recipe.federated)
+        if workers:
+            share_through_files()
+        left = range(self.iteration * size, self.iterations * size)
+        return iter(DataLoader(draws, size, sampler=left, num_workers=workers, collate_fn=_lists))
+
+    def step(self, images: list[Tensor], targets: list[dict[str, Tensor]]) -> Tensor:
+        """One step of SGD; the loss, still on the device."""
+        torch.manual_seed((self.seed << 32) + self.iteration)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.learning_rate(self.iteration, self.iterations)
+        images = [image.to(self.device, non_blocking=True) for image in images]
+        targets = [{name: value.to(self.device, non_blocking=True) for name, value in t.items()} for t in targets]
+        self.model.train()
+        with autocast(self.device):
+            losses = self.model(images, targets)
+        loss = torch.stack([value.float() for value in losses.values() if value.requires_grad]).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.iteration += 1
+        return loss.detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data, for a file that `torch.load(weights_only=True)` reads."""
+        return {
+            "iteration": self.iteration,
+            "losses": self.losses,
+            "model": detector_weights(self.model),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
+        load_detector_weights(self.model, state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def autocast(device: torch.device) -> torch.autocast:
+    """bf16 on a GPU, nothing elsewhere."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+
+
+def train(
+    run: DetectionTraining,
+    *,
+    until: float = float("inf"),
+    workers: int = 0,
+    report: Callable[[int, float, float], None] | None = None,
+    every: float = 20.0,
+) -> bool:
+    """Train to the end, or until the clock (`time.monotonic`) says `until`; whether it came to the end.
+
+    `report` gets, every so many seconds, the iterations done in this call, the seconds they took and the mean loss.
+    """
+    if run.done:
+        return True
+    start = last = time.monotonic()
+    first, pending = run.iteration, []
+    for images, targets in run.batches(workers):
+        pending.append(run.step(images, targets))
+        now = time.monotonic()
+        if now - last >= every or run.done or now >= until:
+            recent = torch.stack(pending).tolist()  # the only wait for the device
+            run.losses.extend(recent)
+            pending, last = [], time.monotonic()
+            if not np.isfinite(recent).all():
+                raise FloatingPointError(f"the loss became infinite or not a number near iteration {run.iteration}")
+            if report is not None:
+                report(run.iteration - first, last - start, float(np.mean(recent)))
+            if now >= until:
+                break
+    return run.done
+
+
+# -------------------------------------------------------------------- what a detector finds
+
+
+class _Pixels(Dataset[Tensor]):
+    """The images alone: no mask is decoded."""
+
+    def __init__(self, data: CocoImages) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return read_image(self.data.images[index].path)
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module, data: CocoImages, device: torch.device, *, batch_size: int = 8, workers: int = 0
+) -> Detections:
+    """What `model` finds in every image of `data`, with the ids of its file."""
+    model.eval()
+    if workers:
+        share_through_files()
+    loader = DataLoader(_Pixels(data), batch_size, num_workers=workers, collate_fn=list)
+    found: list[dict[str, Any]] = []
+    for images in loader:
+        with autocast(device):
+            results = model([image.to(device) for image in images])
+        for result in results:
+            masks = {"masks": encode_masks(result["masks"])} if "masks" in result else {}
+            arrays = {name: result[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")}
+            found.append(arrays | masks)
+    return _as_detections(data, found)
+
+
+def _as_detections(data: CocoImages, found: list[dict[str, Any]]) -> Detections:
+    ids = np.array([image.id for image in data.images], np.int64)
+    boxes = np.concatenate([result["boxes"] for result in found])
+    boxes[:, 2:] -= boxes[:, :2]
+    labels = np.concatenate([result["labels"] for result in found]).astype(np.int64)
+    masks: list[Rle] | None = [mask for result in found for mask in result["masks"]] if data.has_masks else None
+    return Detections(
+        np.repeat(ids, [len(result["scores"]) for result in found]),
+        np.array(data.class_ids, np.int64)[labels - 1],
+        np.concatenate([result["scores"] for result in found]),
+        boxes,
+        masks,
+    )
+
+
+def shortened(recipe: DetectionRecipe, iterations: int, images: int) -> DetectionRecipe:
+    """A smoke test: the warm-up in proportion to the iterations.
+
+    >>> shortened(DetectionRecipe(), 100, 100_170).warmup
+    0
+    """
+    return replace(recipe, warmup=recipe.warmup * iterations // max(recipe.iterations(images), 1))
