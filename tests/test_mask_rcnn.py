@@ -307,6 +307,19 @@ def test_bytes_and_floats_are_the_same_picture(data: CocoImages) -> None:
     assert len(a["boxes"]) == 5
 
 
+def test_boxes_and_logits_stay_fp32_under_autocast(data: CocoImages) -> None:
+    model = small(sigmoid(4))
+    seen: dict[str, list[torch.dtype]] = {}
+    model.rpn.register_forward_hook(lambda m, i, output: seen.update(rpn=[boxes.dtype for boxes in output[0]]))
+    model.roi_heads.box_predictor.register_forward_hook(lambda m, i, o: seen.update(box=[part.dtype for part in o]))
+    model.backbone.register_forward_hook(lambda m, i, output: seen.update(fpn=[f.dtype for f in output.values()]))
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = model.eval()([data[0][0]])[0]
+    assert set(seen["fpn"]) == {torch.bfloat16}
+    assert set(seen["rpn"] + seen["box"]) == {torch.float32}
+    assert {found["boxes"].dtype, found["scores"].dtype} == {torch.float32}
+
+
 def test_weights_hold_no_prior_and_start_another_loss() -> None:
     first, second = small(sigmoid(4)), small(balanced_sigmoid(PRIOR_OF_FOUR), scaled=True)
     shift = second.roi_heads.classification.criterion.shift.clone()

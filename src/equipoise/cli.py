@@ -17,6 +17,7 @@ from rich.table import Table
 
 import equipoise
 from equipoise.commands import records_app, run, table
+from equipoise.detect_commands import RunCommand, detect_app
 
 app = typer.Typer(
     help="Recognition when the class frequencies in training differ from those in use.",
@@ -86,6 +87,7 @@ def demo(
     console.print(f"Picture: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)
 
 
-app.command()(run)
+app.command(cls=RunCommand)(run)
 app.command()(table)
 app.add_typer(records_app, name="records")
+app.add_typer(detect_app, name="detect")

@@ -446,9 +446,15 @@ def detector(
     width = model.roi_heads.box_predictor.cls_score.in_features
     model.roi_heads.box_predictor = BoxPredictor(width, num_classes, classification, scaled=scaled)
     model.roi_heads = Heads(model.roi_heads, classification)
+    model.rpn.head.register_forward_hook(_full_precision)
     old = model.transform
     model.transform = Transform(old.min_size, old.max_size, old.image_mean, old.image_std, old.size_divisible)
     return model
+
+
+def _full_precision(module: nn.Module, inputs: Any, output: tuple[list[Tensor], list[Tensor]]) -> Any:
+    """What the proposal network says as fp32: torchvision computes boxes in its dtype, and bf16 rounds to 2 pixels."""
+    return tuple([level.float() for level in levels] for levels in output)
 
 
 LOSS_STATE = "roi_heads.classification."  # the prior is the loss's, not the detector's: it stays out of weights

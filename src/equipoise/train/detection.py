@@ -179,6 +179,7 @@ def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None
         scaled=recipe.head == "scaled",
         min_size=recipe.min_sizes,
         max_size=recipe.max_size,
+        rpn_post_nms_top_n_train=1000,
     )
     return model
 
@@ -216,7 +217,7 @@ class DetectionTraining:
         self.recipe, self.data, self.seed, self.device = recipe, data, seed, device
         self.iterations = recipe.iterations(len(data)) if iterations is None else iterations
         torch.manual_seed(seed)
-        model = build(recipe, data, backbone if start is None else None)
+        model = build(recipe, data, backbone)  # also with a start: the file says where the stride is, and what trains
         if start is not None:
             load_detector_weights(model, start)
             keep_only_the_classifier_trainable(model, recipe.head)
@@ -229,6 +230,7 @@ class DetectionTraining:
         )
         self.iteration = 0
         self.losses: list[float] = []
+        self.seconds = 0.0  # of training, over all the processes it took
 
     @property
     def done(self) -> bool:
@@ -266,12 +268,14 @@ class DetectionTraining:
         return {
             "iteration": self.iteration,
             "losses": self.losses,
+            "seconds": self.seconds,
             "model": detector_weights(self.model),
             "optimizer": self.optimizer.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
+        self.seconds = float(state["seconds"])
         load_detector_weights(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
 
@@ -303,7 +307,8 @@ def train(
         if now - last >= every or run.done or now >= until:
             recent = torch.stack(pending).tolist()  # the only wait for the device
             run.losses.extend(recent)
-            pending, last = [], time.monotonic()
+            pending, before, last = [], last, time.monotonic()
+            run.seconds += last - before
             if not np.isfinite(recent).all():
                 raise FloatingPointError(f"the loss became infinite or not a number near iteration {run.iteration}")
             if report is not None:

@@ -1,0 +1,223 @@
+"""`equipoise run table2 | voc2012-lt` and `equipoise detect`: train, evaluate and use detectors."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from equipoise import detection_records
+from equipoise import records as record_files
+
+TABLES = ("table2", "voc2012-lt")
+
+detect_app = typer.Typer(help="Detectors: evaluate, submit and draw what they find.", no_args_is_help=True)
+
+
+class RunCommand(TyperCommand):
+    """`equipoise run`: the tables of detectors have other options than Table 1, so they are a command of their own."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if args and args[0] in TABLES:
+            app = typer.Typer(add_completion=False)
+            app.command()(run_detectors)
+            return typer.main.get_command(app).make_context(info_name, args, parent=parent, **extra)
+        return super().make_context(info_name, args, parent=parent, **extra)
+
+
+def run_detectors(
+    table: Annotated[str, typer.Argument(help="table2 or voc2012-lt.")],
+    more: Annotated[list[int] | None, typer.Argument(hidden=True)] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the data set in its official layout.")] = None,
+    train: Annotated[Path | None, typer.Option(help="Your own COCO or LVIS file to train on.")] = None,
+    val: Annotated[Path | None, typer.Option(help="Your own COCO or LVIS file to evaluate on.")] = None,
+    images: Annotated[Path | None, typer.Option(help="The folder that their file names start from.")] = None,
+    weights: Annotated[str | None, typer.Option(help="Backbone weights: a file, or torchvision to fetch them.")] = None,
+    backbone: Annotated[str, typer.Option(help="resnet50 or resnet101; table2 only.")] = "resnet50",
+    only: Annotated[list[str] | None, typer.Option(help="Only this method. Repeatable.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option(help="Only these seeds: --seeds 0 1 2.")] = None,
+    out: Annotated[Path, typer.Option(help="Where each record is appended as its run ends.")] = Path("records.jsonl"),
+    results: Annotated[Path, typer.Option(help="Records that are there already.")] = Path("results"),
+    checkpoints: Annotated[Path | None, typer.Option(help="Where weights are kept; beside --out.")] = None,
+    budget: Annotated[float | None, typer.Option(help="Seconds to spend.")] = None,
+    iterations: Annotated[int | None, typer.Option(help="A smoke test of so many iterations.")] = None,
+    validate: Annotated[bool, typer.Option(help="voc2012-lt: the runs that choices are made from.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
+    commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
+) -> None:
+    """Train what is still missing of a table of detectors; a record is appended as each run ends."""
+    import torch
+
+    from equipoise.recipes import table2, voc2012_lt
+    from equipoise.recipes.table2 import Method
+    from equipoise.train.detection_queue import Cell, DetectionSettings, run_cells
+
+    if more and not seeds:
+        raise typer.BadParameter(f"what is {more}? Seeds are given as --seeds 0 1 2")
+    kept = checkpoints or out.parent / "checkpoints"
+    own = (train, val, images)
+    if any(own) and not all(own):
+        raise typer.BadParameter("your own data needs all of --train, --val and --images")
+    methods: tuple[Method, ...]
+    known_seeds: tuple[int, ...]
+    if table == "voc2012-lt":
+        methods, known_seeds, name = voc2012_lt.METHODS, voc2012_lt.SEEDS, voc2012_lt.NAME
+        if validate:
+            methods, known_seeds, name = voc2012_lt.CHOICES, (0,), f"choices/{name}"
+    else:
+        if validate:
+            raise typer.BadParameter("--validate is for voc2012-lt: nothing was chosen for table2")
+        methods, known_seeds, name = table2.methods(backbone), table2.SEEDS, f"{table2.NAME}/{backbone}"
+    where = _paths(table, data, own)
+    if all(own):
+        name = f"own/{Path(where[0]).stem}/{name}"
+    evaluated_on = "val"
+    if validate and data is not None:
+        evaluated_on = "held_out"
+        where = (where[0], voc2012_lt.write_held_out(data, kept / "held_out.json"), where[2])
+    unknown = sorted(set(only or []) - {method.name for method in methods})
+    if unknown:
+        raise typer.BadParameter(f"no method is named {unknown[0]}: {', '.join(method.name for method in methods)}")
+    have = {record.key for record in detection_records.read_records(results, name)}
+    if out.is_file():
+        have |= {record.key for record in detection_records.read_jsonl(out) if record.complete}
+    wanted_seeds = [*seeds, *(more or [])] if seeds else list(known_seeds)
+    cells = [
+        Cell(method.name, seed)
+        for seed in wanted_seeds
+        for method in methods
+        if (not only or method.name in only) and f"{name}/{method.name}/{seed}" not in have
+    ]
+    device_found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    typer.echo(f"{len(cells)} runs are missing, on {record_files.hardware(device_found)['device']}")
+    settings = DetectionSettings(
+        table=name,
+        train=where[0],
+        val=where[1],
+        images=where[2],
+        device=device_found,
+        checkpoints=kept,
+        backbone=weights,
+        evaluated_on=evaluated_on,
+        workers=(min(12, os.cpu_count() or 1) if device_found.type == "cuda" else 0) if workers is None else workers,
+        iterations=iterations,
+        commit=commit or record_files.current_commit(),
+        say=typer.echo,
+    )
+    done = run_cells(
+        cells,
+        methods,
+        settings,
+        write=lambda record: detection_records.append_record(out, record),
+        budget=float("inf") if budget is None else budget,
+    )
+    typer.echo(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
+
+
+def _paths(table: str, data: Path | None, own: tuple[Path | None, ...]) -> tuple[Path, Path, Path]:
+    from equipoise.recipes import table2, voc2012_lt
+
+    if all(own):
+        return tuple(path for path in own if path is not None)  # type: ignore[return-value]
+    if data is None:
+        raise typer.BadParameter("which data? Give --data FOLDER, or your own with --train, --val and --images")
+    try:
+        return voc2012_lt.find(data) if table == "voc2012-lt" else table2.find(data)
+    except FileNotFoundError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@detect_app.command("eval")
+def evaluate(
+    results: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
+    annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file to evaluate against.")],
+    prior: Annotated[
+        Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
+    ] = None,
+) -> None:
+    """Print the 13 LVIS numbers of a results file, for boxes and, where it has them, masks."""
+    from equipoise.data.coco import read_json
+    from equipoise.metrics.detection import Detections, GroundTruth
+    from equipoise.prior import Prior
+
+    found = Detections.from_results(read_json(results))
+    truth = GroundTruth(annotations, None if prior is None else Prior.from_coco(prior))
+    for kind in ("bbox", "segm"):
+        if kind == "bbox" or (found.masks is not None and truth.has_masks):
+            numbers = truth.evaluate(found, kind)
+            shown = (f"{name} {'–' if value is None else f'{value:.2f}'}" for name, value in numbers.items())
+            typer.echo(f"{kind}: " + ", ".join(shown))
+
+
+@detect_app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
+    results: Annotated[Path, typer.Option(help="The folder of committed records.")] = Path("results"),
+) -> None:
+    """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
+    typer.echo(f"{len(detection_records.import_records(source, results))} new records under {results}")
+
+
+@detect_app.command("table")
+def table_(
+    table: Annotated[str, typer.Argument(help="voc2012-lt, choices/voc2012-lt, table2/resnet50 or table2/resnet101.")],
+    results: Annotated[Path, typer.Option(help="The folder of committed records.")] = Path("results"),
+) -> None:
+    """Print a table of detectors from its records, as Markdown."""
+    from equipoise.recipes import table2, voc2012_lt
+
+    methods = voc2012_lt.CHOICES if table.startswith("choices") else (*voc2012_lt.METHODS, *table2.METHODS[6:])
+    records = detection_records.read_records(results, table)
+    if not records:
+        raise typer.BadParameter(f"{results / table} holds no records")
+    typer.echo("| | " + " | ".join((*detection_records.COLUMNS, "n")) + " |")
+    typer.echo("|---|" + "---:|" * (len(detection_records.COLUMNS) + 1))
+    for row in detection_records.summary(records, [(method.name, method.title) for method in methods]):
+        typer.echo("| " + " | ".join(row) + " |")
+
+
+@detect_app.command()
+def submit(
+    weights: Annotated[Path, typer.Argument(help="A .weights.pt file that `equipoise run` kept.")],
+    annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
+    images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
+    out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results.json"),
+    backbone: Annotated[str, typer.Option(help="resnet50 or resnet101.")] = "resnet50",
+    stride: Annotated[str, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = "3x3",
+    size: Annotated[int, typer.Option(help="The shorter side at which images are looked at.")] = 800,
+    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
+) -> None:
+    """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
+    import torch
+
+    from equipoise.data.coco import CocoImages
+    from equipoise.train.detection import predict as find_objects
+
+    data = CocoImages(annotations, images)
+    model = _load(weights, data.num_classes, backbone, stride, size).to(device)
+    data.has_masks = model.roi_heads.has_mask()
+    found = find_objects(model, data, torch.device(device))
+    out.write_text(json.dumps(found.to_results()))
+    typer.echo(f"{len(found)} detections in {len(data)} images, in {out}")
+
+
+def _load(weights: Path, num_classes: int, backbone: str, stride: str, size: int) -> Any:
+    from equipoise.models.mask_rcnn import detector, load_detector_weights, read_tensors, resnet_fpn, sigmoid
+
+    tensors = read_tensors(weights)
+    model = detector(
+        resnet_fpn(backbone, stride=stride),  # type: ignore[arg-type]
+        num_classes,
+        sigmoid(num_classes),
+        masks=any("mask_predictor" in name for name in tensors),
+        scaled=any(name.endswith("cls_score.scales") for name in tensors),
+        min_size=size,
+        max_size=round(size * 5 / 3),
+    )
+    load_detector_weights(model, tensors)
+    return model.eval()
