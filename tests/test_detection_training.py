@@ -150,6 +150,23 @@ def test_the_second_stage_computes_no_loss_that_trains_nothing(
     assert "loss_mask" not in losses
 
 
+def test_the_second_stage_keeps_the_stride_of_the_backbone_and_what_it_found(data: CocoImages, tmp_path: Path) -> None:
+    import torchvision
+
+    torch.manual_seed(0)
+    torch.save(torchvision.models.resnet50().state_dict(), tmp_path / "msra.pth")
+    backbone, first = str(tmp_path / "msra.pth"), replace(TINY, backbone="resnet50")
+    start = DetectionTraining(first, data, 0, CPU, backbone=backbone)
+    second = DetectionTraining(
+        replace(first, start="rfs"), data, 0, CPU, backbone=backbone, start=detector_weights(start.model)
+    )
+    images = [data[0][0] / 255]
+    before, after = (run.model.eval().backbone(torch.stack(images)) for run in (start, second))
+    for level, features in before.items():
+        torch.testing.assert_close(after[level], features)
+    assert second.model.backbone.body.layer2[0].conv1.stride == (2, 2)
+
+
 @pytest.mark.parametrize(("recipe", "start"), [(TINY, {}), (SECOND, None)])
 def test_a_stage_with_the_wrong_start_is_refused(data: CocoImages, recipe: DetectionRecipe, start: Any) -> None:
     with pytest.raises(ValueError, match="starts from the weights of"):
