@@ -16,11 +16,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from coco_files import SIDE, edit, write_lvis
 
 from equipoise.cli import app
-from equipoise.data.coco import read_json
+from equipoise.data.coco import read_image, read_json
 from equipoise.detection_records import DetectionRecord, import_records, read_jsonl, read_records, summary
 from equipoise.models.mask_rcnn import detector
 from equipoise.recipes import table2, voc2012_lt
 from equipoise.recipes.table2 import Method
+from equipoise.report.detections import colour, draw_detections
 
 pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
@@ -146,6 +147,12 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(voc: Path, tmp
     assert "in 3 images" in said
     results = json.loads(submitted.read_text())
     assert set(results[0]) == {"image_id", "category_id", "score", "bbox"}
+    said = equipoise(
+        "detect", "predict", voc / "pictures" / "0.png", voc / "pictures" / "1.png", "--weights", weights, "--size",
+        SIDE, "--annotations", val, "--out", tmp_path / "drawn", "--backbone", "resnet18", "--threshold", 0,
+    )  # fmt: skip
+    assert said.count("objects") == 2
+    assert read_image(tmp_path / "drawn" / "1.png").shape == (3, SIDE, SIDE)
     shown = equipoise("detect", "eval", submitted, "--annotations", val)
     assert shown.startswith("bbox: AP ")
 
@@ -168,6 +175,20 @@ def test_what_cannot_be_run_is_said(
     result = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "300"})
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+def test_a_mask_is_drawn_in_the_colour_of_its_class_and_weak_detections_are_not() -> None:
+    masks = torch.zeros(2, 20, 20, dtype=torch.bool)
+    masks[0, 12:18, 12:18], masks[1, :3, :3] = True, True
+    found = {
+        "boxes": torch.tensor([[12.0, 12.0, 18.0, 18.0], [0.0, 0.0, 3.0, 3.0]]),
+        "labels": torch.tensor([2, 1]),
+        "scores": torch.tensor([0.9, 0.1]),
+        "masks": masks,
+    }
+    drawn = draw_detections(torch.zeros(3, 20, 20, dtype=torch.uint8), found, ["a", "b"], threshold=0.5)
+    assert drawn.getpixel((15, 16)) == tuple(part // 2 for part in colour(2))
+    assert drawn.getpixel((1, 1)) == (0, 0, 0)
 
 
 # -------------------------------------------------------------------- records

@@ -221,3 +221,34 @@ def _load(weights: Path, num_classes: int, backbone: str, stride: str, size: int
     )
     load_detector_weights(model, tensors)
     return model.eval()
+
+
+@detect_app.command()
+def predict(
+    pictures: Annotated[list[Path], typer.Argument(help="Image files.")],
+    weights: Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")],
+    annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories it was trained on.")],
+    out: Annotated[Path, typer.Option(help="Folder for the drawn pictures.")] = Path("predictions"),
+    threshold: Annotated[float, typer.Option(help="Draw what scores at least this.")] = 0.3,
+    backbone: Annotated[str, typer.Option(help="resnet50 or resnet101.")] = "resnet50",
+    stride: Annotated[str, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = "3x3",
+    size: Annotated[int, typer.Option(help="The shorter side at which images are looked at.")] = 800,
+    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
+) -> None:
+    """Draw the boxes and masks that a detector finds on pictures."""
+    import torch
+
+    from equipoise.data.coco import read_image, read_json
+    from equipoise.report.detections import draw_detections
+
+    categories = sorted(read_json(annotations)["categories"], key=lambda category: category["id"])
+    names = [str(category.get("name", category["id"])) for category in categories]
+    model = _load(weights, len(names), backbone, stride, size).to(device)
+    out.mkdir(parents=True, exist_ok=True)
+    for picture in pictures:
+        image = read_image(picture)
+        with torch.no_grad():
+            found = model([image.to(device)])[0]
+        target = out / f"{picture.stem}.png"
+        draw_detections(image, found, names, threshold=threshold).save(target)
+        typer.echo(f"{target}: {int((found['scores'] >= threshold).sum())} objects")
