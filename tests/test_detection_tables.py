@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from functools import partial
@@ -16,12 +17,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from coco_files import SIDE, edit, write_lvis
 
 from equipoise.cli import app
-from equipoise.data.coco import read_image, read_json
+from equipoise.data.coco import CocoImages, read_image, read_json
 from equipoise.detection_records import DetectionRecord, import_records, read_jsonl, read_records, summary
+from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.mask_rcnn import detector
 from equipoise.recipes import table2, voc2012_lt
 from equipoise.recipes.table2 import Method
 from equipoise.report.detections import colour, draw_detections
+from equipoise.train.detection import DetectionTraining, predict, train
 
 pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
@@ -175,6 +178,47 @@ def test_what_cannot_be_run_is_said(
     result = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "300"})
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
+
+
+def test_table_2_runs_on_lvis_in_its_official_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table2, "METHODS", tuple(map(tiny, table2.METHODS)))
+    monkeypatch.setattr(table2, "BACKBONES", ("resnet18",))
+    monkeypatch.setattr("equipoise.train.detection.detector", partial(detector, detections=5))
+    for name, images in (("lvis_v1_train.json", 8), ("lvis_v1_val.json", 2)):
+        write_lvis(tmp_path / "lvis", images, name=name)
+        (tmp_path / "lvis" / "annotations").mkdir(exist_ok=True)
+        (tmp_path / "lvis" / name).rename(tmp_path / "lvis" / "annotations" / name)
+    out = tmp_path / "records.jsonl"
+    equipoise(
+        "run", "table2", "--data", tmp_path / "lvis", "--out", out, "--device", "cpu", "--backbone", "resnet18",
+        "--only", "eql", "--seeds", 0, "--results", tmp_path / "results",
+    )  # fmt: skip
+    (found,) = read_jsonl(out)
+    assert (found.key, found.evaluated_images) == ("table2/resnet18/eql/0", 2)
+
+
+@pytest.mark.skipif("EQUIPOISE_LVIS" not in os.environ, reason="EQUIPOISE_LVIS names no folder of LVIS images")
+@pytest.mark.filterwarnings("ignore:.* classes have no item")
+def test_real_lvis_images_train_evaluate_and_submit(tmp_path: Path) -> None:
+    """EQUIPOISE_LVIS is a folder with a sample_val.json in LVIS's format and the images it names."""
+    folder = Path(os.environ["EQUIPOISE_LVIS"])
+    content = read_json(folder / "sample_val.json")
+    content["images"] = content["images"][:6]
+    kept = {image["id"] for image in content["images"]}
+    content["annotations"] = [a for a in content["annotations"] if a["image_id"] in kept]
+    (tmp_path / "sample.json").write_text(json.dumps(content))
+    data = CocoImages(tmp_path / "sample.json", folder)
+    recipe = replace(
+        table2.METHODS[-1].recipe, backbone="resnet18", batch_size=2, min_sizes=(160,), max_size=240, start=None
+    )
+    run = DetectionTraining(replace(recipe, federated=True), data, 0, torch.device("cpu"), iterations=2)
+    assert train(run)
+    run.model.roi_heads.detections_per_img = 5
+    found = predict(run.model, data, torch.device("cpu"))
+    assert 0 < len(found) <= 5 * len(data)
+    numbers = GroundTruth(data.file).evaluate(found, "segm")
+    again = Detections.from_results(json.loads(json.dumps(found.to_results())))
+    assert GroundTruth(data.file).evaluate(again, "segm")["AP"] == pytest.approx(numbers["AP"], abs=1e-3)
 
 
 def test_a_mask_is_drawn_in_the_colour_of_its_class_and_weak_detections_are_not() -> None:
