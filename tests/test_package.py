@@ -69,6 +69,12 @@ def test_importing_adds_little_to_importing_torch() -> None:
     assert min(float(python(code)) for _ in range(3)) < 0.1
 
 
+def test_the_command_line_needs_no_torchvision() -> None:
+    """`make demo` installs the extra [cli] only."""
+    without = "".join(f"sys.modules['{name}'] = None; " for name in ("torchvision", "hotcoco", "safetensors", "orjson"))
+    assert python(f"import sys; {without}import equipoise.cli; print('fine')") == "fine"
+
+
 def test_the_command_says_which_extra_it_needs() -> None:
     code = "import sys; sys.modules['typer'] = None; from equipoise.__main__ import main; main()"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

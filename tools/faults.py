@@ -73,7 +73,7 @@ FAULTS = [
     Fault("data/counting.py", "return _read_items(whole, label, index)", "return Labels(_read_items(whole, label).labels[index])", PRIOR),
     Fault("data/coco.py", "np.unique(image * len(ids) + column) % len(ids)", "column", PRIOR),
     Fault("data/coco.py", "        total = len(images)\n", "", PRIOR),
-    Fault("data/coco.py", 'key=lambda category: category["id"]', 'key=lambda category: category["name"]', PRIOR),
+    Fault("data/coco.py", 'key=lambda category: category["id"])\n    ids =', 'key=lambda category: category["name"])\n    ids =', PRIOR),
     Fault("data/longtail.py", "        random.shuffle(index)\n", "", "test_longtail.py"),
     Fault("data/longtail.py", "ratio ** (j / max(num_classes - 1, 1))", "ratio ** (j / num_classes)", "test_longtail.py"),
     # what the losses share

@@ -1,4 +1,4 @@
-"""The command line: equipoise demo | run | table | records
+"""The command line: equipoise demo | run | table | records | detect
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
