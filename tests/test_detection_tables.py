@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 sys.path.insert(0, str(Path(__file__).parent))
 from coco_files import SIDE, edit, write_lvis
 
+from equipoise import records as record_files
 from equipoise.cli import app
 from equipoise.data.coco import CocoImages, read_image, read_json
-from equipoise.detection_records import DetectionRecord, import_records, read_jsonl, read_records, summary
+from equipoise.detection_records import DetectionRecord, summary
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.mask_rcnn import detector
 from equipoise.recipes import table2, voc2012_lt
@@ -28,6 +29,9 @@ from equipoise.train.detection import DetectionTraining, predict, train
 
 pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
+read_jsonl = partial(record_files.read_jsonl, kind=DetectionRecord)
+read_records = partial(record_files.read_records, kind=DetectionRecord)
+import_records = partial(record_files.import_records, kind=DetectionRecord)
 ROWS = ["rfs", "rfs_longer", "crt", "lws", "eql", "balanced_sigmoid"]
 
 
@@ -264,3 +268,10 @@ def test_records_are_never_overwritten_by_different_ones(tmp_path: Path) -> None
     lines.write_text('{"table": 1}\n')
     with pytest.raises(ValueError, match="line 1: not the record of a detector"):
         import_records(lines, results)
+
+
+def test_a_half_written_line_does_not_swallow_the_next_record(tmp_path: Path) -> None:
+    lines = tmp_path / "new.jsonl"
+    lines.write_text(record("rfs", 0, 20.0).to_json()[:40])
+    record_files.append_record(lines, record("rfs", 1, 21.0))
+    assert list(read_jsonl(lines)) == [record("rfs", 1, 21.0)]

@@ -207,7 +207,7 @@ def _within(cell: table1.Cell, part: str) -> bool:
 def _recorded(results: Path, out: Path, table: str) -> set[str]:
     found = record_files.read_records(results, table)
     if out.is_file():
-        found += [record for record in record_files.read_jsonl(out) if record.table == table]
+        found += [record for record in record_files.read_jsonl(out, record_files.Record) if record.table == table]
     return record_files.keys(found)
 
 

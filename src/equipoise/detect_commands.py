@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from equipoise import detection_records
 from equipoise import records as record_files
+from equipoise.detection_records import COLUMNS, DetectionRecord, summary
 
 TABLES = ("table2", "voc2012-lt")
 
@@ -83,9 +83,9 @@ def run_detectors(
     unknown = sorted(set(only or []) - {method.name for method in methods})
     if unknown:
         raise typer.BadParameter(f"no method is named {unknown[0]}: {', '.join(method.name for method in methods)}")
-    have = {record.key for record in detection_records.read_records(results, name)}
+    have = {record.key for record in record_files.read_records(results, name, DetectionRecord)}
     if out.is_file():
-        have |= {record.key for record in detection_records.read_jsonl(out) if record.complete}
+        have |= {record.key for record in record_files.read_jsonl(out, DetectionRecord) if record.complete}
     wanted_seeds = [*seeds, *(more or [])] if seeds else list(known_seeds)
     cells = [
         Cell(method.name, seed)
@@ -113,7 +113,7 @@ def run_detectors(
         cells,
         methods,
         settings,
-        write=lambda record: detection_records.append_record(out, record),
+        write=lambda record: record_files.append_record(out, record),
         budget=float("inf") if budget is None else budget,
     )
     typer.echo(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
@@ -160,7 +160,7 @@ def import_(
     results: Annotated[Path, typer.Option(help="The folder of committed records.")] = Path("results"),
 ) -> None:
     """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
-    typer.echo(f"{len(detection_records.import_records(source, results))} new records under {results}")
+    typer.echo(f"{len(record_files.import_records(source, results, DetectionRecord))} new records under {results}")
 
 
 @detect_app.command("table")
@@ -172,12 +172,12 @@ def table_(
     from equipoise.recipes import table2, voc2012_lt
 
     methods = voc2012_lt.CHOICES if table.startswith("choices") else (*voc2012_lt.METHODS, *table2.METHODS[6:])
-    records = detection_records.read_records(results, table)
+    records = record_files.read_records(results, table, DetectionRecord)
     if not records:
         raise typer.BadParameter(f"{results / table} holds no records")
-    typer.echo("| | " + " | ".join((*detection_records.COLUMNS, "n")) + " |")
-    typer.echo("|---|" + "---:|" * (len(detection_records.COLUMNS) + 1))
-    for row in detection_records.summary(records, [(method.name, method.title) for method in methods]):
+    typer.echo("| | " + " | ".join((*COLUMNS, "n")) + " |")
+    typer.echo("|---|" + "---:|" * (len(COLUMNS) + 1))
+    for row in summary(records, [(method.name, method.title) for method in methods]):
         typer.echo("| " + " | ".join(row) + " |")
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, ClassVar
+
+from equipoise.records import StoredRecord
 
 COLUMNS = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box")
 
 
 @dataclass(frozen=True)
-class DetectionRecord:
+class DetectionRecord(StoredRecord):
     """Everything about one run. Average precisions are LVIS's, in percent; AP_f, AP_c and AP_r are of masks (of boxes
     where there are no masks), None where no class is in the group. `mask` and `box` hold all 13 numbers."""
+
+    PATTERN: ClassVar[str] = "*/*.json"
+    WHAT: ClassVar[str] = "the record of a detector"
 
     table: str
     method: str
@@ -50,77 +52,6 @@ class DetectionRecord:
     @property
     def key(self) -> str:
         return f"{self.table}/{self.method}/{self.seed}"
-
-    def to_json(self, indent: int | None = None) -> str:
-        """One line, or one line a field."""
-        content = asdict(self)
-        if indent is None:
-            return json.dumps(content, ensure_ascii=False)
-        lines = [f"{' ' * indent}{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in content.items()]
-        return "{\n" + ",\n".join(lines) + "\n}\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> DetectionRecord:
-        """The record that `to_json` wrote."""
-        content = json.loads(text)
-        wanted = {field.name for field in fields(cls)}
-        if not isinstance(content, dict) or content.keys() != wanted:
-            keys = set(content) if isinstance(content, dict) else set()
-            raise ValueError(
-                f"not the record of a detector: missing {sorted(wanted - keys)}, unknown {sorted(keys - wanted)}"
-            )
-        return cls(**content)
-
-
-def append_record(path: Path, record: DetectionRecord) -> None:
-    """Add a line to a .jsonl file, so that it is on the disk when this returns."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab") as file:
-        file.write(record.to_json().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def read_jsonl(path: Path) -> Iterator[DetectionRecord]:
-    """The records of a .jsonl file; a half-written last line is left out."""
-    lines = path.read_text().splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            yield DetectionRecord.from_json(line)
-        except json.JSONDecodeError:
-            if number < len(lines):
-                raise ValueError(f"{path}, line {number} is not JSON: {line[:60]!r}") from None
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from None
-
-
-def read_records(results: Path, table: str) -> list[DetectionRecord]:
-    """Every committed record of a table, in the order of their paths."""
-    records = []
-    for path in sorted((results / table).glob("*/*.json")):
-        record = DetectionRecord.from_json(path.read_text())
-        if path != results / f"{record.key}.json":
-            raise ValueError(f"{path} holds the record of {record.key}: move it to its place")
-        records.append(record)
-    return records
-
-
-def import_records(source: Path, results: Path) -> list[Path]:
-    """Lay the records of a .jsonl file out under `results`; returns the files written.
-
-    Smoke tests are left out, the same record again is nothing new, and a different one for the same run is an error.
-    """
-    written = []
-    for record in read_jsonl(source):
-        path = results / f"{record.key}.json"
-        if not record.complete or (path.exists() and path.read_text() == record.to_json(indent=1)):
-            continue
-        if path.exists():
-            raise FileExistsError(f"{path} exists and differs: results are append-only; compare the two by hand")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(record.to_json(indent=1))
-        written.append(path)
-    return written
 
 
 def summary(records: Sequence[DetectionRecord], methods: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:

@@ -13,17 +13,57 @@ import json
 import os
 import platform
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 
 
+class StoredRecord(ABC):
+    """Abstract: one run as plain data, a frozen dataclass. Every table has its kind; how they are stored is here."""
+
+    PATTERN: ClassVar[str]  # where records lie below results/<table>
+    WHAT: ClassVar[str] = "a record"
+    complete: bool
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """The record's path below results/, without its ending."""
+
+    def to_json(self, indent: int | None = None) -> str:
+        """One line, or indented at the top level with every list on one line."""
+        content = asdict(self)  # type: ignore[call-overload]  # every kind is a dataclass
+        if indent is None:
+            return json.dumps(content, ensure_ascii=False)
+        lines = [
+            f"{' ' * indent}{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+            for key, value in content.items()
+        ]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The record that `to_json` wrote."""
+        content = json.loads(text)
+        wanted = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+        if not isinstance(content, dict) or content.keys() != wanted:
+            keys = set(content) if isinstance(content, dict) else set()
+            raise ValueError(f"not {cls.WHAT}: missing {sorted(wanted - keys)}, unknown {sorted(keys - wanted)}")
+        return cls(**content)
+
+
+Kind = TypeVar("Kind", bound=StoredRecord)
+
+
 @dataclass(frozen=True)
-class Record:
+class Record(StoredRecord):
     """Everything about one run. `correct`, `total` and `marginal` (p(y)) are one a class; `top1` is in percent."""
+
+    PATTERN: ClassVar[str] = "*/*/*/*.json"
 
     table: str
     data_set: str
@@ -60,32 +100,11 @@ class Record:
     def key(self) -> str:
         return f"{self.table}/{self.data_set}/{self.imbalance}/{self.method}/{self.seed}"
 
-    def to_json(self, indent: int | None = None) -> str:
-        """One line, or indented at the top level with every list on one line."""
-        content = asdict(self)
-        if indent is None:
-            return json.dumps(content, ensure_ascii=False)
-        lines = [
-            f"{' ' * indent}{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
-            for key, value in content.items()
-        ]
-        return "{\n" + ",\n".join(lines) + "\n}\n"
-
-    @classmethod
-    def from_json(cls, text: str) -> Record:
-        """The record that `to_json` wrote."""
-        content = json.loads(text)
-        wanted = {field.name for field in fields(cls)}
-        if not isinstance(content, dict) or content.keys() != wanted:
-            keys = set(content) if isinstance(content, dict) else set()
-            raise ValueError(f"not a record: missing {sorted(wanted - keys)}, unknown {sorted(keys - wanted)}")
-        return cls(**content)
-
 
 # -------------------------------------------------------------------- files
 
 
-def append_record(path: Path, record: Record) -> None:
+def append_record(path: Path, record: StoredRecord) -> None:
     """Add a line to a .jsonl file, so that it is on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
@@ -98,14 +117,14 @@ def append_record(path: Path, record: Record) -> None:
         os.fsync(file.fileno())
 
 
-def read_jsonl(path: Path) -> Iterator[Record]:
+def read_jsonl(path: Path, kind: type[Kind] = Record) -> Iterator[Kind]:  # type: ignore[assignment]
     """The records of a .jsonl file; a half-written last line (a process killed while writing) is left out."""
     lines = path.read_text().splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield Record.from_json(line)
+            yield kind.from_json(line)
         except json.JSONDecodeError:
             if number < len(lines) and not _is_cut(line):
                 raise ValueError(f"{path}, line {number} is not JSON: {line[:60]!r}") from None
@@ -117,24 +136,24 @@ def _is_cut(line: str) -> bool:
     return line.startswith('{"table"') and not line.endswith("}")
 
 
-def read_records(results: Path, table: str = "table1") -> list[Record]:
+def read_records(results: Path, table: str = "table1", kind: type[Kind] = Record) -> list[Kind]:  # type: ignore[assignment]
     """Every committed record of a table, in the order of their paths."""
     records = []
-    for path in sorted((results / table).glob("*/*/*/*.json")):
-        record = Record.from_json(path.read_text())
+    for path in sorted((results / table).glob(kind.PATTERN)):
+        record = kind.from_json(path.read_text())
         if path != results / f"{record.key}.json":
             raise ValueError(f"{path} holds the record of {record.key}: move it to its place")
         records.append(record)
     return records
 
 
-def import_records(source: Path, results: Path) -> list[Path]:
+def import_records(source: Path, results: Path, kind: type[StoredRecord] = Record) -> list[Path]:
     """Lay the records of a .jsonl file out under `results`; returns the files written.
 
     Smoke tests are left out, the same record again is nothing new, and a different one for the same run is an error.
     """
     written = []
-    for record in read_jsonl(source):
+    for record in read_jsonl(source, kind):
         if not record.complete:
             continue
         path = results / f"{record.key}.json"
