@@ -1,8 +1,9 @@
-"""How fast the CIFAR engine trains, as ratios from one run on one machine; with --check, first whether it is right.
+"""How fast the CIFAR engine trains, as ratios from one run on one machine; with --check, whether it is right.
 
-    python benchmarks/cifar_throughput.py --check      about a minute: exactness, graph, neighbours, images a second
+    python benchmarks/cifar_throughput.py --check      about a minute: exactness, graph, neighbours
     python benchmarks/cifar_throughput.py              the ratios: this engine with 1 and 4 runs; the same model eager
                                                        with AMP and data on the device; a Pillow loader as of old
+    python benchmarks/cifar_throughput.py --out r.json writes either into one file
 
 Images are random: no data set is needed. Everything is ResNet-32 at batch 512 with augmentation included, unless said.
 """
@@ -10,11 +11,13 @@ Images are random: no data set is needed. Everything is ResNet-32 at batch 512 w
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +33,7 @@ from equipoise.data.longtail import long_tailed_counts
 from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import Prior
+from equipoise.records import hardware
 from equipoise.train.classification import CHUNK, Training, TrainingSet, stream_of, train, weights_digest
 from equipoise.train.recipe import Recipe
 
@@ -78,10 +82,10 @@ def augmentation_equals_pillow(device: torch.device, images_each: int = 50, draw
     return wrong_atoms, wrong
 
 
-def graph_against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20) -> tuple[float, bool]:
-    """Largest relative difference of the loss over graphed and eager steps, and whether the weights are equal."""
+def against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20, **kernels: bool) -> tuple[float, bool]:
+    """Largest relative difference of the loss of graphed steps from eager ones by torch; are the weights equal?"""
     recipe = recipe.shortened(iterations)
-    runs = [Training(recipe, data, 0, graphed=graphed) for graphed in (True, False)]
+    runs = [Training(recipe, data, 0, **kernels), Training(recipe, data, 0, graphed=False)]
     for run in runs:
         train([run])
     graphed, eager = (run.losses.cpu() for run in runs)
@@ -89,14 +93,14 @@ def graph_against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20)
     return worst, weights_digest(runs[0].model) == weights_digest(runs[1].model)
 
 
-def alone_against_shared(data: TrainingSet, iterations: int = 60) -> dict[str, bool]:
+def alone_against_shared(data: TrainingSet, iterations: int = 60, **kernels: bool) -> dict[str, bool]:
     """For each recipe, whether a run ends with the same weights alone as with the others beside it."""
     recipes = {name: recipe.shortened(iterations) for name, recipe in RECIPES.items()}
-    together = {name: Training(recipe, data, 0) for name, recipe in recipes.items()}
+    together = {name: Training(recipe, data, 0, **kernels) for name, recipe in recipes.items()}
     train(list(together.values()))
     same = {}
     for name, recipe in recipes.items():
-        alone = Training(recipe, data, 0)
+        alone = Training(recipe, data, 0, **kernels)
         train([alone])
         same[name] = weights_digest(alone.model) == weights_digest(together[name].model)
     return same
@@ -119,9 +123,9 @@ def images_a_second(step: Callable[[], None], images: int, device: torch.device,
     return steps * images / (time.perf_counter() - start)
 
 
-def engine_speed(data: TrainingSet, runs: int, *, compiled: bool = False, seconds: float = 4.0) -> float:
-    """Images a second of `runs` runs that train together, everything included."""
-    trainings = [Training(SOFTMAX, data, seed, compiled=compiled) for seed in range(runs)]
+def engine_speed(data: TrainingSet, runs: int, *, seconds: float = 4.0, **kernels: bool) -> float:
+    """Images a second of `runs` runs that train together, everything included; `kernels` as of `Training`."""
+    trainings = [Training(SOFTMAX, data, seed, **kernels) for seed in range(runs)]
 
     def chunk() -> None:
         for training in trainings:
@@ -130,9 +134,9 @@ def engine_speed(data: TrainingSet, runs: int, *, compiled: bool = False, second
     return images_a_second(chunk, runs * CHUNK * SOFTMAX.batch_size, data.device, seconds)
 
 
-def step_speed(data: TrainingSet, runs: int, *, compiled: bool = False, seconds: float = 3.0) -> float:
+def step_speed(data: TrainingSet, runs: int, *, seconds: float = 3.0, **kernels: bool) -> float:
     """The same without augmentation: one chunk over and over."""
-    trainings = [Training(SOFTMAX, data, seed, compiled=compiled) for seed in range(runs)]
+    trainings = [Training(SOFTMAX, data, seed, **kernels) for seed in range(runs)]
     for training in trainings:
         training.advance()
         training.wait()
@@ -227,56 +231,88 @@ def pillow_speed(data: TrainingSet, workers: int) -> float:
     return 40 * SOFTMAX.batch_size / (time.perf_counter() - start)
 
 
+KERNELS: dict[str, dict[str, bool]] = {
+    "cuDNN": {},
+    "cuDNN, compiled": {"compiled": True},
+    "fused kernels": {"fused": True},
+}
+"""The engine's ways to compute the backbone; all but the first need a GPU."""
+
+
+def ways(device: torch.device) -> dict[str, dict[str, bool]]:
+    return KERNELS if device.type == "cuda" else {"torch": {}}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="first check that it is right; exit 1 if it is not")
-    parser.add_argument("--compile", action="store_true", help="also time the compiled backbone")
+    parser.add_argument("--check", action="store_true", help="only check that it is right; exit 1 if it is not")
     parser.add_argument("--workers", type=int, default=8, help="processes of the Pillow loader")
+    parser.add_argument("--seconds", type=float, default=4.0, help="how long each speed is measured")
+    parser.add_argument("--out", type=Path, help="write what came out as JSON; what the file holds already is kept")
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
-    print(f"{name}, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}")
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    about = hardware(device) | {"torch": torch.__version__, "cudnn": torch.backends.cudnn.version()}
+    print(", ".join(f"{key} {value}" for key, value in about.items()), flush=True)
     data = random_set(device)
-    if arguments.check:
-        sys.exit(0 if check(device, data) else 1)
-    speeds = {f"this engine, {n} runs": engine_speed(data, n) for n in (1, 2, 4, 6, 8)}
-    if arguments.compile:
-        speeds |= {f"this engine, compiled, {n} runs": engine_speed(data, n, compiled=True) for n in (1, 4)}
-    speeds["eager AMP, data on the device"] = eager_speed(data)
-    speeds[f"eager AMP, Pillow loader, {arguments.workers} workers"] = pillow_speed(data, arguments.workers)
-    slowest = min(speeds.values())
-    for what, speed in speeds.items():
-        print(f"{what:45s} {speed:12,.0f} img/s {speed / slowest:8.1f}×")
+    found = check(device, data) if arguments.check else speed(device, data, arguments.seconds, arguments.workers)
+    if arguments.out:
+        before = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+        content = before | {"machine": about} | found
+        arguments.out.write_text(json.dumps(content, indent=1) + "\n")
+    if found.get("good") is False:
+        sys.exit(1)
 
 
-def check(device: torch.device, data: TrainingSet) -> bool:
-    """Print what holds and how fast it is; False if anything does not hold."""
-    wrong_atoms, wrong = augmentation_equals_pillow(device)
-    print(
-        f"augmentation against Pillow: {wrong_atoms} of {len(ATOMS)} atoms differ, {wrong} of 4000 random draws differ"
-    )
-    good = wrong_atoms == wrong == 0
-    for name, recipe in RECIPES.items():
-        worst, equal = graph_against_eager(data, recipe)
-        print(f"20 graphed steps against eager, {name}: loss off by {worst:.1e} at most, weights equal: {equal}")
-        good &= worst < 1e-2
-    same = alone_against_shared(data)
-    print(
-        "same weights alone as with three neighbours: " + ", ".join(f"{name} {equal}" for name, equal in same.items())
-    )
-    good &= all(same.values())
-    print(f"augmentation alone: {augmentation_speed(data):,.0f} img/s")
-    for deterministic in (True, False):
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, not deterministic
-        kind = "deterministic cuDNN" if deterministic else "cuDNN chosen by timing"
+def check(device: torch.device, data: TrainingSet) -> dict[str, Any]:
+    """Whether the engine is right: printed and returned, with "good" to say that everything holds."""
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+    draws = 4000
+    wrong_atoms, wrong = augmentation_equals_pillow(device, draws=draws)
+    print(f"augmentation against Pillow: {wrong_atoms} of {len(ATOMS)} atoms, {wrong} of {draws} random draws differ")
+    found: dict[str, Any] = {
+        "augmentation_against_pillow": {
+            "atoms": len(ATOMS),
+            "atoms_that_differ": wrong_atoms,
+            "random_draws": draws,
+            "draws_that_differ": wrong,
+        },
+        "graph_against_eager": {},
+        "alone_against_shared": {},
+        "good": wrong_atoms == wrong == 0,
+    }
+    deterministic = {name: kernels for name, kernels in ways(device).items() if not kernels.get("compiled")}
+    for name, kernels in deterministic.items():
+        for recipe_name, recipe in RECIPES.items():
+            worst, equal = against_eager(data, recipe, **kernels)
+            print(f"20 steps, {name}, against eager ones: {recipe_name}: loss off by {worst:.1e}, to the bit: {equal}")
+            entry = {"worst_relative_loss": worst, "same_weights": equal}
+            found["graph_against_eager"].setdefault(name, {})[recipe_name] = entry
+            found["good"] &= worst < 1e-2
+        same = alone_against_shared(data, **kernels)
+        print(f"same weights alone as with three neighbours, {name}: {same}", flush=True)
+        found["alone_against_shared"][name] = same
+        found["good"] &= all(same.values())
+    print("all good" if found["good"] else "NOT GOOD")
+    return found
+
+
+def speed(device: torch.device, data: TrainingSet, seconds: float, workers: int) -> dict[str, Any]:
+    """Images a second, printed as ratios to the slowest and returned."""
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
+    speeds: dict[str, float] = {"augmentation alone": augmentation_speed(data)}
+    for name, kernels in ways(device).items():
         for runs in (1, 4):
-            print(
-                f"{kind}, {runs} runs: {engine_speed(data, runs, seconds=3):,.0f} img/s, "
-                f"without augmentation {step_speed(data, runs, seconds=2):,.0f}"
-            )
-    print("all good" if good else "NOT GOOD")
-    return good
+            label = f"this engine, {name}, {runs} run{'s' if runs > 1 else ''}"
+            speeds[label] = engine_speed(data, runs, seconds=seconds, **kernels)
+            print(f"{label:55s} {speeds[label]:12,.0f} img/s", flush=True)
+            if device.type == "cuda":
+                speeds[f"{label}, without augmentation"] = step_speed(data, runs, seconds=seconds / 2, **kernels)
+    speeds["eager AMP, data on the device"] = eager_speed(data)
+    speeds[f"eager AMP, Pillow loader, {workers} workers"] = pillow_speed(data, workers)
+    slowest = min(speeds.values())
+    for label, value in speeds.items():
+        print(f"{label:60s} {value:12,.0f} img/s {value / slowest:8.1f}×")
+    return {"images_a_second": speeds, "pillow_workers": workers}
 
 
 if __name__ == "__main__":

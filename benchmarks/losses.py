@@ -2,6 +2,7 @@
 
     python benchmarks/losses.py               CPU: eager; CUDA: compiled against compiled
     python benchmarks/losses.py --quick       small sizes, seconds
+    python benchmarks/losses.py --tuned       the compiler tries tile sizes for both of a pair before it is timed
     python benchmarks/losses.py --out r.json  every time and ratio, with the machine and the versions
     python benchmarks/losses.py --table r.json  the ratios that such a file holds, as a table in Markdown
 
@@ -44,6 +45,8 @@ from equipoise.losses.linear_cross_entropy import HAS_KERNEL, BalancedLinearCros
 from equipoise.models.balanced_head import fold_prior
 
 Result = dict[str, Any]
+
+TUNED = {"coordinate_descent_tuning": True, "max_autotune_pointwise": True}  # options of torch.compile
 
 SIZES = [(512, 100), (4096, 1203), (4096, 8142)]
 QUICK_SIZES = [(512, 100), (256, 1203)]
@@ -189,7 +192,13 @@ def guarded(name: str, work: Callable[[], Result]) -> Result:
 # -------------------------------------------------------------------- the three ways
 
 
-def on_logits(kind: str, rows: int, classes: int, device: torch.device, budget: float, compiled: bool) -> Result:
+def compile_(function: Callable[..., Tensor], tuned: bool) -> Callable[..., Tensor]:
+    return torch.compile(function, dynamic=False, options=TUNED if tuned else None)
+
+
+def on_logits(
+    kind: str, rows: int, classes: int, device: torch.device, budget: float, compiled: bool, tuned: bool
+) -> Result:
     """The losses on logits, as a user calls them."""
     torch.manual_seed(0)
     prior = long_tail_prior(classes)
@@ -204,13 +213,15 @@ def on_logits(kind: str, rows: int, classes: int, device: torch.device, budget: 
         target = F.one_hot(target, classes).float()
     if compiled:
         torch.compiler.reset()
-        plain, balanced = torch.compile(plain, dynamic=False), torch.compile(balanced, dynamic=False)
+        plain, balanced = compile_(plain, tuned), compile_(balanced, tuned)
     name = f"{kind} {rows}x{classes} {'compiled' if compiled else 'eager'}"
     steps = [Step(partial(function, logits, target), [logits]) for function in (plain, balanced)]
     return compare(name, *steps, device, budget, rows=rows, classes=classes, way="loss", compiled=compiled)
 
 
-def folded(rows: int, classes: int, features: int, device: torch.device, budget: float, compiled: bool) -> Result:
+def folded(
+    rows: int, classes: int, features: int, device: torch.device, budget: float, compiled: bool, tuned: bool
+) -> Result:
     """A head with the prior folded in, beside the same head plain; both with F.cross_entropy."""
     torch.manual_seed(0)
     x = torch.randn(rows, features, device=device, requires_grad=True)
@@ -226,7 +237,7 @@ def folded(rows: int, classes: int, features: int, device: torch.device, budget:
     steps = []
     for head in heads:
         # A compiled function each, so that one head does not pay for guards that tell it from the other.
-        function = torch.compile(partial(loss, head), dynamic=False) if compiled else partial(loss, head)
+        function = compile_(partial(loss, head), tuned) if compiled else partial(loss, head)
         steps.append(Step(function, [x, head.weight, head.bias]))
     name = f"fold {rows}x{features}x{classes} {'compiled' if compiled else 'eager'}"
     return compare(
@@ -310,6 +321,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--budget", type=float, default=1.0, help="seconds for each comparison")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="default: on a GPU only")
+    parser.add_argument("--tuned", action="store_true", help="let the compiler try tile sizes, for both of a pair")
     parser.add_argument("--linear", type=int, nargs=3, metavar=("N", "D", "K"), help="size of the head without logits")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     parser.add_argument(
@@ -321,6 +333,7 @@ def main() -> None:
         return
     device = torch.device(options.device)
     compiled = device.type == "cuda" if options.compile is None else options.compile
+    tuned = options.tuned
     budget = 0.3 if options.quick else options.budget
     sizes = QUICK_SIZES if options.quick else SIZES
     about = machine(device)
@@ -331,19 +344,21 @@ def main() -> None:
         for rows, classes in sizes:
             name = f"{kind} {rows}x{classes}"
             results.append(
-                guarded(name, lambda k=kind, r=rows, c=classes: on_logits(k, r, c, device, budget, compiled))
+                guarded(name, lambda k=kind, r=rows, c=classes: on_logits(k, r, c, device, budget, compiled, tuned))
             )
     for rows, classes in sizes:
         features = 64 if classes <= 100 else 512
         name = f"fold {rows}x{features}x{classes}"
-        results.append(guarded(name, lambda r=rows, c=classes, f=features: folded(r, c, f, device, budget, compiled)))
+        results.append(
+            guarded(name, lambda r=rows, c=classes, f=features: folded(r, c, f, device, budget, compiled, tuned))
+        )
     large = options.linear or ([256, 64, 20_000] if options.quick else [1024, 512, 10**6])
     if device.type == "cpu" and not options.linear and not options.quick:
         large = [1024, 512, 50_000]  # a million take minutes on a CPU: --linear 1024 512 1000000
     for dtype in (torch.float32, torch.bfloat16) if device.type == "cuda" else (torch.float32,):
         results.append(guarded("linear", lambda d=dtype: linear(*large, device, d, budget)))
     if options.out:
-        options.out.write_text(json.dumps({"machine": about, "results": results}, indent=1) + "\n")
+        options.out.write_text(json.dumps({"machine": about, "tuned": tuned, "results": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
     }
     assert options["run"] == [
         *("table", "--data", "--only", "more", "--seeds", "--out", "--results", "--budget", "--iterations"),
-        *("--validate", "--together", "--device", "--compile", "--deterministic", "--no-deterministic"),
+        *("--validate", "--together", "--device", "--compile", "--fused", "--deterministic", "--no-deterministic"),
         *("--checkpoints", "--commit", "--download"),
     ]
     assert options["table"] == ["table", "--results", "--write"]

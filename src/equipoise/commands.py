@@ -57,6 +57,9 @@ def run(
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")
     ] = False,
+    fused: Annotated[
+        bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")
+    ] = False,
     deterministic: Annotated[
         bool, typer.Option(help="Only deterministic cuDNN kernels, chosen without timing.")
     ] = True,
@@ -80,6 +83,8 @@ def run(
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if where.type == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("--device cuda, but torch sees no GPU: leave the option out, or pass --device cpu")
+    if fused and (where.type != "cuda" or compiled):
+        raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
     cells = wanted_cells(
         plan,
         only=only or [],
@@ -105,6 +110,7 @@ def run(
             device=where,
             together=together or (4 if where.type == "cuda" else 1),
             compiled=compiled,
+            fused=fused,
             deterministic=deterministic,
             validate=validate,
             iterations=iterations,

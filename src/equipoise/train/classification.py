@@ -9,6 +9,7 @@ own stream; the backbone runs in bf16 autocast, head and loss in fp32. On a CPU 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -128,6 +129,7 @@ class Training:
         *,
         backbone: Mapping[str, Tensor] | None = None,
         compiled: bool = False,
+        fused: bool = False,
         graphed: bool = True,
     ) -> None:
         device = data.device
@@ -142,7 +144,7 @@ class Training:
         self.losses = torch.zeros(recipe.iterations, device=device)
         self.parameters: list[Tensor] = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.velocity = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self._features: Callable[[ResNetCifar, Tensor], Tensor] = _compiled_features() if compiled else features
+        self._features = training_features(recipe, compiled=compiled, fused=fused)
         # The step reads its batch from these, at the row that _slot says, and moves _slot on: nothing else changes
         # from step to step, so that one captured graph serves for all of them.
         self._slot = torch.zeros(1, dtype=torch.int64, device=device)
@@ -239,9 +241,7 @@ class Training:
     def _step(self) -> None:
         """One iteration on the batch at _slot. No host value is read or made: it can be captured in a CUDA graph."""
         images, labels = self._images.index_select(0, self._slot)[0], self._labels.index_select(0, self._slot)[0]
-        with _autocast(images.device):
-            x = self._features(self.model, _layout(normalise(images)))
-        logits = self.model.head(x.float())
+        logits = self.model.head(self._features(self.model, images).float())
         if isinstance(self.loss, EqualizationLoss):
             loss = equalization_loss(logits, labels, self._dropped.index_select(0, self._slot)[0])
         else:
@@ -314,19 +314,28 @@ def sgd_(
     torch._foreach_add_(parameters, torch._foreach_mul(change, -rate.view(())))
 
 
+Features = Callable[[ResNetCifar, Tensor], Tensor]
+"""The features [N, 64] that a model gives uint8 images, for a training step."""
+
+
+def training_features(recipe: Recipe, *, compiled: bool = False, fused: bool = False) -> Features:
+    """torch's kernels; or the same compiled; or kernels of our own (CUDA), unless the recipe's backbone is frozen."""
+    if fused and recipe.backbone is None:
+        from equipoise.models.resnet_cifar_fused import fused_features  # needs Triton
+
+        return fused_features
+    return _compiled_features() if compiled else features
+
+
 def features(model: ResNetCifar, images: Tensor) -> Tensor:
-    """The backbone's features; a function, so that one compiled version serves every model of the same shape."""
-    return model.features(images)
+    """By torch's kernels; a function, so that one compiled version serves every model of the same shape."""
+    with _autocast(images.device):
+        return model.features(_layout(normalise(images)))
 
 
-def _compiled_features() -> Callable[[ResNetCifar, Tensor], Tensor]:
-    global _compiled
-    if _compiled is None:
-        _compiled = torch.compile(features)
-    return _compiled
-
-
-_compiled: Callable[[ResNetCifar, Tensor], Tensor] | None = None
+@functools.cache
+def _compiled_features() -> Features:
+    return torch.compile(features)
 
 
 def _autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:

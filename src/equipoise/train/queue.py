@@ -64,6 +64,7 @@ class Settings:
     device: torch.device
     together: int = 4
     compiled: bool = False
+    fused: bool = False
     deterministic: bool = True
     validate: bool = False  # judge on held-out training images instead of the test set
     iterations: int | None = None  # a smoke test: shorter than the recipe says
@@ -85,6 +86,7 @@ class Settings:
             "precision": "bf16 autocast, head and loss fp32" if on_gpu else "fp32",
             "cuda_graph": on_gpu,
             "compiled": self.compiled,
+            "fused": self.fused,
             "deterministic": self.deterministic,
         }
 
@@ -294,7 +296,7 @@ def _prepared(
     if recipe.backbone is not None:
         backbone = _weights_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed), settings, kept)
     _, data = store.get(cell.data_set, cell.imbalance)
-    run = Training(recipe, data, cell.seed, backbone=backbone, compiled=settings.compiled)
+    run = Training(recipe, data, cell.seed, backbone=backbone, compiled=settings.compiled, fused=settings.fused)
     _resume(run, cell, settings)
     return run
 

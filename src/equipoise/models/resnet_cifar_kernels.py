@@ -1,0 +1,250 @@
+"""The Triton kernels of resnet_cifar_fused.py, which says what they are for. Pointers first, sizes in capitals last.
+
+All of them see images as [pixels, channels]: pixel = (image · height + row) · width + column. What is stored has the
+type of the tensor that it is stored in; sums are fp32.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from triton.language import constexpr
+
+
+@triton.jit
+def normalise(images, out, pixels, IMAGE: constexpr, MEANS: constexpr, STDS: constexpr, BLOCK: constexpr):
+    """uint8 [N, 3, H, W] → bf16 [N, H, W, 3], as augment.normalise."""
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = pixel < pixels
+    source = images + pixel // IMAGE * (3 * IMAGE) + pixel % IMAGE
+    for channel in tl.static_range(3):
+        value = tl.load(source + channel * IMAGE, mask=there, other=0).to(tl.float32)
+        value = (value / 255 - MEANS[channel]) / STDS[channel]
+        tl.store(out + pixel * 3 + channel, value.to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def convolve(
+    x,
+    weight,
+    y,
+    added,
+    partial,
+    pixels,
+    HEIGHT: constexpr,  # of y
+    WIDTH: constexpr,
+    FROM_HEIGHT: constexpr,  # of x
+    FROM_WIDTH: constexpr,
+    FROM: constexpr,  # channels of x
+    TO: constexpr,  # channels of y
+    FROM_BLOCK: constexpr,  # FROM, or 16 if it has fewer
+    STRIDE: constexpr,
+    TRANSPOSED: constexpr,
+    ADD: constexpr,
+    SUMS: constexpr,
+    BLOCK: constexpr,
+    TILES: constexpr,
+):
+    """3×3 convolution with padding 1, or its transpose; a program makes TILES times BLOCK pixels of y."""
+    program = tl.program_id(0)
+    before = tl.arange(0, FROM_BLOCK)
+    after = tl.arange(0, TO)
+    total = tl.zeros((TO,), tl.float32)
+    squares = tl.zeros((TO,), tl.float32)
+    for tile in range(TILES):
+        pixel = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
+        there = pixel < pixels
+        column = pixel % WIDTH
+        row = pixel // WIDTH % HEIGHT
+        image = pixel // (WIDTH * HEIGHT)
+        result = tl.zeros((BLOCK, TO), tl.float32)
+        for tap in tl.static_range(9):
+            if TRANSPOSED:
+                from_row = row + 1 - tap // 3
+                from_column = column + 1 - tap % 3
+                inside = there & (from_row >= 0) & (from_column >= 0)
+                if STRIDE > 1:
+                    inside = inside & (from_row % STRIDE == 0) & (from_column % STRIDE == 0)
+                    from_row = from_row // STRIDE
+                    from_column = from_column // STRIDE
+                taps = weight + before[:, None] * (9 * TO) + tap * TO + after[None, :]
+            else:
+                from_row = row * STRIDE + tap // 3 - 1
+                from_column = column * STRIDE + tap % 3 - 1
+                inside = there & (from_row >= 0) & (from_column >= 0)
+                taps = weight + after[None, :] * (9 * FROM) + tap * FROM + before[:, None]
+            inside = inside & (from_row < FROM_HEIGHT) & (from_column < FROM_WIDTH)
+            source = x + ((image * FROM_HEIGHT + from_row) * FROM_WIDTH + from_column)[:, None] * FROM + before[None, :]
+            if FROM_BLOCK == FROM:
+                values = tl.load(source, mask=inside[:, None], other=0.0)
+                kernel = tl.load(taps)
+            else:
+                values = tl.load(source, mask=inside[:, None] & (before < FROM)[None, :], other=0.0)
+                kernel = tl.load(taps, mask=(before < FROM)[:, None], other=0.0)
+            result = tl.dot(values, kernel.to(values.dtype), result)
+        place = pixel[:, None] * TO + after[None, :]
+        if ADD:
+            result += tl.load(added + place, mask=there[:, None], other=0.0).to(tl.float32)
+        rounded = result.to(y.dtype.element_ty)
+        tl.store(y + place, rounded, mask=there[:, None])
+        if SUMS:
+            value = rounded.to(tl.float32)
+            total += tl.sum(value, 0)
+            squares += tl.sum(value * value, 0)
+    if SUMS:
+        tl.store(partial + program * (2 * TO) + after, total)
+        tl.store(partial + program * (2 * TO) + TO + after, squares)
+
+
+@triton.jit
+def weight_gradient(
+    x,
+    dy,
+    partial,
+    pixels,
+    HEIGHT: constexpr,  # of dy
+    WIDTH: constexpr,
+    FROM_HEIGHT: constexpr,  # of x
+    FROM_WIDTH: constexpr,
+    FROM: constexpr,
+    TO: constexpr,
+    PACKED: constexpr,  # at least 3 · FROM: three pixels side by side lie together in memory
+    STRIDE: constexpr,
+    BLOCK: constexpr,
+    TILES: constexpr,
+):
+    """One row of taps of the weight's gradient, over TILES times BLOCK pixels: partial [programs, TO, 3, 3, FROM]."""
+    program = tl.program_id(0)
+    tap_row = tl.program_id(1)
+    packed = tl.arange(0, PACKED)
+    tap_column = packed // FROM
+    after = tl.arange(0, TO)
+    result = tl.zeros((PACKED, TO), tl.float32)
+    for tile in range(TILES):
+        pixel = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
+        there = pixel < pixels
+        column = pixel % WIDTH
+        row = pixel // WIDTH % HEIGHT
+        image = pixel // (WIDTH * HEIGHT)
+        from_row = row * STRIDE + tap_row - 1
+        from_column = column[:, None] * STRIDE + tap_column[None, :] - 1
+        inside = (there & (from_row >= 0) & (from_row < FROM_HEIGHT))[:, None]
+        inside = inside & (from_column >= 0) & (from_column < FROM_WIDTH) & (tap_column < 3)[None, :]
+        left = ((image * FROM_HEIGHT + from_row) * FROM_WIDTH + column * STRIDE - 1) * FROM
+        values = tl.load(x + left[:, None] + packed[None, :], mask=inside, other=0.0)
+        slope = tl.load(dy + pixel[:, None] * TO + after[None, :], mask=there[:, None], other=0.0)
+        result = tl.dot(tl.trans(values), slope, result)
+    place = ((program * TO + after[None, :]) * 3 + tap_row) * (3 * FROM) + packed[:, None]
+    tl.store(partial + place, result, mask=(packed < 3 * FROM)[:, None])
+
+
+@triton.jit
+def finish_statistics(
+    partial,
+    gain,
+    bias,
+    running_mean,
+    running_variance,
+    statistics,
+    programs,
+    pixels,
+    momentum,
+    epsilon,
+    CHANNELS: constexpr,
+    BLOCK: constexpr,
+):
+    """From the sums of y and y²: statistics [4, C] = mean, 1/deviation, scale, shift; and the running ones moved on."""
+    channel = tl.program_id(0) * 16 + tl.arange(0, 16)
+    total = tl.zeros((16,), tl.float32)
+    squares = tl.zeros((16,), tl.float32)
+    for start in range(0, programs, BLOCK):
+        row = start + tl.arange(0, BLOCK)
+        there = (row < programs)[:, None]
+        place = partial + row[:, None] * (2 * CHANNELS) + channel[None, :]
+        total += tl.sum(tl.load(place, mask=there, other=0.0), 0)
+        squares += tl.sum(tl.load(place + CHANNELS, mask=there, other=0.0), 0)
+    mean = total / pixels
+    variance = tl.maximum(squares / pixels - mean * mean, 0.0)
+    inverse = 1 / tl.sqrt(variance + epsilon)
+    scale = tl.load(gain + channel) * inverse
+    tl.store(statistics + channel, mean)
+    tl.store(statistics + CHANNELS + channel, inverse)
+    tl.store(statistics + 2 * CHANNELS + channel, scale)
+    tl.store(statistics + 3 * CHANNELS + channel, tl.load(bias + channel) - mean * scale)
+    old = tl.load(running_mean + channel)
+    tl.store(running_mean + channel, old + momentum * (mean - old))
+    old = tl.load(running_variance + channel)
+    tl.store(running_variance + channel, old + momentum * (variance * pixels / (pixels - 1) - old))
+
+
+@triton.jit
+def scale_shift_relu(y, statistics, shortcut, out, pixels, CHANNELS: constexpr, ADD: constexpr, BLOCK: constexpr):
+    """out = relu(y · scale + shift [+ shortcut])."""
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    channel = tl.arange(0, CHANNELS)
+    there = (pixel < pixels)[:, None]
+    place = pixel[:, None] * CHANNELS + channel[None, :]
+    scale = tl.load(statistics + 2 * CHANNELS + channel)[None, :]
+    shift = tl.load(statistics + 3 * CHANNELS + channel)[None, :]
+    value = tl.load(y + place, mask=there, other=0.0).to(tl.float32) * scale + shift
+    if ADD:
+        value += tl.load(shortcut + place, mask=there, other=0.0).to(tl.float32)
+    tl.store(out + place, tl.maximum(value, 0.0).to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def sum_gradients(
+    dout,
+    out,
+    y,
+    statistics,
+    dz,
+    partial,
+    pixels,
+    CHANNELS: constexpr,
+    ADDED: constexpr,  # a shortcut was added: dz is its gradient, and is written
+    BLOCK: constexpr,
+    TILES: constexpr,
+):
+    """partial [programs, 2, C]: the sums of dz and of dz · ŷ."""
+    program = tl.program_id(0)
+    channel = tl.arange(0, CHANNELS)
+    mean = tl.load(statistics + channel)[None, :]
+    inverse = tl.load(statistics + CHANNELS + channel)[None, :]
+    total = tl.zeros((CHANNELS,), tl.float32)
+    product = tl.zeros((CHANNELS,), tl.float32)
+    for tile in range(TILES):
+        pixel = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
+        there = (pixel < pixels)[:, None]
+        place = pixel[:, None] * CHANNELS + channel[None, :]
+        slope = tl.load(dout + place, mask=there, other=0.0)
+        slope = tl.where(tl.load(out + place, mask=there, other=0.0) > 0, slope, 0.0)
+        if ADDED:
+            tl.store(dz + place, slope, mask=there)
+        normal = (tl.load(y + place, mask=there, other=0.0).to(tl.float32) - mean) * inverse
+        total += tl.sum(slope.to(tl.float32), 0)
+        product += tl.sum(slope.to(tl.float32) * normal, 0)
+    tl.store(partial + program * (2 * CHANNELS) + channel, total)
+    tl.store(partial + program * (2 * CHANNELS) + CHANNELS + channel, product)
+
+
+@triton.jit
+def normalisation_gradient(
+    dz, out, y, statistics, sums, dy, pixels, CHANNELS: constexpr, MASKED: constexpr, BLOCK: constexpr
+):
+    """dy = scale · (dz − mean(dz) − ŷ · mean(dz · ŷ)); MASKED: dz is dout, to be masked by out > 0."""
+    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    channel = tl.arange(0, CHANNELS)
+    there = (pixel < pixels)[:, None]
+    place = pixel[:, None] * CHANNELS + channel[None, :]
+    mean = tl.load(statistics + channel)[None, :]
+    inverse = tl.load(statistics + CHANNELS + channel)[None, :]
+    scale = tl.load(statistics + 2 * CHANNELS + channel)[None, :]
+    slope_mean = tl.load(sums + channel)[None, :] / pixels
+    product_mean = tl.load(sums + CHANNELS + channel)[None, :] / pixels
+    slope = tl.load(dz + place, mask=there, other=0.0).to(tl.float32)
+    if MASKED:
+        slope = tl.where(tl.load(out + place, mask=there, other=0.0) > 0, slope, 0.0)
+    normal = (tl.load(y + place, mask=there, other=0.0).to(tl.float32) - mean) * inverse
+    result = scale * (slope - slope_mean - normal * product_mean)
+    tl.store(dy + place, result.to(dy.dtype.element_ty), mask=there)
