@@ -7,6 +7,7 @@ own; by hand: TRITON_INTERPRET=1 python -m pytest tests/fused_kernels.py
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,14 +55,29 @@ def test_weight_gradient_is_torchs(channels: int, to: int, stride: int) -> None:
 
 
 @pytest.mark.parametrize(("channels", "to", "stride"), LAYERS[1:])
-def test_input_gradient_is_torchs_plus_what_is_added(channels: int, to: int, stride: int) -> None:
+def test_the_gradient_of_the_layer_below_is_torchs(channels: int, to: int, stride: int) -> None:
     x, weight, slope = layer(channels, to, stride)
-    (expected,) = torch.autograd.grad(functional.conv2d(x, weight, stride=stride, padding=1), x, slope)
-    shape, added = torch.Size((BATCH, SIDE, SIDE, channels)), torch.rand(BATCH, SIDE, SIDE, channels)
-    plain = fused.convolution_transposed(pixels_first(slope), weight.detach(), shape, stride, None)
-    torch.testing.assert_close(plain, pixels_first(expected), atol=1e-4, rtol=1e-5)
-    both = fused.convolution_transposed(pixels_first(slope), weight.detach(), shape, stride, added)
-    torch.testing.assert_close(both, pixels_first(expected) + added, atol=1e-4, rtol=1e-5)
+    (dx,) = torch.autograd.grad(functional.conv2d(x, weight, stride=stride, padding=1), x, slope)
+    y, added = torch.randn(2, BATCH, SIDE, SIDE, channels)
+    below = fused.Layer(weight, 1, x, y, out=pixels_first(x), statistics=torch.rand(4, channels))
+    for more in (None, added):
+        expected = torch.where(below.out > 0, pixels_first(dx) + (0 if more is None else more), 0)
+        dz, partial = fused.convolution_transposed(pixels_first(slope), weight.detach(), stride, more, below)
+        torch.testing.assert_close(dz, expected, atol=1e-4, rtol=1e-5)
+        mean, inverse = below.statistics[:2]
+        sums = torch.stack([expected.sum((0, 1, 2)), (expected * (y - mean) * inverse).sum((0, 1, 2))])
+        torch.testing.assert_close(partial.sum(0), sums, atol=1e-2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("taps", [1, 3])
+def test_a_row_of_taps_at_once_gives_the_same(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in (fused.CONVOLUTION, fused.TRANSPOSED):
+        for channels, tiling in table.items():
+            monkeypatch.setitem(table, channels, replace(tiling, taps=taps))
+    for channels, to, stride in LAYERS:
+        test_convolution_is_torchs_and_sums_its_result(channels, to, stride)
+        if channels > 3:
+            test_the_gradient_of_the_layer_below_is_torchs(channels, to, stride)
 
 
 def test_a_whole_network_has_torchs_features_gradients_and_running_statistics() -> None:

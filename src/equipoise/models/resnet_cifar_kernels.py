@@ -29,6 +29,9 @@ def convolve(
     weight,
     y,
     added,
+    out_below,
+    y_below,
+    statistics_below,
     partial,
     pixels,
     HEIGHT: constexpr,  # of y
@@ -37,20 +40,24 @@ def convolve(
     FROM_WIDTH: constexpr,
     FROM: constexpr,  # channels of x
     TO: constexpr,  # channels of y
-    FROM_BLOCK: constexpr,  # FROM, or 16 if it has fewer
+    TAPS: constexpr,  # that are multiplied at once: 1, or the 3 of a row, whose pixels lie side by side in memory
+    PACKED: constexpr,  # at least TAPS · FROM, and 16; a power of two
     STRIDE: constexpr,
     TRANSPOSED: constexpr,
     ADD: constexpr,
-    SUMS: constexpr,
+    SUMS: constexpr,  # of y and y²
+    BELOW: constexpr,  # y is the gradient of the output of a layer below: mask it, and sum dz and dz · ŷ
     BLOCK: constexpr,
     TILES: constexpr,
 ):
     """3×3 convolution with padding 1, or its transpose; a program makes TILES times BLOCK pixels of y."""
     program = tl.program_id(0)
-    before = tl.arange(0, FROM_BLOCK)
+    packed = tl.arange(0, PACKED)
+    step = packed // FROM  # 0 to TAPS − 1, more where nothing is
+    before = packed % FROM
     after = tl.arange(0, TO)
     total = tl.zeros((TO,), tl.float32)
-    squares = tl.zeros((TO,), tl.float32)
+    second = tl.zeros((TO,), tl.float32)
     for tile in range(TILES):
         pixel = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
         there = pixel < pixels
@@ -58,42 +65,55 @@ def convolve(
         row = pixel // WIDTH % HEIGHT
         image = pixel // (WIDTH * HEIGHT)
         result = tl.zeros((BLOCK, TO), tl.float32)
-        for tap in tl.static_range(9):
+        for tap in tl.static_range(0, 9, TAPS):
             if TRANSPOSED:
                 from_row = row + 1 - tap // 3
-                from_column = column + 1 - tap % 3
-                inside = there & (from_row >= 0) & (from_column >= 0)
-                if STRIDE > 1:
-                    inside = inside & (from_row % STRIDE == 0) & (from_column % STRIDE == 0)
+                left = column + 1 - tap % 3 - (TAPS - 1)
+                inside = there & (from_row >= 0)
+                if STRIDE > 1:  # then TAPS is 1
+                    inside = inside & (from_row % STRIDE == 0) & (left % STRIDE == 0) & (left >= 0)
                     from_row = from_row // STRIDE
-                    from_column = from_column // STRIDE
-                taps = weight + before[:, None] * (9 * TO) + tap * TO + after[None, :]
+                    left = left // STRIDE
+                taps = weight + (before * (9 * TO) + (tap + TAPS - 1 - step) * TO)[:, None] + after[None, :]
             else:
                 from_row = row * STRIDE + tap // 3 - 1
-                from_column = column * STRIDE + tap % 3 - 1
-                inside = there & (from_row >= 0) & (from_column >= 0)
-                taps = weight + after[None, :] * (9 * FROM) + tap * FROM + before[:, None]
-            inside = inside & (from_row < FROM_HEIGHT) & (from_column < FROM_WIDTH)
-            source = x + ((image * FROM_HEIGHT + from_row) * FROM_WIDTH + from_column)[:, None] * FROM + before[None, :]
-            if FROM_BLOCK == FROM:
-                values = tl.load(source, mask=inside[:, None], other=0.0)
+                left = column * STRIDE + tap % 3 - 1
+                inside = there & (from_row >= 0)
+                taps = weight + after[None, :] * (9 * FROM) + tap * FROM + packed[:, None]
+            inside = inside & (from_row < FROM_HEIGHT)
+            if TAPS == 1:
+                inside = (inside & (left >= 0) & (left < FROM_WIDTH))[:, None]
+            else:
+                from_column = left[:, None] + step[None, :]
+                inside = inside[:, None] & (from_column >= 0) & (from_column < FROM_WIDTH)
+            source = x + (((image * FROM_HEIGHT + from_row) * FROM_WIDTH + left) * FROM)[:, None] + packed[None, :]
+            if PACKED == TAPS * FROM:
+                values = tl.load(source, mask=inside, other=0.0)
                 kernel = tl.load(taps)
             else:
-                values = tl.load(source, mask=inside[:, None] & (before < FROM)[None, :], other=0.0)
-                kernel = tl.load(taps, mask=(before < FROM)[:, None], other=0.0)
+                values = tl.load(source, mask=inside & (step < TAPS)[None, :], other=0.0)
+                kernel = tl.load(taps, mask=(step < TAPS)[:, None], other=0.0)
             result = tl.dot(values, kernel.to(values.dtype), result)
         place = pixel[:, None] * TO + after[None, :]
         if ADD:
             result += tl.load(added + place, mask=there[:, None], other=0.0).to(tl.float32)
+        if BELOW:
+            result = tl.where(tl.load(out_below + place, mask=there[:, None], other=0.0) > 0, result, 0.0)
         rounded = result.to(y.dtype.element_ty)
         tl.store(y + place, rounded, mask=there[:, None])
+        value = rounded.to(tl.float32)
         if SUMS:
-            value = rounded.to(tl.float32)
             total += tl.sum(value, 0)
-            squares += tl.sum(value * value, 0)
-    if SUMS:
+            second += tl.sum(value * value, 0)
+        if BELOW:
+            mean = tl.load(statistics_below + after)[None, :]
+            inverse = tl.load(statistics_below + TO + after)[None, :]
+            normal = (tl.load(y_below + place, mask=there[:, None], other=0.0).to(tl.float32) - mean) * inverse
+            total += tl.sum(value, 0)
+            second += tl.sum(value * normal, 0)
+    if SUMS or BELOW:
         tl.store(partial + program * (2 * TO) + after, total)
-        tl.store(partial + program * (2 * TO) + TO + after, squares)
+        tl.store(partial + program * (2 * TO) + TO + after, second)
 
 
 @triton.jit
@@ -193,7 +213,7 @@ def scale_shift_relu(y, statistics, shortcut, out, pixels, CHANNELS: constexpr, 
 
 
 @triton.jit
-def sum_gradients(
+def mask_and_sum(
     dout,
     out,
     y,
@@ -202,37 +222,33 @@ def sum_gradients(
     partial,
     pixels,
     CHANNELS: constexpr,
-    ADDED: constexpr,  # a shortcut was added: dz is its gradient, and is written
     BLOCK: constexpr,
     TILES: constexpr,
 ):
-    """partial [programs, 2, C]: the sums of dz and of dz · ŷ."""
+    """dz = dout where out > 0; partial [programs, 2, C]: the sums of dz and of dz · ŷ."""
     program = tl.program_id(0)
     channel = tl.arange(0, CHANNELS)
     mean = tl.load(statistics + channel)[None, :]
     inverse = tl.load(statistics + CHANNELS + channel)[None, :]
     total = tl.zeros((CHANNELS,), tl.float32)
-    product = tl.zeros((CHANNELS,), tl.float32)
+    second = tl.zeros((CHANNELS,), tl.float32)
     for tile in range(TILES):
         pixel = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
         there = (pixel < pixels)[:, None]
         place = pixel[:, None] * CHANNELS + channel[None, :]
         slope = tl.load(dout + place, mask=there, other=0.0)
         slope = tl.where(tl.load(out + place, mask=there, other=0.0) > 0, slope, 0.0)
-        if ADDED:
-            tl.store(dz + place, slope, mask=there)
+        tl.store(dz + place, slope, mask=there)
         normal = (tl.load(y + place, mask=there, other=0.0).to(tl.float32) - mean) * inverse
         total += tl.sum(slope.to(tl.float32), 0)
-        product += tl.sum(slope.to(tl.float32) * normal, 0)
+        second += tl.sum(slope.to(tl.float32) * normal, 0)
     tl.store(partial + program * (2 * CHANNELS) + channel, total)
-    tl.store(partial + program * (2 * CHANNELS) + CHANNELS + channel, product)
+    tl.store(partial + program * (2 * CHANNELS) + CHANNELS + channel, second)
 
 
 @triton.jit
-def normalisation_gradient(
-    dz, out, y, statistics, sums, dy, pixels, CHANNELS: constexpr, MASKED: constexpr, BLOCK: constexpr
-):
-    """dy = scale · (dz − mean(dz) − ŷ · mean(dz · ŷ)); MASKED: dz is dout, to be masked by out > 0."""
+def normalisation_gradient(dz, y, statistics, sums, dy, pixels, CHANNELS: constexpr, BLOCK: constexpr):
+    """dy = scale · (dz − mean(dz) − ŷ · mean(dz · ŷ))."""
     pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.arange(0, CHANNELS)
     there = (pixel < pixels)[:, None]
@@ -243,8 +259,6 @@ def normalisation_gradient(
     slope_mean = tl.load(sums + channel)[None, :] / pixels
     product_mean = tl.load(sums + CHANNELS + channel)[None, :] / pixels
     slope = tl.load(dz + place, mask=there, other=0.0).to(tl.float32)
-    if MASKED:
-        slope = tl.where(tl.load(out + place, mask=there, other=0.0) > 0, slope, 0.0)
     normal = (tl.load(y + place, mask=there, other=0.0).to(tl.float32) - mean) * inverse
     result = scale * (slope - slope_mean - normal * product_mean)
     tl.store(dy + place, result.to(dy.dtype.element_ty), mask=there)

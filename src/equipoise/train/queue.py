@@ -22,7 +22,7 @@ from equipoise.records import Record, hardware, versions
 from equipoise.train.classification import Training, TrainingSet, thinned, train, weights_digest
 from equipoise.train.recipe import Recipe
 
-FIRST_GUESS = {"cuda": 0.006, "cpu": 0.0}  # seconds an iteration and run before anything was measured; 0: unknown
+FIRST_GUESS = {"cuda": 0.006, "fused": 0.003, "cpu": 0.0}  # seconds an iteration before one was measured; 0: unknown
 SETUP = 15.0  # seconds a group needs beside its iterations, before that was measured
 TIMED = 2  # iterations that a CPU is timed with before a long run
 LONG = 100  # iterations of a long run
@@ -119,7 +119,7 @@ class Store:
 class Timing:
     """What iterations have taken so far, by whether the backbone is frozen."""
 
-    device_type: str
+    kind: str  # of FIRST_GUESS
     per_iteration: dict[bool, tuple[int, float]] = field(default_factory=dict)  # frozen -> (group size, seconds)
     setup: float = SETUP
 
@@ -129,7 +129,7 @@ class Timing:
         if measured:
             share = 0.15 + 0.85 * size / measured if size < measured else size / measured
             return self.setup + iterations * seconds * share * 1.05
-        return self.setup + iterations * FIRST_GUESS[self.device_type] * size
+        return self.setup + iterations * FIRST_GUESS[self.kind] * size
 
     def largest(self, size: int, iterations: int, frozen: bool, seconds: float) -> int:
         """The largest group, up to `size`, that takes no more than `seconds`; 0 if none does."""
@@ -154,7 +154,7 @@ def run_cells(
     """
     deadline = time.monotonic() + budget
     settings.configure()
-    timing = Timing(settings.device.type)
+    timing = Timing("fused" if settings.fused else settings.device.type)
     kept: dict[Cell, dict[str, Tensor]] = {}
     waiting, recorded = list(cells), []
     wanted = set(cells)
