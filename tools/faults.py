@@ -124,6 +124,14 @@ FAULTS = [
     Fault("metrics/evaluation.py", "chances = scores if probabilities else scores.softmax(1)", "chances = scores.softmax(1)", "test_evaluation.py"),
     Fault("metrics/evaluation.py", 'return "–" if value is None or math.isnan(value)', 'return "0.0" if value is None or math.isnan(value)', "test_evaluation.py"),
     Fault("metrics/intervals.py", "p * (1 - p) / total + z * z / (4 * total * total)", "p * (1 - p) / total", "test_evaluation.py"),
+    # estimating a prior
+    Fault("estimate.py", "ratios = scores / seen\n", "ratios = scores\n", "test_estimate.py"),
+    Fault("estimate.py", "bound = float(gain.max()) - 1", "bound = float(gain.mean()) - 1", "test_estimate.py"),
+    Fault("estimate.py", "found, _ = _climb(ratios, weights, start.expand", "found, _ = _climb(ratios, weights.mean(1, keepdim=True).expand_as(weights), start.expand", "test_estimate.py"),
+    Fault("estimate.py", "shares = confusion / items", "shares = confusion / confusion.sum()", "test_estimate.py"),
+    Fault("estimate.py", "cells = held_out.argmax(1).cpu().numpy() * num_classes + labels", "cells = labels * num_classes + held_out.argmax(1).cpu().numpy()", "test_estimate.py"),
+    Fault("estimate.py", "moved = held_out / seen * torch", "moved = held_out * torch", "test_estimate.py"),
+    Fault("estimate.py", "raised = np.maximum(pi, 0.5 / num_items)", "raised = pi", "test_estimate.py"),
     # training Table 1 and showing it
     Fault("train/classification.py", "if self.recipe.backbone is not None:\n            self.model.eval()", "if False:\n            pass", "test_training.py"),
     Fault("train/classification.py", "stream_of(self.seed, AUGMENTATION, chunk)", "stream_of(self.seed, AUGMENTATION)", "test_training.py"),

@@ -6,6 +6,7 @@ that you serve.
 
 from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.data.longtail import long_tailed_indices
+from equipoise.estimate import PriorEstimate, estimate_prior
 from equipoise.losses import (
     BalancedLinearCrossEntropyLoss,
     BalancedSigmoidLoss,
@@ -54,6 +55,7 @@ __all__ = [
     "LDAMLoss",
     "NormalizedLinear",
     "Prior",
+    "PriorEstimate",
     "RepeatFactorSampler",
     "SigmoidEqualizationLoss",
     "SigmoidFocalLoss",
@@ -67,6 +69,7 @@ __all__ = [
     "class_balanced_loss",
     "effective_number_weights",
     "equalization_loss",
+    "estimate_prior",
     "evaluate",
     "focal_loss",
     "fold_prior",

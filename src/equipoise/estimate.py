@@ -1,0 +1,383 @@
+"""Estimate the class prior of the world a model is used in, from its predictions on items without labels.
+
+Between training and use p(x|y) is taken to stay as it is; only the prior π changes (label shift).
+
+    EM     π_j ← mean_i p(y = j|x_i) under π,   p(j|x_i) ∝ π_j · r_ij,   r_ij = p_source(j|x_i) / π_source,j
+           climbs to the π of greatest likelihood Π_i Σ_j π_j r_ij; needs calibrated probabilities, no labels
+    BBSE   M π = μ,   M_ij = share predicted i among validation items of class j,   μ_i = share of items predicted i
+           needs a labelled validation set, but no calibration: only that the same classifier made both predictions
+
+The likelihood is concave in π, and no π is better by more than max_j mean_i r_ij / Σ_k π_k r_ik − 1 a item: EM stops
+where that bound is negligible. Every second step is extrapolated (SQUAREM), which saves most of the steps.
+
+References: Saerens, Latinne, Decaestecker, "Adjusting the outputs of a classifier to new a priori probabilities", 2002.
+Lipton, Wang, Smola, "Detecting and correcting for label shift with black box predictors", 2018, arXiv 1802.03916.
+Varadhan, Roland, "Simple and globally convergent methods for accelerating ... any EM algorithm", 2008.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_array, as_prior, outside
+
+Predictions: TypeAlias = ArrayLike | Tensor
+METHODS = ("em", "bbse")
+
+LEAST_ITEMS_A_CLASS = 10  # fewer, on average, and an estimate is a guess
+LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below it sampling noise grows more than tenfold
+LARGEST_SPREAD = 0.1  # total variation that resampling the items may move the estimate by
+MOST_CERTAIN_ROWS = 0.5  # share of rows that say exactly 0 or 1: beyond it they are decisions, not probabilities
+TEMPERATURES = (0.8, 1.25)  # a validation set that asks for one outside of these shows probabilities that are off
+CERTAINTY = 10.83  # of a likelihood ratio with one degree of freedom: one in a thousand by chance
+MAX_STEPS = 3000
+ELEMENTS_AT_ONCE = 1 << 24
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PriorEstimate:
+    """What `estimate_prior` found. `prior` is a `Prior` to hand to `adjust_logits(..., target=estimate.prior)`.
+
+    `low` and `high` are bootstrap 95 % intervals [K] (NaN where none were asked for); `spread` is how far resampling
+    the items moves the whole estimate on average (total variation); `doubts` says why it should not be trusted, in
+    words, and is empty where nothing speaks against it.
+    """
+
+    prior: Prior
+    low: FloatArray
+    high: FloatArray
+    spread: float
+    method: str
+    num_items: int
+    doubts: tuple[str, ...]
+    calibration_checked: bool
+
+    @property
+    def probabilities(self) -> FloatArray:
+        """The estimated prior: float64 [K], read-only."""
+        return self.prior.probabilities
+
+    @property
+    def trusted(self) -> bool:
+        """Whether nothing that could be checked speaks against the estimate."""
+        return not self.doubts
+
+    def __repr__(self) -> str:
+        word = "trusted" if self.trusted else f"not to be trusted: {len(self.doubts)} doubts"
+        return f"PriorEstimate({self.method}, {self.num_items:,} items, {word}, {self.prior!r})"
+
+    def __str__(self) -> str:
+        """A table, largest classes first (at most 20), then the doubts."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        order = np.argsort(-self.probabilities, kind="stable")
+        yield f"{'class':<16}{'estimate':>10}  95 % interval   ({self.method}, {self.num_items:,} items)"
+        for j in order[:20]:
+            name = " ".join(self.prior.name(int(j)).split())[:15]
+            interval = "–" if np.isnan(self.low[j]) else f"{self.low[j]:.4f} to {self.high[j]:.4f}"
+            yield f"{name:<16}{self.probabilities[j]:>10.4f}  {interval}"
+        if len(order) > 20:
+            yield f"... and {len(order) - 20} classes more"
+        for doubt in self.doubts:
+            yield f"not to be trusted: {doubt}"
+        if self.method == "em" and not self.calibration_checked:
+            yield "calibration was not checked: pass validation=(probabilities, labels)"
+
+
+def estimate_prior(
+    probabilities: Predictions,
+    source: PriorLike | None,
+    *,
+    method: str = "em",
+    validation: tuple[Predictions, ArrayLike | Tensor] | None = None,
+    resamples: int = 200,
+    seed: int = 0,
+) -> PriorEstimate:
+    """The class prior of items whose predicted `probabilities` [N, K] mean the prior `source` (None: uniform).
+
+    `method="em"` wants calibrated probabilities, and checks them where `validation=(probabilities [M, K],
+    labels [M])` is given; `method="bbse"` needs it. The validation set may have any class frequencies, but must be
+    predicted by the same model and not have been trained on. `resamples=0` saves the bootstrap.
+
+    A class that would get less than half an item is given half an item, so that the estimate never rules one out.
+
+    >>> generator = np.random.default_rng(0)
+    >>> labels = generator.choice(2, 2000, p=[0.2, 0.8])                       # eight of ten are owls
+    >>> x = generator.normal(2.0 * labels - 1)
+    >>> p = 1 / (1 + np.exp(2 * x))                                            # trained where half were
+    >>> estimate = estimate_prior(np.stack([p, 1 - p], 1), [0.5, 0.5])
+    >>> estimate.probabilities.round(2).tolist(), estimate.trusted
+    ([0.21, 0.79], True)
+    """
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}: expected 'em' or 'bbse'")
+    if resamples < 0:
+        raise ValueError(f"resamples is {resamples}: expected 0 (no intervals) or more, e.g. 200")
+    if method == "bbse" and validation is None:
+        raise ValueError(
+            "method 'bbse' measures the confusions of the model: pass validation=(probabilities, labels) of a labelled "
+            "set that it was not trained on, or use method='em', which needs no labels"
+        )
+    scores = check_probabilities(probabilities)
+    num_items, num_classes = scores.shape
+    prior = Prior.uniform(num_classes) if source is None else as_prior(source)
+    check_source(prior, num_classes)
+    if num_items == 0:
+        raise ValueError("probabilities have no row: there is nothing to estimate a prior from")
+    held_out = None if validation is None else _check_validation(validation, num_classes)
+    generator = np.random.default_rng(seed)
+
+    doubts = []
+    if num_items < LEAST_ITEMS_A_CLASS * num_classes:
+        doubts.append(
+            f"{num_items} items are few for {num_classes} classes: use {LEAST_ITEMS_A_CLASS * num_classes} or more"
+        )
+    if method == "bbse":
+        assert held_out is not None
+        estimate, replicates, found = _bbse(scores, *held_out, prior, resamples, generator)
+    else:
+        estimate, replicates, found = _em(scores, prior, resamples, generator)
+        if held_out is not None:
+            found += _calibration_doubts(*held_out, prior)
+    doubts += found
+
+    estimate = _none_ruled_out(estimate, num_items)
+    low, high = np.full((2, num_classes), np.nan)
+    spread = float("nan")
+    if resamples:
+        replicates = _none_ruled_out(replicates, num_items)
+        low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
+        low, high = np.minimum(low, estimate), np.maximum(high, estimate)
+        spread = float(np.abs(replicates - estimate).sum(axis=1).mean() / 2)
+        if spread > LARGEST_SPREAD:
+            doubts.append(
+                f"resampling the items moves the estimate by {spread:.2f} (total variation): use more items, "
+                "or a model that tells the classes apart better"
+            )
+    if doubts:
+        warnings.warn(f"the estimated prior is not to be trusted: {'; '.join(doubts)}", stacklevel=outside())
+    return PriorEstimate(
+        prior=Prior.from_probabilities(estimate, class_names=prior.class_names),
+        low=low,
+        high=high,
+        spread=spread,
+        method=method,
+        num_items=num_items,
+        doubts=tuple(doubts),
+        calibration_checked=method == "em" and held_out is not None,
+    )
+
+
+# -------------------------------------------------------------------- EM
+
+
+def _em(
+    scores: Tensor, prior: Prior, resamples: int, generator: np.random.Generator
+) -> tuple[FloatArray, FloatArray, list[str]]:
+    """The estimate [K], resampled estimates [resamples, K], and doubts."""
+    seen = torch.from_numpy(np.exp(prior._centred_log())).to(scores.device)
+    ratios = scores / seen
+    num_items = len(ratios)
+    start = (seen / seen.sum())[:, None]
+    pi, bound = _climb(ratios, torch.full((num_items, 1), 1 / num_items).to(ratios), start, 1e-9)
+    doubts = []
+    if bound > 1e-4:
+        doubts.append(f"EM has not converged after {MAX_STEPS} steps: the classes can hardly be told apart")
+    certain = float((scores.max(1).values == 1).double().mean())
+    if certain > MOST_CERTAIN_ROWS:
+        doubts.append(
+            f"{100 * certain:.0f} % of the rows are exactly 0 or 1: these are decisions, or probabilities that "
+            "saturated; pass calibrated probabilities (docs/estimation.md)"
+        )
+    at_once = max(1, ELEMENTS_AT_ONCE // num_items)
+    start = 0.9 * pi + 0.1 * start  # not at the optimum itself: a class at 0 could not come back
+    replicates = []
+    for first in range(0, resamples, at_once):
+        columns = min(at_once, resamples - first)
+        drawn = generator.multinomial(num_items, np.full(num_items, 1 / num_items), size=columns)
+        weights = torch.from_numpy(drawn.T / num_items).to(ratios)
+        found, _ = _climb(ratios, weights, start.expand(-1, columns), 5e-3 / num_items)
+        replicates.append(found.T.cpu().numpy())
+    empty = np.empty((0, len(prior.probabilities)))
+    return pi[:, 0].cpu().numpy(), np.concatenate([empty, *replicates]), doubts
+
+
+def _climb(ratios: Tensor, weights: Tensor, pi: Tensor, tolerance: float) -> tuple[Tensor, float]:
+    """The columns π [K, B] of greatest likelihood Σ_i weights_ib · log Σ_j π_jb ratios_ij, and how far from it at most.
+
+    `ratios` [N, K], `weights` [N, B] with columns that sum to 1, `pi` [K, B] where to start.
+    """
+
+    def likelihood_and_gain(pi: Tensor) -> tuple[Tensor, Tensor]:
+        mixture = (ratios @ pi).clamp_min(1e-300)
+        return (weights * mixture.log()).sum(0), ratios.T @ (weights / mixture)
+
+    bound = float("inf")
+    for _ in range(MAX_STEPS // 3):
+        _, gain = likelihood_and_gain(pi)
+        bound = float(gain.max()) - 1
+        if bound < tolerance:
+            break
+        once = pi * gain
+        likelihood, gain = likelihood_and_gain(once)
+        twice = once * gain
+        step, bend = once - pi, twice - 2 * once + pi
+        length = (step.norm(dim=0) / bend.norm(dim=0).clamp_min(1e-300)).clamp(1, 1e4)
+        leap = torch.maximum(pi + 2 * length * step + length**2 * bend, 0.1 * twice)
+        leap = leap / leap.sum(0)
+        reached, gain = likelihood_and_gain(leap)
+        pi = torch.where(reached >= likelihood, leap * gain, twice)  # a leap that lost is not taken
+    return pi / pi.sum(0), bound
+
+
+# -------------------------------------------------------------------- BBSE
+
+
+def _bbse(
+    scores: Tensor,
+    held_out: Tensor,
+    labels: IntArray,
+    prior: Prior,
+    resamples: int,
+    generator: np.random.Generator,
+) -> tuple[FloatArray, FloatArray, list[str]]:
+    """The estimate [K], resampled estimates [resamples, K], and doubts."""
+    num_items, num_classes = scores.shape
+    predicted = np.bincount(scores.argmax(1).cpu().numpy(), minlength=num_classes)
+    cells = held_out.argmax(1).cpu().numpy() * num_classes + labels
+    confusion = np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)
+    items = confusion.sum(axis=0)
+    absent = np.flatnonzero(items == 0)
+    if len(absent):
+        names = ", ".join(prior.name(int(j)) for j in absent[:10]) + (", ..." if len(absent) > 10 else "")
+        raise ValueError(
+            f"the validation set has no item of {len(absent)} classes ({names}), so nothing is known of how they are "
+            "predicted: add some, or use method='em'"
+        )
+    shares = confusion / items
+    doubts = []
+    smallest = float(np.linalg.svd(shares, compute_uv=False)[-1])
+    if smallest < LEAST_SINGULAR_VALUE:
+        never = int((confusion.sum(axis=1) == 0).sum())
+        why = f" ({never} classes are never predicted)" if never else ""
+        doubts.append(
+            f"the confusion matrix is ill-conditioned, its smallest singular value is {smallest:.2g}{why}: "
+            "some classes cannot be told apart by what is predicted; try method='em'"
+        )
+    if items.min() < LEAST_ITEMS_A_CLASS:
+        name = prior.name(int(items.argmin()))
+        doubts.append(f"the validation set has only {items.min()} items of class {name}: have 10 or more of each")
+    estimate = _solve(shares, predicted / num_items)
+    replicates = np.empty((resamples, num_classes))
+    for row in replicates:
+        drawn = np.stack([generator.multinomial(n, column) for n, column in zip(items, shares.T, strict=True)], 1)
+        row[:] = _solve(drawn / items, generator.multinomial(num_items, predicted / num_items) / num_items)
+    return estimate, replicates, doubts
+
+
+def _solve(shares: FloatArray, predicted: FloatArray) -> FloatArray:
+    """π with shares @ π = predicted, in the least-squares sense; what comes out negative is taken as 0."""
+    pi = np.maximum(np.linalg.lstsq(shares, predicted, rcond=1e-10)[0], 0)
+    return np.asarray(pi / pi.sum())
+
+
+# -------------------------------------------------------------------- what speaks against an estimate
+
+
+def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> list[str]:
+    """Whether a temperature other than 1 would explain the labels of the validation set better, by far."""
+    counts = np.bincount(labels, minlength=prior.num_classes)
+    seen = torch.from_numpy(np.exp(prior._centred_log())).to(held_out.device)
+    moved = held_out / seen * torch.from_numpy(counts / counts.sum()).to(held_out.device)  # to the prior of this set
+    logits = (moved / moved.sum(1, keepdim=True).clamp_min(1e-300)).clamp_min(1e-300).log()
+    target = torch.from_numpy(labels).to(held_out.device)
+
+    def loss(temperature: float) -> float:
+        return float(torch.nn.functional.cross_entropy(logits / temperature, target))
+
+    grid = np.exp(np.linspace(np.log(0.1), np.log(10), 93))  # holds 1 and steps of 5 %
+    best = float(grid[int(np.argmin([loss(temperature) for temperature in grid]))])
+    certain = 2 * len(labels) * (loss(1.0) - loss(best)) > CERTAINTY
+    if not certain or TEMPERATURES[0] <= best <= TEMPERATURES[1]:
+        return []
+    how = "over-confident" if best > 1 else "under-confident"
+    return [
+        f"the probabilities are {how}: the validation set asks for temperature {best:.2g}; calibrate them first, "
+        "e.g. eq.fit_temperature(...)"
+    ]
+
+
+def _none_ruled_out(pi: FloatArray, num_items: int) -> FloatArray:
+    """No share below half an item."""
+    raised = np.maximum(pi, 0.5 / num_items)
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
+
+
+# -------------------------------------------------------------------- what comes in
+
+
+def check_probabilities(values: Predictions, what: str = "probabilities") -> Tensor:
+    """Rows of probabilities as float64 [N, K], on their device; anything that is no distribution is refused."""
+    given = values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    if given.ndim != 2:
+        raise ValueError(f"{what} have shape {tuple(given.shape)}, expected [N, K]: one row an item")
+    tolerance = 0.03 if given.dtype in (torch.float16, torch.bfloat16) else 1e-3
+    scores = given.double()
+    sums = scores.sum(1)
+    wrong = ~((scores >= 0).all(1) & ((sums - 1).abs() <= tolerance))
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"row {row} of {what} is no distribution (sum {float(sums[row]):.4g}, least {float(scores[row].min()):.4g})"
+            ": if these are logits, pass logits.softmax(1)"
+        )
+    return scores / sums[:, None]
+
+
+def check_source(prior: Prior, num_classes: int) -> None:
+    """Refuse a prior of another number of classes, or one of items with several classes or none."""
+    if prior.num_classes != num_classes:
+        raise ValueError(
+            f"source has {prior.num_classes} classes, probabilities have {num_classes}: "
+            f"build it with num_classes={num_classes}"
+        )
+    total = float(prior.probabilities.sum())
+    if abs(total - 1) > 1e-4:
+        raise ValueError(
+            f"the probabilities of source sum to {total:.4g}: they are rates of items with several classes or none; "
+            "estimating a prior is for items of exactly one class"
+        )
+
+
+def check_labels(labels: ArrayLike | Tensor, num_items: int, num_classes: int, what: str = "labels") -> IntArray:
+    """Class indices [N] as int64."""
+    found: NDArray[Any] = as_array(labels)
+    if found.shape != (num_items,):
+        raise ValueError(f"{what} have shape {found.shape}, expected one class index for each of {num_items} rows")
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"{what} are {found.dtype}: expected class indices (integers)")
+    bad = (found < 0) | (found >= num_classes)
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(f"{what}[{row}] is {found[row]}: expected a class from 0 to {num_classes - 1}")
+    return found.astype(np.int64)
+
+
+def _check_validation(validation: Any, num_classes: int) -> tuple[Tensor, IntArray]:
+    if not isinstance(validation, tuple | list) or len(validation) != 2:
+        raise TypeError(f"validation is a {type(validation).__name__}: expected a pair (probabilities, labels)")
+    scores = check_probabilities(validation[0], "the validation probabilities")
+    if scores.shape[1] != num_classes:
+        raise ValueError(f"the validation probabilities have {scores.shape[1]} classes, the others have {num_classes}")
+    if len(scores) == 0:
+        raise ValueError("the validation set is empty: leave it out, or pass a labelled set")
+    return scores, check_labels(validation[1], len(scores), num_classes, "the validation labels")
