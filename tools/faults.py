@@ -132,6 +132,13 @@ FAULTS = [
     Fault("estimate.py", "cells = held_out.argmax(1).cpu().numpy() * num_classes + labels", "cells = labels * num_classes + held_out.argmax(1).cpu().numpy()", "test_estimate.py"),
     Fault("estimate.py", "moved = held_out / seen * torch", "moved = held_out * torch", "test_estimate.py"),
     Fault("estimate.py", "raised = np.maximum(pi, 0.5 / num_items)", "raised = pi", "test_estimate.py"),
+    # calibration
+    Fault("calibrate.py", "(wanted / np.maximum(counts, 1))[index]", "wanted[index]", "test_calibrate.py"),
+    Fault("calibrate.py", "F.cross_entropy(calibrated - shift, truth", "F.cross_entropy(calibrated, truth", "test_calibrate.py"),
+    Fault("calibrate.py", "kept = weights > 0 ", "kept = weights >= 0 ", "test_calibrate.py"),
+    Fault("calibrate.py", "rate / yes, (1 - rate) / (len(answers) - yes)", "1 / yes, 1 / (len(answers) - yes)", "test_calibrate.py"),
+    Fault("calibrate.py", "above = weights[order].cumsum(0)", "above = weights.cumsum(0)", "test_calibrate.py"),
+    Fault("metrics/calibration.py", "share * (right - confidence)", "right - confidence", "test_calibrate.py"),
     # training Table 1 and showing it
     Fault("train/classification.py", "if self.recipe.backbone is not None:\n            self.model.eval()", "if False:\n            pass", "test_training.py"),
     Fault("train/classification.py", "stream_of(self.seed, AUGMENTATION, chunk)", "stream_of(self.seed, AUGMENTATION)", "test_training.py"),

@@ -5,6 +5,7 @@ that you serve.
 """
 
 from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
+from equipoise.calibrate import Calibration, fit_sigmoid_temperature, fit_temperature, rate_thresholds
 from equipoise.data.longtail import long_tailed_indices
 from equipoise.estimate import PriorEstimate, estimate_prior
 from equipoise.losses import (
@@ -35,7 +36,13 @@ from equipoise.losses import (
     sigmoid_equalization_loss,
     sigmoid_focal_loss,
 )
-from equipoise.metrics import Evaluation, evaluate
+from equipoise.metrics import (
+    CalibrationScores,
+    Evaluation,
+    calibration_scores,
+    evaluate,
+    sigmoid_calibration_scores,
+)
 from equipoise.models.balanced_head import fold_prior, fold_sigmoid_prior, unfold_prior
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
@@ -47,6 +54,8 @@ __all__ = [
     "BalancedLinearCrossEntropyLoss",
     "BalancedSigmoidLoss",
     "BalancedSoftmaxLoss",
+    "Calibration",
+    "CalibrationScores",
     "ClassBalancedLoss",
     "ClassBalancedSampler",
     "EqualizationLoss",
@@ -66,11 +75,14 @@ __all__ = [
     "balanced_sigmoid_loss",
     "balanced_softmax",
     "balanced_softmax_loss",
+    "calibration_scores",
     "class_balanced_loss",
     "effective_number_weights",
     "equalization_loss",
     "estimate_prior",
     "evaluate",
+    "fit_sigmoid_temperature",
+    "fit_temperature",
     "focal_loss",
     "fold_prior",
     "fold_sigmoid_prior",
@@ -82,6 +94,8 @@ __all__ = [
     "long_tailed_indices",
     "progressive",
     "rare_classes",
+    "rate_thresholds",
+    "sigmoid_calibration_scores",
     "sigmoid_equalization_loss",
     "sigmoid_focal_loss",
     "sigmoid_shift",

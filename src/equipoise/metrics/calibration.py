@@ -1,0 +1,101 @@
+"""Judge probabilities: log-loss, Brier score and expected calibration error, each item as heavy as you say.
+
+    log-loss   Σ_i w_i · −log p_i(y_i) / Σ w             Brier   Σ_i w_i · Σ_j (p_ij − [y_i = j])² / Σ w
+    ECE        Σ_b |Σ_{i in b} w_i (right_i − confidence_i)| / Σ w     over 15 equal bins of the largest probability
+
+With sigmoids every class is a question of its own, and the scores are means over the classes: the log-loss is the
+binary one, Brier (p − y)², and the bins of the ECE are of p itself against how often the answer is yes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from equipoise.metrics.evaluation import BINS
+from equipoise.prior import FloatArray, as_array
+
+
+@dataclass(frozen=True)
+class CalibrationScores:
+    """Smaller is better, for all three."""
+
+    log_loss: float
+    brier: float
+    ece: float
+
+    def __str__(self) -> str:
+        return f"log-loss {self.log_loss:.4f}, Brier {self.brier:.4f}, ECE {self.ece:.4f}"
+
+
+def calibration_scores(
+    probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, *, weights: ArrayLike | Tensor | None = None
+) -> CalibrationScores:
+    """Scores of softmax probabilities [N, K] against class indices [N]; `weights` [N] where items count unequally.
+
+    >>> print(calibration_scores([[0.8, 0.2], [0.6, 0.4]], [0, 1]))
+    log-loss 0.5697, Brier 0.4000, ECE 0.4000
+    """
+    p, index = as_array(probabilities).astype(np.float64), as_array(labels)
+    if p.ndim != 2 or index.shape != (len(p),) or index.dtype.kind not in "iu":
+        raise ValueError(
+            f"probabilities have shape {p.shape}, labels {index.shape} ({index.dtype}): expected [N, K] and indices [N]"
+        )
+    share = _shares(weights, index.shape)
+    own = p[np.arange(len(p)), index]
+    confidence, right = p.max(axis=1), p.argmax(axis=1) == index
+    with np.errstate(divide="ignore"):
+        log_loss = float(-(share * np.log(own)).sum())
+    brier = float((share * ((p**2).sum(axis=1) - 2 * own + 1)).sum())
+    return CalibrationScores(log_loss, brier, _calibration_error(confidence, right, share))
+
+
+def sigmoid_calibration_scores(
+    probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, *, weights: ArrayLike | Tensor | None = None
+) -> CalibrationScores:
+    """Scores of sigmoid probabilities [N, K] (or [N]) against zeros and ones of the same shape, as are `weights`.
+
+    >>> print(sigmoid_calibration_scores([0.8, 0.2, 0.4], [1, 0, 0]))
+    log-loss 0.3190, Brier 0.0800, ECE 0.2667
+    """
+    p, answer = as_array(probabilities).astype(np.float64), as_array(labels).astype(np.float64)
+    if p.ndim not in (1, 2) or answer.shape != p.shape or not np.isin(answer, (0, 1)).all():
+        raise ValueError(
+            f"probabilities have shape {p.shape}, labels {answer.shape}: expected [N, K] both, labels of zeros and ones"
+        )
+    p, answer = p.reshape(len(p), -1), answer.reshape(len(p), -1)
+    columns = np.ones(p.shape) if weights is None else as_array(weights).astype(np.float64).reshape(p.shape)
+    found = []
+    for column, yes, weight in zip(p.T, answer.T, columns.T, strict=True):
+        share = _shares(weight, yes.shape)
+        with np.errstate(divide="ignore"):
+            log_loss = -(share * np.log(np.where(yes == 1, column, 1 - column))).sum()
+        found.append((log_loss, (share * (column - yes) ** 2).sum(), _calibration_error(column, yes, share)))
+    return CalibrationScores(*(float(value) for value in np.mean(found, axis=0)))
+
+
+def _shares(weights: ArrayLike | Tensor | None, shape: tuple[int, ...]) -> FloatArray:
+    """Weights that sum to 1."""
+    if shape[0] == 0:
+        raise ValueError("there is no item to judge")
+    found = np.ones(shape) if weights is None else as_array(weights).astype(np.float64)
+    if found.shape != shape or not (found >= 0).all() or found.sum() == 0:
+        raise ValueError(f"weights have shape {found.shape}: expected {shape}, not negative, not all zero")
+    return np.asarray(found / found.sum())
+
+
+def _calibration_error(confidence: FloatArray, right: NDArray[Any], share: FloatArray) -> float:
+    bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    return float(np.abs(np.bincount(bins, share * (right - confidence), minlength=BINS)).sum())
+
+
+def softmax_scores(logits: Tensor, labels: Tensor, weights: Tensor) -> CalibrationScores:
+    """`calibration_scores` of logits, with a log-loss that stays finite where a probability underflows."""
+    scores = calibration_scores(logits.softmax(1), labels, weights=weights)
+    losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+    return CalibrationScores(float((losses * weights).sum() / weights.sum()), scores.brier, scores.ece)
