@@ -139,6 +139,10 @@ FAULTS = [
     Fault("calibrate.py", "rate / yes, (1 - rate) / (len(answers) - yes)", "1 / yes, 1 / (len(answers) - yes)", "test_calibrate.py"),
     Fault("calibrate.py", "above = weights[order].cumsum(0)", "above = weights.cumsum(0)", "test_calibrate.py"),
     Fault("metrics/calibration.py", "share * (right - confidence)", "right - confidence", "test_calibrate.py"),
+    # equipoise adapt
+    Fault("adapt_command.py", "order = np.array([prior.class_names.index(name) for name in names])", "order = np.arange(len(names))", "test_adapt.py"),
+    Fault("adapt_command.py", "np.load(path, allow_pickle=False)", "np.load(path, allow_pickle=True)", "test_adapt.py"),
+    Fault("adapt_command.py", 'values = adapted if found.kind == "logits" else adapted.softmax(1)', "values = adapted", "test_adapt.py"),
     # training Table 1 and showing it
     Fault("train/classification.py", "if self.recipe.backbone is not None:\n            self.model.eval()", "if False:\n            pass", "test_training.py"),
     Fault("train/classification.py", "stream_of(self.seed, AUGMENTATION, chunk)", "stream_of(self.seed, AUGMENTATION)", "test_training.py"),

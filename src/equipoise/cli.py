@@ -1,4 +1,4 @@
-"""The command line: equipoise demo | run | table | records | detect
+"""The command line: equipoise demo | run | table | records | detect | adapt
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import equipoise
+from equipoise.adapt_command import adapt
 from equipoise.commands import records_app, run, table
 from equipoise.detect_commands import RunCommand, detect_app
 
@@ -89,5 +90,6 @@ def demo(
 
 app.command(cls=RunCommand)(run)
 app.command()(table)
+app.command()(adapt)
 app.add_typer(records_app, name="records")
 app.add_typer(detect_app, name="detect")
