@@ -31,7 +31,13 @@ Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
 
 
 def run(
-    table: Annotated[str, typer.Argument(help="table1, or the path of a recipe file of your own (docs/table1.md).")],
+    table: Annotated[
+        str,
+        typer.Argument(
+            help="table1, or the path of a recipe file of your own (docs/table1.md). See also table2 --help, "
+            "voc2012-lt --help, prior-shift --help."
+        ),
+    ],
     data: Annotated[Path, typer.Option(help="Folder with cifar-10-batches-py and cifar-100-python.")],
     only: Annotated[
         list[str] | None,
@@ -254,17 +260,21 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
 
 
 def table(
-    table: Annotated[str, typer.Argument(help="Which table of the paper: table1.")],
+    table: Annotated[str, typer.Argument(help="Which table: table1, or prior-shift.")],
     results: Results = Path("results"),
     write: Annotated[
         bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
     ] = False,
 ) -> None:
     """Print a table from its records, beside the published numbers."""
+    from equipoise import shift_commands
     from equipoise.report import table1 as report
 
+    if table == shift_commands.NAME:
+        shift_commands.show_prior_shift(results, write)
+        return
     if table != table1.NAME:
-        raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME}")
+        raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME} or {shift_commands.NAME}")
     records = report.shown(record_files.read_records(results))
     if not records:
         raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")

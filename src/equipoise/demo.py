@@ -45,7 +45,14 @@ def runs(settings: Settings, digits: Digits) -> Iterator[tuple[str, int, Evaluat
 
 
 def train(loss: nn.Module, digits: Digits, settings: Settings, seed: int) -> Evaluation:
-    """One run: SGD with a cosine schedule, one-pixel shifts as augmentation, judged at its last iterate."""
+    """One run, judged on the test split at its last iterate."""
+    model = fitted(loss, digits, settings, seed)
+    with torch.inference_mode():
+        return evaluate(model(digits.test_images), digits.test_labels, digits.prior)
+
+
+def fitted(loss: nn.Module, digits: Digits, settings: Settings, seed: int) -> nn.Module:
+    """A model at its last iterate, ready to predict: SGD with a cosine schedule, one-pixel shifts as augmentation."""
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -59,8 +66,7 @@ def train(loss: nn.Module, digits: Digits, settings: Settings, seed: int) -> Eva
         value.backward()
         optimizer.step()
         schedule.step()
-    with torch.inference_mode():
-        return evaluate(model.eval()(digits.test_images), digits.test_labels, digits.prior)
+    return model.eval()
 
 
 def shifted(images: Tensor, generator: torch.Generator) -> Tensor:

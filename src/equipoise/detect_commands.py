@@ -12,6 +12,8 @@ from typer.core import TyperCommand
 
 from equipoise import records as record_files
 from equipoise.detection_records import COLUMNS, DetectionRecord, summary
+from equipoise.shift_commands import NAME as SHIFT
+from equipoise.shift_commands import run_prior_shift
 
 TABLES = ("table2", "voc2012-lt")
 
@@ -19,12 +21,13 @@ detect_app = typer.Typer(help="Detectors: evaluate, submit and draw what they fi
 
 
 class RunCommand(TyperCommand):
-    """`equipoise run`: the tables of detectors have other options than Table 1, so they are a command of their own."""
+    """`equipoise run`: other experiments have other options than Table 1, so they are commands of their own."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        if args and args[0] in TABLES:
+        others = dict.fromkeys(TABLES, run_detectors) | {SHIFT: run_prior_shift}
+        if args and args[0] in others:
             app = typer.Typer(add_completion=False)
-            app.command()(run_detectors)
+            app.command()(others[args[0]])
             return typer.main.get_command(app).make_context(info_name, args, parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)
 
