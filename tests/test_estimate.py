@@ -172,6 +172,24 @@ def test_uncalibrated_probabilities_are_found_out_with_labels(temperature: float
     assert bbse.trusted  # it looks at what is predicted only
 
 
+def test_a_class_predicted_too_often_throughout_is_found_out_and_calibration_mends_it() -> None:
+    def biased(p: Any) -> Any:
+        return torch.tensor(np.log(p) + np.array([0.0, 0.0, -1.2])).softmax(1).numpy()
+
+    p, _ = world(TARGET)
+    held_out, labels = world([1 / 3] * 3, seed=1)
+    with pytest.warns(
+        UserWarning, match=r"classes are off: on the validation set those of class 2 sum to \d+\.\d, but"
+    ):
+        before = eq.estimate_prior(biased(p), SOURCE, validation=(biased(held_out), labels))
+    calibration = eq.fit_temperature(torch.tensor(np.log(biased(held_out))), labels, source=SOURCE, bias=True)
+    mended, checked = (calibration(torch.tensor(np.log(biased(rows)))).softmax(1) for rows in (p, held_out))
+    after = eq.estimate_prior(mended, SOURCE, validation=(checked, labels))
+    assert after.trusted
+    distances = [np.abs(estimate.probabilities - TARGET).sum() / 2 for estimate in (before, after)]
+    assert distances[1] < 0.05 < 0.1 < distances[0]
+
+
 def test_decisions_are_no_probabilities() -> None:
     p, _ = world(TARGET)
     with pytest.warns(UserWarning, match="100 % of the rows are exactly 0 or 1"):

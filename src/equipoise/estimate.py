@@ -20,6 +20,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -37,6 +38,7 @@ LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below it sampling noise g
 LARGEST_SPREAD = 0.1  # total variation that resampling the items may move the estimate by
 MOST_CERTAIN_ROWS = 0.5  # share of rows that say exactly 0 or 1: beyond it they are decisions, not probabilities
 TEMPERATURES = (0.8, 1.25)  # a validation set that asks for one outside of these shows probabilities that are off
+LARGEST_EXCESS = 0.25  # of the sum of a class's probabilities over the number of its validation items
 CERTAINTY = 10.83  # of a likelihood ratio with one degree of freedom: one in a thousand by chance
 MAX_STEPS = 3000
 ELEMENTS_AT_ONCE = 1 << 24
@@ -294,7 +296,8 @@ def _solve(shares: FloatArray, predicted: FloatArray) -> FloatArray:
 
 
 def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> list[str]:
-    """Whether a temperature other than 1 would explain the labels of the validation set better, by far."""
+    """Whether a temperature other than 1 explains the labels of the validation set better by far, and whether there is
+    a class whose probabilities do not sum to about the number of its items."""
     counts = np.bincount(labels, minlength=prior.num_classes)
     seen = torch.from_numpy(np.exp(prior._centred_log())).to(held_out.device)
     moved = held_out / seen * torch.from_numpy(counts / counts.sum()).to(held_out.device)  # to the prior of this set
@@ -307,13 +310,26 @@ def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> lis
     grid = np.exp(np.linspace(np.log(0.1), np.log(10), 93))  # holds 1 and steps of 5 %
     best = float(grid[int(np.argmin([loss(temperature) for temperature in grid]))])
     certain = 2 * len(labels) * (loss(1.0) - loss(best)) > CERTAINTY
-    if not certain or TEMPERATURES[0] <= best <= TEMPERATURES[1]:
-        return []
-    how = "over-confident" if best > 1 else "under-confident"
-    return [
-        f"the probabilities are {how}: the validation set asks for temperature {best:.2g}; calibrate them first, "
-        "e.g. eq.fit_temperature(...)"
-    ]
+    doubts = []
+    if certain and not TEMPERATURES[0] <= best <= TEMPERATURES[1]:
+        how = "over-confident" if best > 1 else "under-confident"
+        doubts.append(
+            f"the probabilities are {how}: the validation set asks for temperature {best:.2g}; calibrate them first, "
+            "e.g. eq.fit_temperature(..., bias=True)"
+        )
+    p = logits.exp()
+    expected, variance = p.sum(0).cpu().numpy(), (p * (1 - p)).sum(0).cpu().numpy()
+    surprise = np.abs(expected - counts) / np.sqrt(variance + 1e-12)
+    rare_by_chance = NormalDist().inv_cdf(1 - 0.0005 / prior.num_classes)
+    off = (surprise > rare_by_chance) & (np.abs(expected - counts) > LARGEST_EXCESS * counts)
+    if off.any():
+        worst = int(np.argmax(np.where(off, surprise, 0)))
+        doubts.append(
+            f"the probabilities of {off.sum()} classes are off: on the validation set those of class "
+            f"{prior.name(worst)} sum to {expected[worst]:.1f}, but {counts[worst]} items are of it; calibrate them "
+            "first, e.g. eq.fit_temperature(..., bias=True)"
+        )
+    return doubts
 
 
 def _none_ruled_out(pi: FloatArray, num_items: int) -> FloatArray:

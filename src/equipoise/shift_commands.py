@@ -1,4 +1,4 @@
-"""`equipoise run prior-shift` and `equipoise table prior-shift`: the worth of the prior when class frequencies change."""
+"""`equipoise run prior-shift` and `equipoise table prior-shift`: what the prior is worth when it changes."""
 
 from __future__ import annotations
 
@@ -92,14 +92,17 @@ def _print(console: Console, records: Sequence[PriorShiftRecord]) -> None:
     from equipoise.report.prior_shift import COLUMNS, values
 
     for what, title, digits in (("accuracy", "Accuracy, %", 1), ("log_loss", "Log-loss", 2)):
-        shown = Table("test set", title=f"{title}, mean over {len({record.seed for record in records})} seeds")
+        shown = Table(title=f"{title}, mean over {len({record.seed for record in records})} seeds")
+        shown.add_column("test set", no_wrap=True)
         for column in COLUMNS:
-            shown.add_column(column.replace("calibrated,", "cal."), justify="right")
-        for method in dict.fromkeys(record.method for record in records):
+            shown.add_column(column.replace("calibrated", "cal.").replace(".,", "."), justify="right")
+        for method in METHODS:
+            if not any(record.method == method for record in records):
+                continue
             shown.add_row(f"[bold]{METHODS[method][0]}")
             for shift, name in SHIFTS.items():
                 numbers = (mean(values(records, method, shift, column, what)) for column in COLUMNS)
                 shown.add_row(f" {name}", *(f"{number:.{digits}f}" for number in numbers))
             shown.add_section()
         console.print(shown)
-    console.print("calibrated: bias-corrected temperature scaling, fitted to labelled, held-out images")
+    console.print("cal.: bias-corrected temperature scaling, fitted to labelled, held-out images")

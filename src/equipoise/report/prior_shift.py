@@ -157,8 +157,8 @@ def _positions() -> list[float]:
 def _draw(axes: Axes, by_column: dict[str, list[list[float]]]) -> None:
     names = {"as trained": "that of the logits, as trained", "EM": "estimated", "known": "known"}
     names["calibrated, EM"] = "estimated after calibration"
-    x = np.array(_positions())
     for number, (column, each) in enumerate(by_column.items()):
+        x = np.array(_positions()) + 0.07 * (number - (len(by_column) - 1) / 2)  # beside one another
         style: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number]}
         centre = np.array([np.mean(seeds) for seeds in each])
         axes.plot(x[:-1], centre[:-1], linestyle=DASHES[number], label=names[column], **style)
