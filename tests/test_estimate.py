@@ -256,3 +256,23 @@ def test_a_validation_set_without_labels_is_refused() -> None:
         eq.estimate_prior(P, SOURCE, validation=P)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"labels are float64: expected class indices"):
         eq.estimate_prior(P, SOURCE, validation=(P, LABELS + 0.5))
+
+
+def test_the_quantile_of_the_calibration_check_is_that_of_scipy() -> None:
+    from scipy.stats import chi2
+
+    from equipoise.estimate import _chi_squared
+
+    for degrees in (1, 2, 9, 99):
+        assert _chi_squared(degrees) == pytest.approx(chi2.ppf(0.99, degrees), rel=0.02)
+
+
+def test_calibrated_probabilities_are_rarely_doubted() -> None:
+    from equipoise.estimate import _calibration_doubts
+
+    prior = eq.Prior.from_probabilities(SOURCE)
+    doubted = 0
+    for seed in range(300):
+        held_out, labels = world([1 / 3] * 3, n=60, seed=seed)
+        doubted += bool(_calibration_doubts(torch.tensor(held_out), labels, prior))
+    assert doubted <= 9

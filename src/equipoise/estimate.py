@@ -318,18 +318,25 @@ def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> lis
             "e.g. eq.fit_temperature(..., bias=True)"
         )
     p = logits.exp()
-    expected, variance = p.sum(0).cpu().numpy(), (p * (1 - p)).sum(0).cpu().numpy()
-    surprise = np.abs(expected - counts) / np.sqrt(variance + 1e-12)
-    rare_by_chance = NormalDist().inv_cdf(1 - 0.0005 / prior.num_classes)
-    off = (surprise > rare_by_chance) & (np.abs(expected - counts) > LARGEST_EXCESS * counts)
-    if off.any():
-        worst = int(np.argmax(np.where(off, surprise, 0)))
+    expected = p.sum(0).cpu().numpy()
+    excess = expected - counts  # the score of a bias a class, and below its covariance
+    covariance = (torch.diag(p.sum(0)) - p.T @ p).cpu().numpy()
+    surprise = float(excess @ np.linalg.pinv(covariance, rcond=1e-9, hermitian=True) @ excess)
+    share = np.abs(excess) / np.maximum(counts, 1)
+    worst = int(np.argmax(np.where(counts > 0, share, 0)))
+    if surprise > _chi_squared(prior.num_classes - 1) and share[worst] > LARGEST_EXCESS:
         doubts.append(
-            f"the probabilities of {off.sum()} classes are off: on the validation set those of class "
-            f"{prior.name(worst)} sum to {expected[worst]:.1f}, but {counts[worst]} items are of it; calibrate them "
-            "first, e.g. eq.fit_temperature(..., bias=True)"
+            f"the probabilities of whole classes are off: on the validation set those of class {prior.name(worst)} sum "
+            f"to {expected[worst]:.1f}, but {counts[worst]} items are of it; calibrate them first, "
+            "e.g. eq.fit_temperature(..., bias=True)"
         )
     return doubts
+
+
+def _chi_squared(degrees: int) -> float:
+    """What a sum of squares of so many normals exceeds once in a hundred (Wilson and Hilferty's cube root)."""
+    spread = 2 / (9 * max(degrees, 1))
+    return float(max(degrees, 1) * (1 - spread + NormalDist().inv_cdf(0.99) * spread**0.5) ** 3)
 
 
 def _none_ruled_out(pi: FloatArray, num_items: int) -> FloatArray:
