@@ -143,6 +143,10 @@ FAULTS = [
     Fault("adapt_command.py", "order = np.array([prior.class_names.index(name) for name in names])", "order = np.arange(len(names))", "test_adapt.py"),
     Fault("adapt_command.py", "np.load(path, allow_pickle=False)", "np.load(path, allow_pickle=True)", "test_adapt.py"),
     Fault("adapt_command.py", 'values = adapted if found.kind == "logits" else adapted.softmax(1)', "values = adapted", "test_adapt.py"),
+    # the prior-shift experiment
+    Fault("recipes/prior_shift.py", "index[VALIDATION_PER_CLASS:] for index", "index[:TEST_PER_CLASS] for index", "test_prior_shift.py"),
+    Fault("report/prior_shift.py", 'if one["shift"] == shift', "if True", "test_prior_shift.py"),
+    Fault("shift_commands.py", "            if record.complete:\n", "            if True:\n", "test_prior_shift.py"),
     # training Table 1 and showing it
     Fault("train/classification.py", "if self.recipe.backbone is not None:\n            self.model.eval()", "if False:\n            pass", "test_training.py"),
     Fault("train/classification.py", "stream_of(self.seed, AUGMENTATION, chunk)", "stream_of(self.seed, AUGMENTATION)", "test_training.py"),
