@@ -144,6 +144,17 @@ def test_a_calibration_is_a_module_without_parameters_that_moves_saves_and_stays
     assert "log-loss" in repr(found)
 
 
+def test_it_is_fitted_in_inference_mode_too_and_leaves_the_logits_alone() -> None:
+    evidence, labels = world(SOURCE, 300)
+    expected, before = eq.fit_temperature(evidence, labels, bias=True).state_dict(), evidence.clone()
+    with torch.inference_mode():
+        inside = evidence * 1
+        found = eq.fit_temperature(inside, labels, bias=True)
+    for calibration in (found, eq.fit_temperature(inside, labels, bias=True)):
+        torch.testing.assert_close(dict(calibration.state_dict()), dict(expected))
+    assert torch.equal(evidence, before)
+
+
 # -------------------------------------------------------------------- sigmoids
 
 

@@ -122,6 +122,17 @@ def test_resampling_in_parts_is_resampling(monkeypatch: pytest.MonkeyPatch) -> N
     np.testing.assert_allclose(parts.high, whole.high, atol=1e-4)
 
 
+def test_resampling_a_part_of_very_many_items_gives_the_intervals_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, _ = world(TARGET, n=20000)
+    whole = eq.estimate_prior(p, SOURCE)
+    monkeypatch.setattr("equipoise.estimate.MOST_RESAMPLED_ITEMS", 2000)
+    part = eq.estimate_prior(p, SOURCE)
+    np.testing.assert_array_equal(part.probabilities, whole.probabilities)
+    np.testing.assert_allclose(part.high - part.low, whole.high - whole.low, rtol=0.25)
+    assert (part.low < part.probabilities).all()
+    assert (part.high > part.probabilities).all()
+
+
 @pytest.mark.parametrize("method", ["em", "bbse"])
 def test_no_class_is_ruled_out_by_an_estimate(method: str) -> None:
     p, _ = world([0.5, 0.5, 0.0], separation=5)

@@ -78,6 +78,7 @@ def _calibrated(logits: Tensor, temperature: Tensor, bias: Tensor | None) -> Ten
     return scaled if bias is None else scaled + along(bias, logits, class_dim(logits), "calibration")
 
 
+@torch.inference_mode(False)  # fitting needs gradients, wherever it is called
 def fit_temperature(
     logits: Tensor,
     labels: ArrayLike | Tensor,
@@ -101,7 +102,7 @@ def fit_temperature(
     >>> calibration.after.log_loss < calibration.before.log_loss
     True
     """
-    scores = full_precision(logits).detach().double()
+    scores = _in_double(logits)
     if scores.ndim != 2:
         raise ValueError(f"logits have shape {tuple(scores.shape)}, expected [N, K]: one row an item")
     num_items, num_classes = scores.shape
@@ -136,9 +137,10 @@ def fit_temperature(
         offset,
         before=softmax_scores(scores - shift, truth, weights),
         after=softmax_scores(after - shift, truth, weights),
-    )
+    ).to(logits.device)
 
 
+@torch.inference_mode(False)
 def fit_sigmoid_temperature(
     logits: Tensor, labels: ArrayLike | Tensor, *, source: PriorLike | float, target_rate: Rate, bias: bool = False
 ) -> Calibration:
@@ -155,7 +157,7 @@ def fit_sigmoid_temperature(
     >>> round(float(calibration.temperature), 1)
     3.0
     """
-    scores = full_precision(logits).detach().double()
+    scores = _in_double(logits)
     answers = _check_answers(labels, scores)
     shift = sigmoid_shift(source, target_rate).to(scores)
     scores, answers, shift, weights = _columns(scores, answers, shift, target_rate)
@@ -174,7 +176,7 @@ def fit_sigmoid_temperature(
 
     if offset is not None and logits.ndim == 1:
         offset = offset.squeeze(0)
-    return Calibration(temperature, offset, before=judged(scores), after=judged(after))
+    return Calibration(temperature, offset, before=judged(scores), after=judged(after)).to(logits.device)
 
 
 def rate_thresholds(
@@ -189,7 +191,7 @@ def rate_thresholds(
     >>> rate_thresholds(torch.arange(100.0), 0.1)
     tensor(89.5000)
     """
-    scores = full_precision(logits).detach().double()
+    scores = _in_double(logits)
     if scores.ndim not in (1, 2) or scores.numel() == 0 or not bool(scores.isfinite().all()):
         raise ValueError(f"logits have shape {tuple(scores.shape)}: expected finite numbers [N, K] or [N]")
     if (labels is None) != (target_rate is None):
@@ -213,6 +215,12 @@ def rate_thresholds(
 
 
 # -------------------------------------------------------------------- inside
+
+
+def _in_double(logits: Tensor) -> Tensor:
+    """A copy in float64, on its device if that has it, that gradients can be taken through."""
+    found = full_precision(logits).detach()
+    return (found.cpu() if found.device.type == "mps" else found).clone().double()
 
 
 def _fit(loss: Callable[[Tensor], Tensor], scores: Tensor, bias: bool) -> tuple[Tensor, Tensor | None]:

@@ -42,6 +42,7 @@ Z_99 = 2.3263478740408408  # a normal variable exceeds it once in a hundred
 CERTAINTY = 10.83  # of a likelihood ratio with one degree of freedom: one in a thousand by chance
 MAX_STEPS = 3000
 ELEMENTS_AT_ONCE = 1 << 24
+MOST_RESAMPLED_ITEMS = 20_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -200,17 +201,31 @@ def _em(
             f"{100 * certain:.0f} % of the rows are exactly 0 or 1: these are decisions, or probabilities that "
             "saturated; pass calibrated probabilities (docs/estimation.md)"
         )
-    at_once = max(1, ELEMENTS_AT_ONCE // num_items)
-    start = 0.9 * pi + 0.1 * start  # not at the optimum itself: a class at 0 could not come back
-    replicates = []
+    replicates = _resampled(ratios, pi, start, resamples, generator)
+    return pi[:, 0].cpu().numpy(), replicates, doubts
+
+
+def _resampled(ratios: Tensor, pi: Tensor, start: Tensor, resamples: int, generator: np.random.Generator) -> FloatArray:
+    """Bootstrap estimates [resamples, K]; of very many items a part is resampled, and its deviations are scaled."""
+    num_items, num_classes = ratios.shape
+    replicates = np.empty((resamples, num_classes))
+    if not resamples:
+        return replicates
+    centre, size = pi, min(num_items, MOST_RESAMPLED_ITEMS)
+    if size < num_items:
+        ratios = ratios[torch.from_numpy(generator.choice(num_items, size, replace=False)).to(ratios.device)]
+        centre, _ = _climb(ratios, ratios.new_full((size, 1), 1 / size), 0.9 * pi + 0.1 * start, 1e-9)
+    start = 0.9 * centre + 0.1 * start  # not at the optimum itself: a class at 0 could not come back
+    at_once = max(1, ELEMENTS_AT_ONCE // size)
     for first in range(0, resamples, at_once):
         columns = min(at_once, resamples - first)
-        drawn = generator.multinomial(num_items, np.full(num_items, 1 / num_items), size=columns)
-        weights = torch.from_numpy(drawn.T / num_items).to(ratios)
-        found, _ = _climb(ratios, weights, start.expand(-1, columns), 5e-3 / num_items)
-        replicates.append(found.T.cpu().numpy())
-    empty = np.empty((0, len(prior.probabilities)))
-    return pi[:, 0].cpu().numpy(), np.concatenate([empty, *replicates]), doubts
+        drawn = generator.multinomial(size, np.full(size, 1 / size), size=columns)
+        weights = torch.from_numpy(drawn.T / size).to(ratios)
+        close = 5e-3 * num_classes / size  # a hundredth of what sampling alone does to the likelihood, K / 2N
+        found, _ = _climb(ratios, weights, start.expand(-1, columns), close)
+        replicates[first : first + columns] = found.T.cpu().numpy()
+    scaled = pi.T.cpu().numpy() + (size / num_items) ** 0.5 * (replicates - centre.T.cpu().numpy())
+    return np.maximum(scaled, 0) if size < num_items else replicates
 
 
 def _climb(ratios: Tensor, weights: Tensor, pi: Tensor, tolerance: float) -> tuple[Tensor, float]:
@@ -351,6 +366,8 @@ def _none_ruled_out(pi: FloatArray, num_items: int) -> FloatArray:
 def check_probabilities(values: Predictions, what: str = "probabilities") -> Tensor:
     """Rows of probabilities as float64 [N, K], on their device; anything that is no distribution is refused."""
     given = values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
+    if given.device.type == "mps":  # it has no float64
+        given = given.cpu()
     if given.ndim != 2:
         raise ValueError(f"{what} have shape {tuple(given.shape)}, expected [N, K]: one row an item")
     tolerance = 0.03 if given.dtype in (torch.float16, torch.bfloat16) else 1e-3

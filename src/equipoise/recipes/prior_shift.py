@@ -98,7 +98,6 @@ def run(method: str, seed: int, *, iterations: int | None = None) -> PriorShiftR
     model = fitted(make_loss(digits.prior), digits, settings, seed)
     with torch.inference_mode():
         logits = model(digits.test_images)
-    logits = logits.clone()  # out of inference mode: the calibration is fitted to them
     source = digits.prior if means_training_prior else Prior.uniform(digits.prior.num_classes)
     held_out = (logits[validation], digits.test_labels[validation])
     temperature = fit_temperature(*held_out, source=source)
