@@ -132,6 +132,8 @@ FAULTS = [
     Fault("estimate.py", "cells = held_out.argmax(1).cpu().numpy() * num_classes + labels", "cells = labels * num_classes + held_out.argmax(1).cpu().numpy()", "test_estimate.py"),
     Fault("estimate.py", "moved = held_out / seen * torch", "moved = held_out * torch", "test_estimate.py"),
     Fault("estimate.py", "raised = np.maximum(pi, 0.5 / num_items)", "raised = pi", "test_estimate.py"),
+    Fault("estimate.py", "surprise > _chi_squared(prior.num_classes - 1) and", "False and", "test_estimate.py"),
+    Fault("estimate.py", "(size / num_items) ** 0.5 * (replicates", "(replicates", "test_estimate.py"),
     # calibration
     Fault("calibrate.py", "(wanted / np.maximum(counts, 1))[index]", "wanted[index]", "test_calibrate.py"),
     Fault("calibrate.py", "F.cross_entropy(calibrated - shift, truth", "F.cross_entropy(calibrated, truth", "test_calibrate.py"),
