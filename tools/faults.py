@@ -25,6 +25,7 @@ SLOW = (
     "test_counting.py::test_an_annotation_file_of_lvis_size_takes_seconds",
 )
 PRIOR = "test_prior.py test_theory.py test_counting.py"
+FUSED = "test_resnet_cifar_fused.py"
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,17 @@ FAULTS = [
     Fault("report/table1.py", "np.argsort(-np.asarray(record.counts)", "np.argsort(np.asarray(record.counts)", "test_table1_report.py"),
     Fault("report/table1.py", "column = table1.IMBALANCES.index(imbalance)", "column = sorted(table1.IMBALANCES).index(imbalance)", "test_table1_report.py"),
     Fault("report/figures.py", "        if not len(runs):\n            continue\n        p =", "        if not len(runs):\n            break\n        p =", "test_table1_report.py"),
+    # kernels of our own
+    Fault("models/resnet_cifar_kernels.py", "value / 255 - MEANS[channel]", "value / 256 - MEANS[channel]", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "from_row = row + 1 - tap // 3", "from_row = row - 1 + tap // 3", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "(tap + TAPS - 1 - step) * TO", "(tap + step) * TO", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "second += tl.sum(value * value, 0)", "second += tl.sum(value, 0)", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "(variance * pixels / (pixels - 1) - old)", "(variance - old)", FUSED),
+    Fault("models/resnet_cifar_kernels.py", " & (from_column < FROM_WIDTH) & (tap_column < 3)", " & (tap_column < 3)", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "slope - slope_mean - normal * product_mean", "slope - slope_mean", FUSED),
+    Fault("models/resnet_cifar_fused.py", "gradients.extend([sums[0], sums[1],", "gradients.extend([sums[1], sums[0],", FUSED),
+    Fault("models/resnet_cifar_fused.py", "shortcut[..., half : half + channels] = x[:, ::2, ::2]", "shortcut[..., :channels] = x[:, ::2, ::2]", FUSED),
+    Fault("models/resnet_cifar_fused.py", "2 * number + 1, shortcut)", "2 * number + 1)", FUSED),
 ]
 # fmt: on
 
