@@ -30,6 +30,8 @@ PUBLIC = [
     "long_tailed_indices",
     "adjust_logits",
     "adjust_sigmoid_logits",
+    "Rebalanced",
+    "RebalancedSigmoid",
     "evaluate",
     "Evaluation",
     "balanced_softmax_loss",

@@ -61,6 +61,15 @@ FAULTS = [
     Fault("prior.py", "| (counts != np.floor(counts))", "", PRIOR),
     Fault("prior.py", "mean = float(self._counts.sum()) / self.num_classes", "mean = self.total / 2", PRIOR),
     Fault("prior.py", "    if torch.compiler.is_dynamo_compiling():", "    if False:", "test_losses.py"),
+    # serving
+    Fault("serving.py", "- along(self.shift, logits", "+ along(self.shift, logits", "test_serving.py"),
+    Fault("serving.py", "persistent=False)\n        self._use(correction)", "persistent=False)\n        self._correction = correction", "test_serving.py"),
+    Fault("serving.py", "self.shift.copy_(shift)", "pass", "test_serving.py"),
+    Fault("serving.py", "if not _is_traced() and self._values_to_see > 0:", "if self._values_to_see > 0 and not _is_traced():", "test_serving.py"),
+    Fault("serving.py", "self._values_to_see -= logits.numel()", "self._values_to_see = 0", "test_serving.py"),
+    Fault("serving.py", "if ours is None or theirs is None or tuple(ours) == tuple(theirs):", "if ours is None or theirs is None or set(ours) == set(theirs):", "test_serving.py"),
+    Fault("serving.py", "target=wanted))", "target=wanted, tau=1.0))", "test_serving.py"),
+    Fault("serving.py", "not self.shift.is_inference()", "True", "test_serving.py"),
     # samplers, heads of many classes
     Fault("samplers/resumable.py", 'if draws != self.draws or state["position"] < 0:', "if False:", "test_class_balanced_sampler.py"),
     Fault("samplers/class_balanced.py", "        counts = np.rint(rates * draws * epochs)\n", "", "test_class_balanced_sampler.py"),

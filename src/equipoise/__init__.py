@@ -39,6 +39,7 @@ from equipoise.models.balanced_head import fold_prior, fold_sigmoid_prior, unfol
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler, progressive
+from equipoise.serving import Rebalanced, RebalancedSigmoid
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,8 @@ __all__ = [
     "LDAMLoss",
     "NormalizedLinear",
     "Prior",
+    "Rebalanced",
+    "RebalancedSigmoid",
     "RepeatFactorSampler",
     "SigmoidEqualizationLoss",
     "SigmoidFocalLoss",
