@@ -70,6 +70,12 @@ FAULTS = [
     Fault("serving.py", "if ours is None or theirs is None or tuple(ours) == tuple(theirs):", "if ours is None or theirs is None or set(ours) == set(theirs):", "test_serving.py"),
     Fault("serving.py", "target=wanted))", "target=wanted, tau=1.0))", "test_serving.py"),
     Fault("serving.py", "not self.shift.is_inference()", "True", "test_serving.py"),
+    Fault("export.py", "nn.Parameter(bias - whole.shift", "nn.Parameter(bias + whole.shift", "test_export.py"),
+    Fault("export.py", " or len(parameter.users) > 1", "", "test_export.py"),
+    Fault("export.py", " or _is_shared(served.model, name)", "", "test_export.py"),
+    Fault("export.py", "    if served.scale != 1 or", "    if", "test_export.py"),
+    Fault("export.py", "    onnx.model.metadata_props.update(served.metadata)\n", "", "test_export.py"),
+    Fault("export.py", "torch.cat([value, value]) if", "value if", "test_export.py"),
     # samplers, heads of many classes
     Fault("samplers/resumable.py", 'if draws != self.draws or state["position"] < 0:', "if False:", "test_class_balanced_sampler.py"),
     Fault("samplers/class_balanced.py", "        counts = np.rint(rates * draws * epochs)\n", "", "test_class_balanced_sampler.py"),

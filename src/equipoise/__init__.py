@@ -6,6 +6,7 @@ that you serve.
 
 from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.data.longtail import long_tailed_indices
+from equipoise.export import export_onnx, export_program, fold_correction
 from equipoise.losses import (
     BalancedLinearCrossEntropyLoss,
     BalancedSigmoidLoss,
@@ -71,7 +72,10 @@ __all__ = [
     "effective_number_weights",
     "equalization_loss",
     "evaluate",
+    "export_onnx",
+    "export_program",
     "focal_loss",
+    "fold_correction",
     "fold_prior",
     "fold_sigmoid_prior",
     "inverse_frequency_weights",
