@@ -422,6 +422,12 @@ def test_files_that_hold_something_else_are_refused_before_the_model_is_touched(
     with pytest.raises(ValueError, match="10 classes, the model's last layer has 3 outputs"):
         eq.Rebalanced.load(path, multilabel()[0])
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), network().parameters(), strict=True))
+    save_file(plain.state_dict(), tmp_path / "b.safetensors", {"equipoise": "Rebalanced", "source": "{}"})
+    with pytest.raises(ValueError, match=r"not a prior: expected an object with 'counts'"):
+        eq.Rebalanced.load(tmp_path / "b.safetensors", model)
+    save_file(plain.state_dict(), tmp_path / "b.safetensors", {"equipoise": "Rebalanced"})
+    with pytest.raises(ValueError, match=r"b\.safetensors lack 'source'"):
+        eq.Rebalanced.load(tmp_path / "b.safetensors", model)
     with pytest.raises(ValueError, match="meta device"):
         eq.Rebalanced.load(path, network().to("meta"))
 

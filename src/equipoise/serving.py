@@ -462,7 +462,11 @@ def _read(content: Mapping[str, str], kind: type[Served], where: str) -> Softmax
         )
     if found != kind.__name__:
         raise ValueError(f"{where} holds a {found}, not a {kind.__name__}: load it as one")
-    return (SoftmaxCorrection if kind is Rebalanced else SigmoidCorrection).from_metadata(content)
+    correction = SoftmaxCorrection if kind is Rebalanced else SigmoidCorrection
+    try:
+        return correction.from_metadata(content)
+    except KeyError as error:
+        raise ValueError(f"the metadata of {where} lack {error}: was it written by another version?") from error
 
 
 def _safetensors() -> Any:
