@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 
 
 def code(path: Path) -> list[str]:
@@ -18,7 +18,10 @@ def code(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if code(p)], ids=lambda p: p.name)
-def test_the_python_of_a_document_runs_from_top_to_bottom(path: Path) -> None:
+def test_the_python_of_a_document_runs_from_top_to_bottom(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some write files
     namespace: dict[str, Any] = {}
     for number, block in enumerate(code(path)):
         exec(compile(block, f"{path.name}, block {number + 1}", "exec"), namespace)

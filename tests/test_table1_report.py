@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,7 @@ from equipoise.recipes import table1
 from equipoise.records import Record, read_records
 from equipoise.report import markdown
 from equipoise.report import table1 as report
-from equipoise.report.engine import engine_notes
+from equipoise.report.engine import engine_notes, speed_table
 from equipoise.report.figures import marginals_by_panel
 
 ROOT = Path(__file__).parents[1]
@@ -278,6 +279,16 @@ def test_the_engine_note_holds_the_numbers_of_its_record() -> None:
     assert "| compiled, cuDNN chosen by timing | 91,700 | 119,000 to 121,000 |" in text
     content["augmentation_against_pillow"]["atoms_that_differ"] = 3
     assert "Augmentation on the GPU against Pillow: 3 of 67 atoms" in engine_notes(content)
+
+
+def test_speeds_are_of_all_runs_that_shared_the_gpu(committed: list[Record]) -> None:
+    whole = next(record for record in committed if record.recipe["backbone"] is None)
+    engine = whole.engine | {"cuda_graph": True, "compiled": False, "fused": True, "deterministic": True}
+    made = replace(whole, engine=engine, together=8, iterations=13_000, seconds=266.24)
+    slower = replace(made, seconds=532.48)
+    on_cpu = replace(made, engine=engine | {"cuda_graph": False})
+    text = speed_table([made, slower, slower, on_cpu])
+    assert text.splitlines()[2:] == [f"| {made.hardware['device']} | fused kernels, deterministic | 8 | 3 | 100,000 |"]
 
 
 # -------------------------------------------------------------------- the command

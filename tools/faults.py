@@ -25,6 +25,7 @@ SLOW = (
     "test_counting.py::test_an_annotation_file_of_lvis_size_takes_seconds",
 )
 PRIOR = "test_prior.py test_theory.py test_counting.py"
+FUSED = "test_resnet_cifar_fused.py"
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,21 @@ FAULTS = [
     Fault("prior.py", "| (counts != np.floor(counts))", "", PRIOR),
     Fault("prior.py", "mean = float(self._counts.sum()) / self.num_classes", "mean = self.total / 2", PRIOR),
     Fault("prior.py", "    if torch.compiler.is_dynamo_compiling():", "    if False:", "test_losses.py"),
+    # serving
+    Fault("serving.py", "- along(self.shift, logits", "+ along(self.shift, logits", "test_serving.py"),
+    Fault("serving.py", "persistent=False)\n        self._use(correction)", "persistent=False)\n        self._correction = correction", "test_serving.py"),
+    Fault("serving.py", "self.shift.copy_(shift)", "pass", "test_serving.py"),
+    Fault("serving.py", "if not _is_traced() and self._values_to_see > 0:", "if self._values_to_see > 0 and not _is_traced():", "test_serving.py"),
+    Fault("serving.py", "self._values_to_see -= logits.numel()", "self._values_to_see = 0", "test_serving.py"),
+    Fault("serving.py", "if ours is None or theirs is None or tuple(ours) == tuple(theirs):", "if ours is None or theirs is None or set(ours) == set(theirs):", "test_serving.py"),
+    Fault("serving.py", "target=wanted))", "target=wanted, tau=1.0))", "test_serving.py"),
+    Fault("serving.py", "not self.shift.is_inference()", "True", "test_serving.py"),
+    Fault("export.py", "nn.Parameter(bias - whole.shift", "nn.Parameter(bias + whole.shift", "test_export.py"),
+    Fault("export.py", " or len(parameter.users) > 1", "", "test_export.py"),
+    Fault("export.py", " or _is_shared(served.model, name)", "", "test_export.py"),
+    Fault("export.py", "    if served.scale != 1 or", "    if", "test_export.py"),
+    Fault("export.py", "    onnx.model.metadata_props.update(served.metadata)\n", "", "test_export.py"),
+    Fault("export.py", "torch.cat([value, value]) if", "value if", "test_export.py"),
     # samplers, heads of many classes
     Fault("samplers/resumable.py", 'if draws != self.draws or state["position"] < 0:', "if False:", "test_class_balanced_sampler.py"),
     Fault("samplers/class_balanced.py", "        counts = np.rint(rates * draws * epochs)\n", "", "test_class_balanced_sampler.py"),
@@ -171,6 +187,17 @@ FAULTS = [
     Fault("report/table1.py", "np.argsort(-np.asarray(record.counts)", "np.argsort(np.asarray(record.counts)", "test_table1_report.py"),
     Fault("report/table1.py", "column = table1.IMBALANCES.index(imbalance)", "column = sorted(table1.IMBALANCES).index(imbalance)", "test_table1_report.py"),
     Fault("report/figures.py", "        if not len(runs):\n            continue\n        p =", "        if not len(runs):\n            break\n        p =", "test_table1_report.py"),
+    # kernels of our own
+    Fault("models/resnet_cifar_kernels.py", "value / 255 - MEANS[channel]", "value / 256 - MEANS[channel]", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "from_row = row + 1 - tap // 3", "from_row = row - 1 + tap // 3", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "(tap + TAPS - 1 - step) * TO", "(tap + step) * TO", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "second += tl.sum(value * value, 0)", "second += tl.sum(value, 0)", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "(variance * pixels / (pixels - 1) - old)", "(variance - old)", FUSED),
+    Fault("models/resnet_cifar_kernels.py", " & (from_column < FROM_WIDTH) & (tap_column < 3)", " & (tap_column < 3)", FUSED),
+    Fault("models/resnet_cifar_kernels.py", "slope - slope_mean - normal * product_mean", "slope - slope_mean", FUSED),
+    Fault("models/resnet_cifar_fused.py", "gradients.extend([sums[0], sums[1],", "gradients.extend([sums[1], sums[0],", FUSED),
+    Fault("models/resnet_cifar_fused.py", "shortcut[..., half : half + channels] = x[:, ::2, ::2]", "shortcut[..., :channels] = x[:, ::2, ::2]", FUSED),
+    Fault("models/resnet_cifar_fused.py", "2 * number + 1, shortcut)", "2 * number + 1)", FUSED),
 ]
 # fmt: on
 

@@ -8,6 +8,7 @@ from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.calibrate import Calibration, fit_sigmoid_temperature, fit_temperature, rate_thresholds
 from equipoise.data.longtail import long_tailed_indices
 from equipoise.estimate import PriorEstimate, estimate_prior
+from equipoise.export import export_onnx, export_program, fold_correction
 from equipoise.losses import (
     BalancedLinearCrossEntropyLoss,
     BalancedSigmoidLoss,
@@ -47,6 +48,7 @@ from equipoise.models.balanced_head import fold_prior, fold_sigmoid_prior, unfol
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler, progressive
+from equipoise.serving import Rebalanced, RebalancedSigmoid
 
 __version__ = "0.1.0"
 
@@ -65,6 +67,8 @@ __all__ = [
     "NormalizedLinear",
     "Prior",
     "PriorEstimate",
+    "Rebalanced",
+    "RebalancedSigmoid",
     "RepeatFactorSampler",
     "SigmoidEqualizationLoss",
     "SigmoidFocalLoss",
@@ -81,9 +85,12 @@ __all__ = [
     "equalization_loss",
     "estimate_prior",
     "evaluate",
+    "export_onnx",
+    "export_program",
     "fit_sigmoid_temperature",
     "fit_temperature",
     "focal_loss",
+    "fold_correction",
     "fold_prior",
     "fold_sigmoid_prior",
     "inverse_frequency_weights",

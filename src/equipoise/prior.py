@@ -38,6 +38,9 @@ PriorLike: TypeAlias = "Prior | Sequence[float] | FloatArray | Tensor"
 TINY = float(np.finfo(np.float32).tiny)
 
 
+COMPILES_PRIORS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Prior:
     """How often each class occurs. Build it with one of the `from_*` constructors.
@@ -444,13 +447,14 @@ def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = No
     """tau · log π_source − log π_target: fp32 [K], up to a constant that a softmax does not see. None means uniform.
 
     A *stated* probability of 0 in `target` gives +inf, so that `logits − shift` gives the class probability 0; a
-    *count* of 0 is taken as 1. Under `torch.compile` the shift is a constant of the graph.
+    *count* of 0 is taken as 1. Under `torch.compile` the shift is a constant of the graph (torch 2.12 or newer).
 
     >>> softmax_shift(Prior.from_counts([3, 1])).exp()
     tensor([1.5000, 0.5000])
     >>> softmax_shift(Prior.from_counts([7, 7, 7]))
     tensor([0., 0., 0.])
     """
+    _check_compiler()
     trained = None if source is None else as_prior(source)
     wanted = None if target is None else as_prior(target)
     return _softmax_shift(trained, wanted, tau)
@@ -476,6 +480,7 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
     >>> sigmoid_shift(Prior.from_counts([5, 5, 5]))
     tensor([0., 0., 0.])
     """
+    _check_compiler()
     for value in (source, target_rate):
         if not isinstance(value, Prior | float | int | None):
             _refuse_to_compile(value)
@@ -505,6 +510,14 @@ def _sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[floa
 # (torch.compiler.assume_constant_result sets this mark, and imports all of Dynamo.)
 setattr(_softmax_shift, "_dynamo_marked_constant", True)  # noqa: B010
 setattr(_sigmoid_shift, "_dynamo_marked_constant", True)  # noqa: B010
+
+
+def _check_compiler() -> None:
+    if not COMPILES_PRIORS and torch.compiler.is_dynamo_compiling():
+        raise TypeError(
+            f"torch {torch.__version__} cannot take a Prior into a compiled graph, torch 2.12 can: compile a module that "
+            "holds the shift, as the losses and Rebalanced do, or call this outside of torch.compile"
+        )
 
 
 def _refuse_to_compile(value: Any) -> None:

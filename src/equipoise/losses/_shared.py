@@ -91,6 +91,8 @@ def check_reduction(reduction: str, *more: str) -> None:
 
 def ratio(total: Tensor, weight: Tensor | int) -> Tensor:
     """total / weight, and 0 with zero gradient where nothing counts (an empty or wholly ignored batch)."""
+    if type(weight) is int:
+        return total / max(weight, 1)  # not sym_max, for which torch 2.11 breaks a compiled graph
     if not isinstance(weight, Tensor):
         return total / torch.sym_max(weight, 1)  # type: ignore[return-value]  # a symbol while a model is exported
     if not weight.is_floating_point():

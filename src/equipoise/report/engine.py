@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from equipoise.records import Record
 from equipoise.report import markdown
 
 
@@ -42,3 +44,26 @@ def _images(value: float | list[float] | None) -> str:
     if value is None:
         return "–"
     return " to ".join(f"{one:,}" for one in (value if isinstance(value, list) else [value]))
+
+
+def speed_table(records: Iterable[Record]) -> str:
+    """How fast whole runs were, start to evaluation, by engine and by how many shared the GPU."""
+    alike: dict[tuple[str, str, int], list[float]] = {}
+    for record in records:
+        if record.recipe["backbone"] is None and record.engine.get("cuda_graph"):
+            images = record.together * record.iterations * record.recipe["batch_size"] / record.seconds
+            made = (record.hardware["device"], _kernels(record.engine), record.together)
+            alike.setdefault(made, []).append(images)
+    rows = [
+        [device, kernels, str(together), str(len(speeds)), f"{statistics.median(speeds):,.0f}"]
+        for (device, kernels, together), speeds in sorted(alike.items())
+    ]
+    header = ["device", "engine", "runs together", "records", "images a second, median"]
+    return markdown.table(header, rows, left=2)
+
+
+def _kernels(engine: Mapping[str, Any]) -> str:
+    if engine.get("fused"):
+        return "fused kernels, deterministic"
+    chosen = "deterministic cuDNN" if engine.get("deterministic") else "cuDNN chosen by timing"
+    return f"compiled, {chosen}" if engine.get("compiled") else chosen

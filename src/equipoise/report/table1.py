@@ -25,7 +25,7 @@ from equipoise.prior import FloatArray, Prior
 from equipoise.recipes import table1
 from equipoise.records import Record
 from equipoise.report import markdown
-from equipoise.report.engine import engine_notes
+from equipoise.report.engine import engine_notes, speed_table
 from equipoise.report.figures import marginals_by_panel, save
 
 Published = tuple[float, float]  # mean, standard error
@@ -344,7 +344,8 @@ def provenance(records: Iterable[Record]) -> str:
 
 def _engine(engine: Mapping[str, Any]) -> str:
     words = [str(engine.get("precision", "unknown precision"))]
-    words += [word for key, word in (("cuda_graph", "CUDA graph"), ("compiled", "compiled")) if engine.get(key)]
+    parts = (("cuda_graph", "CUDA graph"), ("compiled", "compiled"), ("fused", "fused kernels"))
+    words += [word for key, word in parts if engine.get(key)]
     if "deterministic" in engine:
         words.append("deterministic kernels" if engine["deterministic"] else "kernels chosen by timing")
     return ", ".join(words)
@@ -457,7 +458,7 @@ def documents(root: Path, records: Sequence[Record], choices: Sequence[Record]) 
             "table1-below": below_table(records),
             "table1-choices": choices_table(choices),
         },
-        "docs/lab-notes.md": {"cifar-engine": engine_notes(engine)},
+        "docs/lab-notes.md": {"cifar-engine": engine_notes(engine), "cifar-speeds": speed_table(records)},
     }
     texts = {}
     for name, contents in parts.items():

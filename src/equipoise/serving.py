@@ -1,0 +1,477 @@
+"""Serve a model that was trained under one class prior where another one holds.
+
+    softmax:   logits for the target  =  scale · model(x) − (tau · log π_source − log π_target)
+    sigmoid:   logits for the rate t  =  scale · model(x) − (logit π_source − logit t)
+
+`Rebalanced` and `RebalancedSigmoid` wrap a classifier that gives logits. Its weights stay as they are, and the target
+can be changed at any time. Both priors and the class names travel with the model: `save` writes the model's own tensors
+to a safetensors file and the rest into its metadata, `load` gives all of it back; a `state_dict` carries it too.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from equipoise.losses._shared import PriorModule, full_precision
+from equipoise.models.balanced_head import BalancedLinear
+from equipoise.models.heads import NormalizedLinear
+from equipoise.prior import Prior, PriorLike, along, as_array, as_prior, outside, sigmoid_shift, softmax_shift
+
+# Below this, in log odds, two priors are the same: single precision can hardly tell them apart.
+SAME = 1e-6
+
+# So many values must all lie in [−1, 1] before they are taken for cosines.
+ENOUGH = 256
+
+
+# -------------------------------------------------------------------- what is corrected, as plain data
+
+
+@dataclass(frozen=True)
+class SoftmaxCorrection:
+    """From the prior that softmax logits mean to the prior that they should mean."""
+
+    source: Prior
+    target: Prior
+    tau: float = 1.0
+    scale: float | None = None
+    dim: int = -1
+
+    def __post_init__(self) -> None:
+        _check_scale(self.scale)
+        if self.source.num_classes != self.target.num_classes:
+            raise ValueError(
+                f"source has {self.source.num_classes} classes, target has {self.target.num_classes}: "
+                "build both with the model's num_classes"
+            )
+        for what in ("class_names", "class_ids"):
+            _check_names(getattr(self.source, what), getattr(self.target, what), what, "source", "target")
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.source.class_names or self.target.class_names
+
+    def shift(self) -> Tensor:
+        return softmax_shift(self.source, self.target, tau=self.tau)
+
+    def changes(self) -> bool:
+        """Whether the shift is more than a constant, which a softmax does not see."""
+        shift = self.shift()
+        return float(shift.max() - shift.min()) > SAME
+
+    def to_metadata(self) -> dict[str, str]:
+        content = {"source": self.source.to_json(), "target": self.target.to_json(), "tau": json.dumps(self.tau)}
+        return content | _shared_metadata(self)
+
+    @classmethod
+    def from_metadata(cls, content: Mapping[str, str]) -> Self:
+        source, target = Prior.from_json(content["source"]), Prior.from_json(content["target"])
+        scale, dim = json.loads(content["scale"]), json.loads(content["dim"])
+        return cls(source, target, json.loads(content["tau"]), scale, dim)
+
+
+@dataclass(frozen=True)
+class SigmoidCorrection:
+    """From the rates that sigmoid logits mean to the rates that they should mean."""
+
+    source: Prior | float | tuple[float, ...]
+    target_rate: float | tuple[float, ...]
+    scale: float | None = None
+    dim: int = -1
+
+    def __post_init__(self) -> None:
+        _check_scale(self.scale)
+        self.shift()  # refuses rates that are none, and numbers of classes that disagree
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        return self.source.class_names if isinstance(self.source, Prior) else None
+
+    def shift(self) -> Tensor:
+        return sigmoid_shift(self.source, self.target_rate)
+
+    def changes(self) -> bool:
+        return float(self.shift().abs().max()) > SAME
+
+    def to_metadata(self) -> dict[str, str]:
+        source = self.source.to_json() if isinstance(self.source, Prior) else json.dumps(self.source)
+        return {"source": source, "target_rate": json.dumps(self.target_rate)} | _shared_metadata(self)
+
+    @classmethod
+    def from_metadata(cls, content: Mapping[str, str]) -> Self:
+        source = json.loads(content["source"])
+        rates = Prior.from_json(content["source"]) if isinstance(source, dict) else _rates(source)
+        scale, dim = json.loads(content["scale"]), json.loads(content["dim"])
+        return cls(rates, _rates(json.loads(content["target_rate"])), scale, dim)
+
+
+# -------------------------------------------------------------------- the wrappers
+
+
+class Served(PriorModule):
+    """What both wrappers share: the corrected forward, the guard rails, the way into a file and back."""
+
+    model: nn.Module
+    shift: Tensor
+    _correction: SoftmaxCorrection | SigmoidCorrection
+
+    def __init__(self, model: nn.Module, correction: SoftmaxCorrection | SigmoidCorrection) -> None:
+        super().__init__()
+        if not isinstance(model, nn.Module):
+            raise TypeError(
+                f"model is a {type(model).__name__}: expected an nn.Module that gives logits "
+                "(for logits that you have already, there are adjust_logits and adjust_sigmoid_logits)"
+            )
+        if isinstance(model, Served):
+            raise TypeError(f"model is a {type(model).__name__} already: change its target, do not correct it twice")
+        shift = correction.shift()
+        _check_head(model, len(shift) if shift.ndim else None, correction.scale)
+        self.model = model
+        self._values_to_see = ENOUGH if correction.scale is None else 0
+        self.register_buffer("shift", shift.to(_device(model)), persistent=False)
+        self._use(correction)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        return self.corrected(self.model(*args, **kwargs))
+
+    def corrected(self, logits: Tensor) -> Tensor:
+        """Logits of the wrapped model, made right for the target."""
+        if not isinstance(logits, Tensor):
+            raise TypeError(
+                f"the model gave a {type(logits).__name__}, not a tensor of logits: wrap a module that returns the "
+                "tensor alone, e.g. one whose forward is `return self.model(x).logits`"
+            )
+        if not _is_traced() and self._values_to_see > 0:  # in this order: a compiler guards what it reads
+            self._look_for_cosines(logits)
+        scaled = full_precision(logits) if self._correction.scale is None else full_precision(logits) * self.scale
+        return scaled - along(self.shift, logits, self.dim, "the prior")
+
+    @property
+    def scale(self) -> float:
+        """What the logits are multiplied by before they are corrected."""
+        return 1.0 if self._correction.scale is None else self._correction.scale
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the logits that holds the classes."""
+        return self._correction.dim
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None:
+        """The names of the classes in column order, where a prior brought them."""
+        return self._correction.class_names
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Priors, class names and options as text: what a checkpoint or an exported model carries.
+
+        >>> served = Rebalanced(torch.nn.Linear(3, 2), source=eq.Prior.from_counts({"cat": 90, "owl": 10}))
+        >>> served.metadata["class_names"], served.metadata["target"]
+        ('["cat", "owl"]', '{"probabilities": [0.5, 0.5], "class_names": ["cat", "owl"]}')
+        """
+        return {"equipoise": type(self).__name__, **self._correction.to_metadata()}
+
+    def extra_repr(self) -> str:
+        fields = vars(self._correction).items()
+        return "\n".join(f"{name}={value!r}," for name, value in fields if value is not None)
+
+    # ---------------------------------------------------------------- into a file and back
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a safetensors file: the model's own tensors under its own names, everything else as metadata.
+
+        Whatever reads safetensors can load the weights into the plain model. Needs `equipoise[serve]`.
+        """
+        _safetensors().torch.save_model(self.model, os.fspath(path), {"format": "pt", **self.metadata})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
+        """What `save` wrote: its weights go into `model`, which comes back wrapped with the priors of the file.
+
+        >>> import tempfile
+        >>> served = Rebalanced(torch.nn.Linear(3, 2), source=[0.9, 0.1], target=[0.3, 0.7])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     served.save(f"{folder}/model.safetensors")
+        ...     again = Rebalanced.load(f"{folder}/model.safetensors", torch.nn.Linear(3, 2))
+        >>> again.target.probabilities.tolist()
+        [0.3, 0.7]
+        """
+        with _safetensors().safe_open(os.fspath(path), framework="pt") as file:
+            content = file.metadata() or {}
+        correction = _read(content, cls, os.fspath(path))
+        if any(tensor.is_meta for tensor in model.state_dict().values()):
+            raise ValueError(
+                "the model is on the meta device and cannot take weights: call model.to_empty(device='cpu') first"
+            )
+        served = cls(model, **vars(correction))
+        _safetensors().torch.load_model(model, os.fspath(path))
+        return served
+
+    def get_extra_state(self) -> Tensor:
+        """The metadata as bytes: a `state_dict` carries them, and stays loadable with `weights_only=True`."""
+        return torch.tensor(list(json.dumps(self.metadata).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        correction = _read(json.loads(bytes(state.tolist())), type(self), "the state dict")
+        _check_names(correction.class_names, self.class_names, "class_names", "the state dict", "this model")
+        self._use(correction)
+
+    # ---------------------------------------------------------------- inside
+
+    def _use(self, correction: Any) -> None:
+        shift = correction.shift()
+        if hasattr(self, "_correction") and shift.ndim and self.shift.ndim and len(shift) != len(self.shift):
+            raise ValueError(f"the new prior has {len(shift)} classes, the model's has {len(self.shift)}")
+        if not correction.changes():
+            warnings.warn(
+                "source and target say the same, so the model's outputs stay as they are", stacklevel=outside()
+            )
+        self._correction = correction
+        if shift.shape == self.shift.shape and not self.shift.is_inference():
+            with torch.no_grad():
+                self.shift.copy_(shift)  # in place: a captured CUDA graph keeps reading this memory
+        else:
+            self.shift = shift.to(self.shift.device)
+
+    def _look_for_cosines(self, logits: Tensor) -> None:
+        """Reads the first values that the model gives, until one lies outside [−1, 1] or there were enough."""
+        if type(logits) is not Tensor or logits.is_meta or logits.numel() == 0:
+            return
+        low, high = (float(value) for value in logits.detach().aminmax())
+        if not (low >= -1.001 and high <= 1.001):  # a cosine in half precision may be a little more than 1
+            self._values_to_see = 0
+            return
+        self._values_to_see -= logits.numel()
+        if self._values_to_see <= 0:
+            warnings.warn(
+                f"the model's logits lie in [{low:.3g}, {high:.3g}], as cosines do, and a log prior would drown them: "
+                "if training multiplied them by a number, pass it as scale, e.g. scale=30; "
+                "scale=1 says that they are logits",
+                stacklevel=outside(),
+            )
+
+
+class Rebalanced(Served):
+    """A classifier whose softmax logits are right for the prior `target`, which can be changed at any time.
+
+    `source` is the prior that the model's logits *mean*: the training prior after a plain loss, uniform (None) after a
+    balanced one. `target` is the prior of the world it is used in; None is uniform. Each is a `Prior` or a vector of
+    probabilities, and at least one must be named. A class that `target` *states* as 0 gets probability 0.
+
+    `tau` as in `adjust_logits`. `scale` multiplies the logits first: the scale of a cosine classifier, or one over a
+    temperature. The classes are in dimension `dim` (dim=1 for dense [N, K, H, W]). Gives logits of the same shape, in
+    at least fp32.
+
+    >>> prior = eq.Prior.from_counts([900, 100])
+    >>> model = torch.nn.Linear(4, 2)                  # trained with the plain loss, on data of this prior
+    >>> served = Rebalanced(model, source=prior)       # used where both classes are equally likely
+    >>> x = torch.randn(3, 4)
+    >>> torch.equal(served(x), eq.adjust_logits(model(x), source=prior))
+    True
+    >>> served.target = [0.2, 0.8]                     # the world changes, the weights do not
+    >>> torch.equal(served(x), eq.adjust_logits(model(x), source=prior, target=[0.2, 0.8]))
+    True
+    """
+
+    _correction: SoftmaxCorrection
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        source: PriorLike | None = None,
+        target: PriorLike | None = None,
+        tau: float = 1.0,
+        scale: float | None = None,
+        dim: int = -1,
+    ) -> None:
+        trained, wanted = _prior(source, "source"), _prior(target, "target")
+        known = trained or wanted
+        if known is None:
+            raise ValueError(
+                "source and target are both None (uniform), so nothing would change: name at least one; source is "
+                "what the logits mean, the training prior after a plain loss and None after a balanced one"
+            )
+        correction = SoftmaxCorrection(trained or _uniform_like(known), wanted or _uniform_like(known), tau, scale, dim)
+        super().__init__(model, correction)
+        if trained is not None and trained.imbalance > 1 and _has_folded_head(model):
+            warnings.warn(
+                f"the model's head was trained with fold_prior, so its logits mean a uniform prior, not {trained!r}: "
+                "pass source=None, or unfold_prior(model) if that is not so",
+                stacklevel=outside(),
+            )
+
+    @property
+    def source(self) -> Prior:
+        """The prior that the wrapped model's logits mean."""
+        return self._correction.source
+
+    @property
+    def target(self) -> Prior:
+        """The prior that this module's logits mean. Assign another one (None: uniform) to change it."""
+        return self._correction.target
+
+    @target.setter
+    def target(self, target: PriorLike | None) -> None:
+        wanted = _prior(target, "target") or _uniform_like(self.source)
+        self._use(replace(self._correction, target=wanted))
+
+
+class RebalancedSigmoid(Served):
+    """The twin of `Rebalanced` for sigmoid logits: binary and multi-label classifiers, detectors' class scores.
+
+    `source` holds the rates that the logits mean, a `Prior` (as of `Prior.from_multilabel`) or rates; `target_rate` is
+    the rate where the model is used, one for all classes or one a class. `scale` and `dim` as in `Rebalanced`.
+
+    >>> model = torch.nn.Linear(4, 1)                                    # one logit: fraud or not, 2 % in training
+    >>> served = RebalancedSigmoid(model, source=0.02, target_rate=0.001)
+    >>> x = torch.randn(3, 4)
+    >>> torch.equal(served(x), eq.adjust_sigmoid_logits(model(x), source=0.02, target_rate=0.001))
+    True
+    >>> served.target_rate = 0.01
+    """
+
+    _correction: SigmoidCorrection
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        source: PriorLike | float,
+        target_rate: float | Sequence[float] | Tensor,
+        scale: float | None = None,
+        dim: int = -1,
+    ) -> None:
+        rates = source if isinstance(source, Prior) else _rates(source)
+        super().__init__(model, SigmoidCorrection(rates, _rates(target_rate), scale, dim))
+
+    @property
+    def source(self) -> Prior | float | tuple[float, ...]:
+        """The rates that the wrapped model's logits mean."""
+        return self._correction.source
+
+    @property
+    def target_rate(self) -> float | tuple[float, ...]:
+        """The rates that this module's logits mean. Assign others to change them."""
+        return self._correction.target_rate
+
+    @target_rate.setter
+    def target_rate(self, rate: float | Sequence[float] | Tensor) -> None:
+        self._use(replace(self._correction, target_rate=_rates(rate)))
+
+
+# -------------------------------------------------------------------- checks and conversions
+
+
+def _prior(value: PriorLike | None, what: str) -> Prior | None:
+    if isinstance(value, str):
+        raise TypeError(f"{what} is {value!r}: expected a Prior, probabilities, or None for uniform")
+    return None if value is None else as_prior(value)
+
+
+def _uniform_like(prior: Prior) -> Prior:
+    return Prior.uniform(prior.num_classes, class_names=prior.class_names)
+
+
+def _rates(value: Any) -> Any:
+    """A rate as a float, several as a tuple: frozen, comparable, and the same after JSON. A Prior is refused later."""
+    return value if isinstance(value, Prior) else _frozen(as_array(value).tolist())
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _check_scale(scale: float | None) -> None:
+    if scale is not None and not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale is {scale}: expected a number above 0, the one that training multiplied the logits by")
+
+
+def _check_names(ours: Sequence[Any] | None, theirs: Sequence[Any] | None, what: str, our: str, their: str) -> None:
+    """Columns that are named differently on two sides mean different classes."""
+    if ours is None or theirs is None or tuple(ours) == tuple(theirs):
+        return
+    if len(ours) != len(theirs):
+        raise ValueError(f"{our} has {len(ours)} {what}, {their} has {len(theirs)}")
+    where = next(j for j, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
+    order = (
+        "the same names in another order: bring one into the order of" if set(ours) == set(theirs) else "not those of"
+    )
+    raise ValueError(
+        f"the {what} of {their} are {order} {our} (column {where} is {ours[where]!r} in {our}, "
+        f"{theirs[where]!r} in {their}), so their columns mean different classes"
+    )
+
+
+def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) -> None:
+    """What can be told before the first batch: the size of a last layer, and a head that gives cosines."""
+    last = model
+    while isinstance(last, nn.Sequential) and len(last) > 0:
+        last = last[-1]
+    if num_classes is not None and isinstance(last, nn.Linear | NormalizedLinear) and last.out_features != num_classes:
+        raise ValueError(
+            f"the prior has {num_classes} classes, the model's last layer has {last.out_features} outputs: "
+            "build the prior with the model's num_classes"
+        )
+    if scale is None and any(isinstance(module, NormalizedLinear) for module in model.modules()):
+        raise ValueError(
+            "the model has a NormalizedLinear, whose outputs are cosines in [−1, 1], and a log prior would drown them: "
+            "pass the scale that training multiplied them by, e.g. scale=30 (the default of LDAMLoss), "
+            "or scale=1 if the model multiplies them itself"
+        )
+
+
+def _has_folded_head(model: nn.Module) -> bool:
+    return any(isinstance(module, BalancedLinear) for module in model.modules())
+
+
+def _is_traced() -> bool:
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+
+
+def _device(model: nn.Module) -> torch.device:
+    tensors = (*model.parameters(), *model.buffers())
+    return tensors[0].device if tensors and not tensors[0].is_meta else torch.device("cpu")
+
+
+# -------------------------------------------------------------------- metadata
+
+
+def _shared_metadata(correction: SoftmaxCorrection | SigmoidCorrection) -> dict[str, str]:
+    content = {"scale": json.dumps(correction.scale), "dim": json.dumps(correction.dim)}
+    if correction.class_names is not None:
+        content["class_names"] = json.dumps(correction.class_names, ensure_ascii=False)
+    return content
+
+
+def _read(content: Mapping[str, str], kind: type[Served], where: str) -> SoftmaxCorrection | SigmoidCorrection:
+    found = content.get("equipoise")
+    if found is None:
+        raise ValueError(
+            f"{where} holds weights but no priors: load them into the model, then wrap it with "
+            f"{kind.__name__}(model, source=...)"
+        )
+    if found != kind.__name__:
+        raise ValueError(f"{where} holds a {found}, not a {kind.__name__}: load it as one")
+    correction = SoftmaxCorrection if kind is Rebalanced else SigmoidCorrection
+    try:
+        return correction.from_metadata(content)
+    except KeyError as error:
+        raise ValueError(f"the metadata of {where} lack {error}: was it written by another version?") from error
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError as error:
+        raise ImportError("checkpoints need safetensors: pip install 'equipoise[serve]'") from error
+    return safetensors
