@@ -515,8 +515,8 @@ setattr(_sigmoid_shift, "_dynamo_marked_constant", True)  # noqa: B010
 def _check_compiler() -> None:
     if not COMPILES_PRIORS and torch.compiler.is_dynamo_compiling():
         raise TypeError(
-            f"torch {torch.__version__} cannot take a Prior into a compiled graph, torch 2.12 can: compile a module that "
-            "holds the shift, as the losses and Rebalanced do, or call this outside of torch.compile"
+            f"torch {torch.__version__} cannot take a Prior into a compiled graph, torch 2.12 can: compile a module "
+            "that holds the shift, as the losses and Rebalanced do, or call this outside of torch.compile"
         )
 
 
