@@ -4,6 +4,9 @@ A `Prior` says how often each class occurs. Count it once, hand it to a loss, a 
 that you serve.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.calibrate import Calibration, fit_sigmoid_temperature, fit_temperature, rate_thresholds
 from equipoise.data.longtail import long_tailed_indices
@@ -49,6 +52,9 @@ from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler, progressive
 from equipoise.serving import Rebalanced, RebalancedSigmoid
+
+if TYPE_CHECKING:
+    from equipoise import sklearn as sklearn
 
 __version__ = "0.1.0"
 
@@ -109,3 +115,10 @@ __all__ = [
     "softmax_shift",
     "unfold_prior",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`eq.sklearn` is imported when it is first asked for: scikit-learn is an extra."""
+    if name == "sklearn":
+        return import_module("equipoise.sklearn")
+    raise AttributeError(f"module 'equipoise' has no attribute {name!r}")

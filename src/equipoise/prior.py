@@ -311,7 +311,7 @@ class Prior:
         >>> Prior.from_counts([3, 1]).log()
         tensor([-0.2877, -1.3863])
         """
-        return _fp32(np.log(self._seen()) - np.log(self._total or 1))
+        return _fp32(self._log())
 
     def logit(self) -> Tensor:
         """log π − log(1 − π): fp32 [K], finite (0 and `total` are taken as 1 and `total` − 1).
@@ -424,6 +424,13 @@ class Prior:
         possible = self._probabilities > 0
         logs = np.log(np.where(possible, self._probabilities, 1) * self.num_classes)
         return np.where(possible, _exact_zeros(logs), ruled_out)
+
+    def _log(self, ruled_out: float | None = None) -> FloatArray:
+        """log π in float64; `ruled_out` is the value for a class whose probability is stated as 0, as above."""
+        if ruled_out is None or self.counted:
+            return np.asarray(np.log(self._seen()) - np.log(self._total or 1))
+        possible = self._probabilities > 0
+        return np.where(possible, np.log(np.where(possible, self._probabilities, 1)), ruled_out)
 
     def _logit(self) -> FloatArray:
         if self._counts is None:

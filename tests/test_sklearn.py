@@ -1,0 +1,286 @@
+"""The scikit-learn estimators: right under their target prior, and good citizens of scikit-learn."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import equipoise as eq
+from equipoise.sklearn import BalancedLogisticRegression
+
+Array = NDArray[Any]
+
+
+def gaussians(counts: list[int], *, seed: int = 0) -> tuple[Array, Array]:
+    """Three features, `counts[c]` points around the c-th of a few overlapping centres."""
+    random = np.random.RandomState(seed)
+    y = np.repeat(np.arange(len(counts)), counts)
+    centres = np.array([[0.0, 0, 0], [1.5, 0, 0.5], [0, 1.5, -0.5], [1, 1, 1]])
+    return random.normal(size=(len(y), 3)) + centres[y], y
+
+
+@pytest.mark.filterwarnings("ignore:.* classes have no item")  # one check gives a class no weight at all
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks([BalancedLogisticRegression()])
+def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+# -------------------------------------------------------------------- BalancedLogisticRegression
+
+
+def direct_minimum(X: Array, y: Array, weights: Array, log_prior: Array, C: float) -> tuple[Array, Array]:
+    """W [K, features] and b [K] that minimise C · Σ w · balanced softmax loss + |W|² / 2, by L-BFGS in float64.
+
+    With two classes W and b are those of the second, and the logit of the first is 0: scikit-learn's one row.
+    """
+    rows = 1 if len(log_prior) == 2 else len(log_prior)
+    inputs, target, weight = torch.from_numpy(X), torch.from_numpy(y), torch.from_numpy(weights)
+    shift = torch.from_numpy(log_prior)
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        parameters = torch.from_numpy(flat).view(rows, X.shape[1] + 1).requires_grad_()
+        logits = inputs @ parameters[:, :-1].T + parameters[:, -1]
+        if rows == 1:
+            logits = torch.cat([torch.zeros_like(logits), logits], 1)
+        losses = eq.balanced_softmax_loss(logits, target, shift, reduction="none")
+        total = C * (weight * losses).sum() + parameters[:, :-1].square().sum() / 2
+        total.backward()
+        assert parameters.grad is not None
+        return total.item(), parameters.grad.numpy().ravel()
+
+    found = minimize(loss, np.zeros(rows * (X.shape[1] + 1)), jac=True, method="L-BFGS-B", tol=1e-14)
+    parameters = found.x.reshape(rows, -1)
+    return parameters[:, :-1], parameters[:, -1]
+
+
+@pytest.mark.parametrize("counts", [[200, 20], [200, 40, 10, 5]], ids=["two classes", "four classes"])
+@pytest.mark.parametrize("tau", [1.0, 0.5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_it_is_the_minimum_of_the_balanced_softmax_loss(counts: list[int], tau: float, weighted: bool) -> None:
+    X, y = gaussians(counts)
+    weights = np.random.RandomState(1).uniform(0.5, 2, len(y)) if weighted else np.ones(len(y))
+    sums = np.bincount(y, weights)
+    W, b = direct_minimum(X, y, weights, tau * np.log(sums / sums.sum()), C=0.3)
+    model = BalancedLogisticRegression(tau=tau, C=0.3, tol=1e-10, max_iter=10_000)
+    model.fit(X, y, sample_weight=weights if weighted else None)
+    np.testing.assert_allclose(model.coef_, W, atol=2e-5)
+    # A softmax does not see a constant in b: compare what it sees.
+    same = (lambda v: v - v.mean()) if len(counts) > 2 else (lambda v: v)
+    np.testing.assert_allclose(same(model.intercept_), same(b), atol=2e-5)
+    logits = X @ W.T + b
+    expected = logits.argmax(1) if len(counts) > 2 else (logits[:, 0] > 0).astype(int)
+    assert np.array_equal(model.predict(X), expected)
+
+
+@pytest.mark.parametrize("target", ["uniform", [0.2, 0.3, 0.5]])
+@pytest.mark.parametrize("tau", [1.0, 0.0, 1.5])
+def test_the_intercept_moves_by_log_target_minus_tau_log_source(target: Any, tau: float) -> None:
+    X, y = gaussians([90, 20, 10])
+    plain, moved = LogisticRegression().fit(X, y), BalancedLogisticRegression(target, tau=tau).fit(X, y)
+    wanted = np.full(3, 1 / 3) if target == "uniform" else np.array(target)
+    move = np.log(wanted) - tau * np.log(np.array([90, 20, 10]) / 120)
+    np.testing.assert_allclose(moved.intercept_, plain.intercept_ + move, rtol=1e-12)
+    np.testing.assert_array_equal(moved.coef_, plain.coef_)
+
+
+def test_two_classes_have_one_row_which_moves_by_the_difference() -> None:
+    X, y = gaussians([90, 10])
+    plain, moved = LogisticRegression().fit(X, y), BalancedLogisticRegression([0.3, 0.7]).fit(X, y)
+    assert moved.intercept_.shape == (1,)
+    expected = plain.intercept_ + np.log(0.7 / 0.3) - np.log(0.1 / 0.9)
+    np.testing.assert_allclose(moved.intercept_, expected, rtol=1e-12)
+    shifted = plain.predict_proba(X) * [0.3 / 0.9, 0.7 / 0.1]
+    np.testing.assert_allclose(moved.predict_proba(X), shifted / shifted.sum(1, keepdims=True), rtol=1e-10)
+
+
+@pytest.mark.parametrize("counts", [[30, 30], [30, 30, 30]])
+def test_balanced_data_and_a_uniform_target_give_plain_logistic_regression_to_the_bit(counts: list[int]) -> None:
+    X, y = gaussians(counts)
+    plain, balanced = LogisticRegression().fit(X, y), BalancedLogisticRegression().fit(X, y)
+    np.testing.assert_array_equal(balanced.intercept_, plain.intercept_)
+
+
+def test_the_training_prior_as_target_gives_plain_logistic_regression() -> None:
+    X, y = gaussians([90, 20, 10])
+    model = BalancedLogisticRegression(eq.Prior.from_labels(y)).fit(X, y)
+    np.testing.assert_allclose(model.intercept_, LogisticRegression().fit(X, y).intercept_, atol=1e-14)
+
+
+def test_weights_count_as_repeated_rows_do() -> None:
+    X, y = gaussians([60, 20, 10])
+    times = np.random.RandomState(0).randint(0, 4, len(y))
+    options: dict[str, Any] = {"tol": 1e-10, "max_iter": 10_000}
+    weighted = BalancedLogisticRegression(**options).fit(X, y, sample_weight=times)
+    repeated = BalancedLogisticRegression(**options).fit(X.repeat(times, 0), y.repeat(times))
+    np.testing.assert_allclose(weighted.source_.probabilities, repeated.source_.probabilities, rtol=1e-12)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("counts", [[90, 10], [90, 20, 10]])
+def test_a_class_of_target_probability_zero_gets_probability_zero(counts: list[int]) -> None:
+    X, y = gaussians(counts)
+    target = [0.0, *[1 / (len(counts) - 1)] * (len(counts) - 1)]
+    model = BalancedLogisticRegression(target).fit(X, y)
+    assert (model.predict_proba(X)[:, 0] == 0).all()
+    assert (model.predict_log_proba(X)[:, 0] == -np.inf).all()
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
+    assert 0 not in model.predict(X)
+
+
+def test_precision_is_that_of_the_data() -> None:
+    X, y = gaussians([90, 20, 10])
+    assert BalancedLogisticRegression().fit(X.astype(np.float32), y).intercept_.dtype == np.float32
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "newton-cg", "newton-cholesky", "sag", "saga"])
+def test_every_solver_that_leaves_the_intercept_alone_finds_the_same(solver: str) -> None:
+    X, y = gaussians([90, 20, 10])
+    options: dict[str, Any] = {"tol": 1e-8, "max_iter": 5000, "random_state": 0}
+    expected = BalancedLogisticRegression(**options).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(
+        BalancedLogisticRegression(solver=solver, **options).fit(X, y).predict_proba(X), expected, atol=1e-4
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fit_intercept": False}, "a model without one cannot hold it"),
+        ({"solver": "liblinear"}, "penalises the intercept"),
+        ({"tau": np.nan}, "tau is nan"),
+        ({"target": "train"}, "target is 'train': expected 'uniform'"),
+        ({"target": "estimate"}, "PriorShiftClassifier"),
+        ({"target": [0.5, 0.5]}, r"target has 2 classes, the data has 3 \(0, 1, 2\)"),
+        ({"target": [3, 2, 1]}, "sum to 6, not 1"),
+        ({"target": {0: 0.5, 1: 0.5}}, "target names the classes 0, 1, the data has 0, 1, 2"),
+        ({"C": -1}, "C"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(options: dict[str, Any], message: str) -> None:
+    X, y = gaussians([9, 8, 7])
+    with pytest.raises(ValueError, match=message):
+        BalancedLogisticRegression(**options).fit(X, y)
+
+
+# -------------------------------------------------------------------- labels, frames, pipelines
+
+
+LABELS = {
+    "strings": ["common", "middling", "rare"],
+    "negative numbers": [-7, 0, 12],
+    "floats": [1.0, 2.0, 3.0],
+    "objects": np.array(["a", "b", "c"], dtype=object),
+}
+
+
+@pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
+def test_labels_may_be_of_any_type(labels: Any) -> None:
+    X, y = gaussians([90, 20, 10])
+    named = np.asarray(labels)[y]
+    expected = BalancedLogisticRegression([0.2, 0.3, 0.5]).fit(X, y)
+    model = BalancedLogisticRegression(dict(zip(labels, [0.2, 0.3, 0.5], strict=True))).fit(X, named)
+    assert model.classes_.tolist() == list(labels)
+    np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
+    assert np.array_equal(model.predict(X), np.asarray(labels)[expected.predict(X)])
+    assert model.source_.class_names == tuple(str(label) for label in labels)
+
+
+def test_names_of_a_prior_must_be_those_of_the_labels() -> None:
+    X, y = gaussians([9, 8])
+    names = np.array(["cat", "owl"])[y]
+    fine = eq.Prior.from_counts([1, 3], class_names=["cat", "owl"])
+    assert BalancedLogisticRegression(fine).fit(X, names).predict(X).dtype.kind == "U"
+    swapped = eq.Prior.from_counts([3, 1], class_names=["owl", "cat"])
+    with pytest.raises(ValueError, match="prior of the classes owl, cat, the data has cat, owl"):
+        BalancedLogisticRegression(swapped).fit(X, names)
+    BalancedLogisticRegression(swapped).fit(X, y)  # numbers have no names to disagree with
+
+
+def test_frames_and_series_keep_their_names() -> None:
+    X, y = gaussians([90, 20, 10])
+    frame, series = pd.DataFrame(X, columns=["x", "y", "z"]), pd.Series(np.array(["a", "b", "c"])[y])
+    model = BalancedLogisticRegression().fit(frame, series)
+    assert model.feature_names_in_.tolist() == ["x", "y", "z"]
+    np.testing.assert_array_equal(model.predict_proba(frame), BalancedLogisticRegression().fit(X, y).predict_proba(X))
+
+
+def test_sparse_features_give_what_dense_ones_give() -> None:
+    X, y = gaussians([90, 20, 10])
+    dense, sparse = BalancedLogisticRegression().fit(X, y), BalancedLogisticRegression().fit(csr_array(X), y)
+    np.testing.assert_allclose(sparse.predict_proba(csr_array(X)), dense.predict_proba(X), atol=1e-5)
+
+
+def estimators() -> list[Any]:
+    return [BalancedLogisticRegression([0.2, 0.3, 0.5])]
+
+
+@pytest.mark.parametrize("estimator", estimators(), ids=lambda e: type(e).__name__)
+def test_it_survives_pickling_and_cloning(estimator: Any) -> None:
+    X, y = gaussians([90, 20, 10])
+    fitted = clone(estimator).fit(X, y)
+    expected = fitted.predict_proba(X)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(fitted)).predict_proba(X), expected)
+    np.testing.assert_array_equal(clone(fitted).fit(X, y).predict_proba(X), expected)
+
+
+@pytest.mark.parametrize("estimator", estimators(), ids=lambda e: type(e).__name__)
+def test_scores_probabilities_and_predictions_agree(estimator: Any) -> None:
+    for counts in ([90, 20, 10], [90, 10]):
+        X, y = gaussians(counts)
+        target = [0.2, 0.3, 0.5] if len(counts) == 3 else [0.4, 0.6]
+        model = clone(estimator).set_params(target=target).fit(X, y)
+        p, scores = model.predict_proba(X), model.decision_function(X)
+        np.testing.assert_allclose(p.sum(1), 1)
+        np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), p)
+        assert np.array_equal(model.predict(X), model.classes_[p.argmax(1)])
+        if len(counts) == 2:
+            np.testing.assert_allclose(scores, np.log(p[:, 1] / p[:, 0]), rtol=1e-6, atol=1e-9)
+        else:
+            np.testing.assert_allclose(scores - scores[:, :1], np.log(p / p[:, :1]), rtol=1e-6, atol=1e-9)
+
+
+def test_a_pipeline_and_a_grid_search_take_it() -> None:
+    X, y = gaussians([90, 20, 10])
+    pipeline = make_pipeline(StandardScaler(), BalancedLogisticRegression())
+    grid = {"balancedlogisticregression__tau": [0.0, 1.0], "balancedlogisticregression__C": [0.1, 10.0]}
+    search = GridSearchCV(pipeline, grid, scoring="balanced_accuracy", cv=3).fit(X, y)
+    assert search.best_params_["balancedlogisticregression__tau"] == 1.0
+    assert set(search.predict(X)) == {0, 1, 2}
+
+
+# -------------------------------------------------------------------- the extra
+
+
+def test_the_package_does_not_need_scikit_learn_and_says_what_does() -> None:
+    code = (
+        "import sys; sys.modules['sklearn'] = None; import equipoise as eq; print(eq.Prior.uniform(2).num_classes)\n"
+        "eq.sklearn"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout.strip() == "2"
+    assert "equipoise.sklearn needs scikit-learn: pip install 'equipoise[sklearn]'" in result.stderr
+
+
+def test_the_name_is_there_without_an_import_of_its_own() -> None:
+    code = "import equipoise as eq; print(eq.sklearn.BalancedLogisticRegression())"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout.strip() == "BalancedLogisticRegression()", result.stderr
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        eq.nothing  # type: ignore[attr-defined]  # noqa: B018
