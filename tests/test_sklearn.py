@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,22 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import get_scorer, log_loss
 from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import equipoise as eq
-from equipoise.sklearn import BalancedLogisticRegression
+from equipoise.sklearn import BalancedLogisticRegression, PriorShiftClassifier
 
 Array = NDArray[Any]
 
@@ -37,8 +45,18 @@ def gaussians(counts: list[int], *, seed: int = 0) -> tuple[Array, Array]:
 
 @pytest.mark.filterwarnings("ignore:.* classes have no item")  # one check gives a class no weight at all
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks([BalancedLogisticRegression()])
+@parametrize_with_checks([BalancedLogisticRegression(), PriorShiftClassifier(LogisticRegression())])
 def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:.* classes have no item", "ignore:the estimated prior is not to be trusted")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks(
+    [PriorShiftClassifier(LogisticRegression(), target="estimate")],
+    expected_failed_checks=lambda _: {"check_methods_subset_invariance": "the prior is estimated from all of X"},
+)
+def test_with_an_estimated_prior_all_checks_pass_but_the_one_that_forbids_it(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
@@ -179,6 +197,198 @@ def test_what_cannot_be_is_refused_with_the_reason(options: dict[str, Any], mess
         BalancedLogisticRegression(**options).fit(X, y)
 
 
+# -------------------------------------------------------------------- PriorShiftClassifier
+
+
+def shifted(p: Array, source: Any, target: Any) -> Array:
+    """Bayes' rule, slowly."""
+    moved = np.array([[row[j] * target[j] / source[j] for j in range(len(row))] for row in p])
+    return moved / moved.sum(1, keepdims=True)
+
+
+CLASSIFIERS = [
+    GaussianNB(),
+    LogisticRegression(),
+    RandomForestClassifier(20, random_state=0, min_samples_leaf=3),
+    KNeighborsClassifier(15),
+    make_pipeline(StandardScaler(), LogisticRegression()),
+]
+
+
+@pytest.mark.parametrize("classifier", CLASSIFIERS, ids=lambda c: type(c).__name__)
+@pytest.mark.parametrize("target", ["uniform", [0.1, 0.2, 0.7], eq.Prior.from_counts([1, 1, 2])], ids=str)
+def test_probabilities_are_those_of_bayes_rule_around_any_classifier(classifier: Any, target: Any) -> None:
+    X, y = gaussians([90, 20, 10])
+    wanted = [1 / 3] * 3 if isinstance(target, str) else getattr(target, "probabilities", target)
+    model = PriorShiftClassifier(classifier, target).fit(X, y)
+    expected = shifted(clone(classifier).fit(X, y).predict_proba(X), np.array([90, 20, 10]) / 120, wanted)
+    np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-12)
+    assert not hasattr(classifier, "classes_")  # a clone was fitted
+    assert model.n_features_in_ == 3
+
+
+def test_around_logistic_regression_it_is_balanced_logistic_regression() -> None:
+    X, y = gaussians([90, 20, 10])
+    for target in ("uniform", [0.1, 0.2, 0.7]):
+        np.testing.assert_allclose(
+            PriorShiftClassifier(LogisticRegression(), target).fit(X, y).predict_proba(X),
+            BalancedLogisticRegression(target).fit(X, y).predict_proba(X),
+            rtol=1e-9,
+        )
+
+
+def test_a_fitted_classifier_is_used_as_it_is_once_its_prior_is_said() -> None:
+    X, y = gaussians([90, 20, 10])
+    fitted = GaussianNB().fit(X, y)
+    expected = PriorShiftClassifier(GaussianNB()).fit(X, y).predict_proba(X)
+    for source in ([0.75, 1 / 6, 1 / 12], eq.Prior.from_labels(y), {0: 0.75, 1: 1 / 6, 2: 1 / 12}):
+        model = PriorShiftClassifier(fitted, source=source)
+        np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-12)
+        assert model.classes_.tolist() == [0, 1, 2]
+    with pytest.raises(NotFittedError, match="GaussianNB is fitted, but not said under which prior: pass source="):
+        PriorShiftClassifier(fitted).predict(X)
+    with pytest.raises(NotFittedError, match="call fit first"):
+        PriorShiftClassifier(GaussianNB(), source=[0.75, 1 / 6, 1 / 12]).predict(X)
+
+
+def test_a_frozen_classifier_is_not_fitted_again_and_the_prior_is_that_of_the_labels() -> None:
+    X, y = gaussians([90, 20, 10])
+    frozen = FrozenEstimator(GaussianNB().fit(X, y))
+    few = np.r_[:10, 90:100, 110:114]  # other rows, other frequencies
+    model = PriorShiftClassifier(frozen).fit(X[few], y[few])
+    assert model.source_.counts.tolist() == [10, 10, 4]
+    np.testing.assert_allclose(
+        model.predict_proba(X), shifted(frozen.predict_proba(X), [10 / 24, 10 / 24, 4 / 24], [1 / 3] * 3), atol=1e-12
+    )
+
+
+def test_the_target_may_change_after_fit() -> None:
+    X, y = gaussians([90, 20, 10])
+    model = PriorShiftClassifier(GaussianNB()).fit(X, y)
+    plain = model.estimator_.predict_proba(X)
+    model = pickle.loads(pickle.dumps(model)).set_params(target=[0.75, 1 / 6, 1 / 12])
+    np.testing.assert_allclose(model.predict_proba(X), plain, atol=1e-12)
+    with pytest.raises(ValueError, match="target has 2 classes"):
+        model.set_params(target=[0.5, 0.5]).predict(X)
+
+
+def test_weights_go_to_the_classifier_and_into_the_prior() -> None:
+    X, y = gaussians([60, 20, 10])
+    times = np.random.RandomState(0).randint(1, 4, len(y))
+    weighted = PriorShiftClassifier(GaussianNB()).fit(X, y, sample_weight=times)
+    repeated = PriorShiftClassifier(GaussianNB()).fit(X.repeat(times, 0), y.repeat(times))
+    np.testing.assert_allclose(weighted.source_.probabilities, repeated.source_.probabilities, rtol=1e-12)
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-9)
+    with pytest.raises(TypeError, match=r"KNeighborsClassifier\.fit takes no sample_weight"):
+        PriorShiftClassifier(KNeighborsClassifier()).fit(X, y, sample_weight=times)
+    pipeline = make_pipeline(StandardScaler(), GaussianNB())
+    with pytest.raises(ValueError, match="gaussiannb__sample_weight would weight the estimator and not its prior"):
+        PriorShiftClassifier(pipeline).fit(X, y, gaussiannb__sample_weight=times)
+    inside = make_pipeline(StandardScaler(), PriorShiftClassifier(GaussianNB()))
+    inside.fit(X, y, priorshiftclassifier__sample_weight=times)
+    np.testing.assert_allclose(inside[-1].source_.probabilities, weighted.source_.probabilities)
+
+
+def test_class_weights_inside_are_noticed_unless_the_source_is_said() -> None:
+    X, y = gaussians([90, 20, 10])
+    balanced = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced"))
+    with pytest.warns(
+        UserWarning, match="logisticregression__class_weight='balanced', so that its probabilities do not"
+    ):
+        PriorShiftClassifier(balanced).fit(X, y)
+    model = PriorShiftClassifier(balanced, source="uniform").fit(X, y)
+    np.testing.assert_allclose(model.predict_proba(X), balanced.fit(X, y).predict_proba(X), atol=1e-12)
+
+
+@pytest.mark.parametrize("counts", [[90, 10], [90, 20, 10]])
+def test_no_class_that_the_target_rules_out_is_predicted_and_scores_stay_finite(counts: list[int]) -> None:
+    """Also where the classifier is certain of a class that is ruled out, as a tree is."""
+    X, y = gaussians(counts)
+    target = [0.0, *[1 / (len(counts) - 1)] * (len(counts) - 1)]
+    model = PriorShiftClassifier(DecisionTreeClassifier(random_state=0), target).fit(X, y)
+    assert (model.estimator_.predict_proba(X)[:90, 0] == 1).all()
+    assert (model.predict_proba(X)[:, 0] == 0).all()
+    np.testing.assert_allclose(model.predict_proba(X).sum(1), 1)
+    assert 0 not in model.predict(X)
+    assert np.isfinite(model.decision_function(X)).all()
+    if len(counts) == 3:  # nothing left but the priors: 1/2 · 120/20 against 1/2 · 120/10
+        np.testing.assert_allclose(model.predict_proba(X[:1]), [[0, 1 / 3, 2 / 3]], atol=1e-12)
+
+
+def test_a_certain_classifier_can_be_scored() -> None:
+    X, y = gaussians([90, 10])
+    model = PriorShiftClassifier(DecisionTreeClassifier(random_state=0)).fit(X, y)
+    assert get_scorer("roc_auc")(model, X, y) == 1
+    assert get_scorer("neg_log_loss")(model, X, y) > -1e-12
+
+
+def test_an_estimated_prior_is_that_of_the_rows_and_beats_a_wrong_one() -> None:
+    X, y = gaussians([900, 200, 100])
+    model = PriorShiftClassifier(LogisticRegression(), target="estimate").fit(X, y)
+    deployed, labels = gaussians([100, 200, 900], seed=1)
+    estimate = model.estimate_prior(deployed)
+    assert np.abs(estimate.probabilities - np.array([1, 2, 9]) / 12).max() < 0.05
+    p = model.predict_proba(deployed)
+    np.testing.assert_allclose(p, model.set_params(target=estimate.prior).predict_proba(deployed), rtol=1e-9)
+    known = model.set_params(target=np.array([1, 2, 9]) / 12).predict_proba(deployed)
+    assert np.abs(p - known).mean() < 0.02
+    losses = [log_loss(labels, q) for q in (known, p, model.set_params(target="uniform").predict_proba(deployed))]
+    assert losses[0] < losses[1] + 0.01 < losses[2]
+
+
+def test_an_estimate_from_few_rows_says_so() -> None:
+    X, y = gaussians([90, 20, 10])
+    model = PriorShiftClassifier(LogisticRegression(), target="estimate").fit(X, y)
+    with pytest.warns(UserWarning, match="2 items are few for 3 classes"):
+        model.predict(X[:2])
+
+
+class WithoutProbabilities(BaseEstimator):
+    def fit(self, X: Any, y: Any) -> Any:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("model", "labels", "error", "message"),
+    [
+        (PriorShiftClassifier(WithoutProbabilities()), [0, 1], TypeError, "has no predict_proba: wrap it first"),
+        (PriorShiftClassifier(GaussianNB(), "train"), [0, 1], ValueError, "target is 'train': expected 'uniform'"),
+        (PriorShiftClassifier(GaussianNB(), source=[1.0]), [0, 1], ValueError, "source has 1 classes, the data has 2"),
+        (
+            PriorShiftClassifier(GaussianNB(), {"a": 1.0}),
+            ["a", "b"],
+            ValueError,
+            "target names the classes a, the data",
+        ),
+        (PriorShiftClassifier(DecisionTreeClassifier()), [[0, 1], [1, 0]], ValueError, "should be a 1d array"),
+        (PriorShiftClassifier(GaussianNB()), [0.5, 1.5], ValueError, "Unknown label type"),
+    ],
+)
+def test_what_cannot_be_shifted_is_refused(model: Any, labels: Any, error: type[Exception], message: str) -> None:
+    X = np.arange(20.0).reshape(10, 2)
+    with pytest.raises(error, match=message):
+        model.fit(X, np.repeat(np.array(labels), 5, axis=0))
+
+
+def test_a_classifier_with_several_outputs_or_unknown_labels_is_refused() -> None:
+    X, y = gaussians([9, 8])
+    several = DecisionTreeClassifier().fit(X, np.stack([y, 1 - y], 1))
+    several.classes_ = np.array([0, 1])
+    with pytest.raises(ValueError, match="several outputs need one PriorShiftClassifier each"):
+        PriorShiftClassifier(several, source=[0.5, 0.5]).predict(X)
+    frozen = FrozenEstimator(GaussianNB().fit(X, y))
+    with pytest.raises(ValueError, match="y holds 2, which is none of the classes 0, 1"):
+        PriorShiftClassifier(frozen).fit(X, y + 1)
+
+
+def test_classes_that_a_frozen_classifier_knows_and_the_labels_lack_count_zero() -> None:
+    X, y = gaussians([30, 20, 10])
+    model = PriorShiftClassifier(FrozenEstimator(GaussianNB().fit(X, y))).fit(X[:50], y[:50])
+    assert model.source_.counts.tolist() == [30, 20, 0]
+    with pytest.warns(UserWarning, match="1 of 3 classes have no item"):
+        assert np.isfinite(model.predict_log_proba(X)).all()
+
+
 # -------------------------------------------------------------------- labels, frames, pipelines
 
 
@@ -191,11 +401,12 @@ LABELS = {
 
 
 @pytest.mark.parametrize("labels", LABELS.values(), ids=LABELS)
-def test_labels_may_be_of_any_type(labels: Any) -> None:
+@pytest.mark.parametrize("kind", [BalancedLogisticRegression, partial(PriorShiftClassifier, LogisticRegression())])
+def test_labels_may_be_of_any_type(labels: Any, kind: Any) -> None:
     X, y = gaussians([90, 20, 10])
     named = np.asarray(labels)[y]
-    expected = BalancedLogisticRegression([0.2, 0.3, 0.5]).fit(X, y)
-    model = BalancedLogisticRegression(dict(zip(labels, [0.2, 0.3, 0.5], strict=True))).fit(X, named)
+    expected = kind([0.2, 0.3, 0.5]).fit(X, y)
+    model = kind(dict(zip(labels, [0.2, 0.3, 0.5], strict=True))).fit(X, named)
     assert model.classes_.tolist() == list(labels)
     np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
     assert np.array_equal(model.predict(X), np.asarray(labels)[expected.predict(X)])
@@ -228,10 +439,16 @@ def test_sparse_features_give_what_dense_ones_give() -> None:
 
 
 def estimators() -> list[Any]:
-    return [BalancedLogisticRegression([0.2, 0.3, 0.5])]
+    target = [0.2, 0.3, 0.5]
+    return [
+        BalancedLogisticRegression(target),
+        PriorShiftClassifier(LogisticRegression(), target),
+        PriorShiftClassifier(RandomForestClassifier(10, random_state=0), target),
+        PriorShiftClassifier(make_pipeline(StandardScaler(), GaussianNB()), target),
+    ]
 
 
-@pytest.mark.parametrize("estimator", estimators(), ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("estimator", estimators(), ids=lambda e: type(getattr(e, "estimator", e)).__name__)
 def test_it_survives_pickling_and_cloning(estimator: Any) -> None:
     X, y = gaussians([90, 20, 10])
     fitted = clone(estimator).fit(X, y)
@@ -240,20 +457,21 @@ def test_it_survives_pickling_and_cloning(estimator: Any) -> None:
     np.testing.assert_array_equal(clone(fitted).fit(X, y).predict_proba(X), expected)
 
 
-@pytest.mark.parametrize("estimator", estimators(), ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("estimator", estimators(), ids=lambda e: type(getattr(e, "estimator", e)).__name__)
 def test_scores_probabilities_and_predictions_agree(estimator: Any) -> None:
     for counts in ([90, 20, 10], [90, 10]):
         X, y = gaussians(counts)
         target = [0.2, 0.3, 0.5] if len(counts) == 3 else [0.4, 0.6]
         model = clone(estimator).set_params(target=target).fit(X, y)
-        p, scores = model.predict_proba(X), model.decision_function(X)
+        p, log_p, scores = model.predict_proba(X), model.predict_log_proba(X), model.decision_function(X)
         np.testing.assert_allclose(p.sum(1), 1)
-        np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), p)
+        np.testing.assert_allclose(np.exp(log_p), p)
         assert np.array_equal(model.predict(X), model.classes_[p.argmax(1)])
         if len(counts) == 2:
-            np.testing.assert_allclose(scores, np.log(p[:, 1] / p[:, 0]), rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(scores, log_p[:, 1] - log_p[:, 0], rtol=1e-6, atol=1e-9)
         else:
-            np.testing.assert_allclose(scores - scores[:, :1], np.log(p / p[:, :1]), rtol=1e-6, atol=1e-9)
+            np.testing.assert_allclose(scores - scores[:, :1], log_p - log_p[:, :1], rtol=1e-6, atol=1e-9)
+        assert np.isfinite(scores).all()
 
 
 def test_a_pipeline_and_a_grid_search_take_it() -> None:
@@ -263,6 +481,13 @@ def test_a_pipeline_and_a_grid_search_take_it() -> None:
     search = GridSearchCV(pipeline, grid, scoring="balanced_accuracy", cv=3).fit(X, y)
     assert search.best_params_["balancedlogisticregression__tau"] == 1.0
     assert set(search.predict(X)) == {0, 1, 2}
+    wrapped = PriorShiftClassifier(make_pipeline(StandardScaler(), LogisticRegression()))
+    uniform, training = "uniform", [0.75, 1 / 6, 1 / 12]
+    search = GridSearchCV(
+        wrapped, {"target": [training, uniform], "estimator__logisticregression__C": [0.1, 10.0]}, cv=3
+    ).set_params(scoring="balanced_accuracy")
+    assert search.fit(X, y).best_params_["target"] == uniform
+    assert search.set_params(scoring="accuracy").fit(X, y).best_params_["target"] == training
 
 
 # -------------------------------------------------------------------- the extra
