@@ -45,11 +45,14 @@ def test_comments_in_the_readme_say_what_the_code_gives() -> None:
     assert f"# {namespace['prior']!r}" in (ROOT / "README.md").read_text()
 
 
-def test_the_cost_table_is_that_of_its_record() -> None:
-    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "losses.py"))
-    text = (ROOT / "docs" / "overhead.md").read_text()
+@pytest.mark.parametrize(
+    ("document", "script"), [("overhead.md", "losses.py"), ("sklearn.md", "sklearn_imbalanced.py")]
+)
+def test_a_measured_table_is_that_of_its_record(document: str, script: str) -> None:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / script))
+    text = (ROOT / "docs" / document).read_text()
     found = re.search(
-        r"<!-- measured: python benchmarks/losses.py --table (\S+) -->\n(.*?)\n<!-- end -->", text, re.DOTALL
+        rf"<!-- measured: python benchmarks/{script} --table (\S+) -->\n(.*?)\n<!-- end -->", text, re.DOTALL
     )
     assert found is not None
     assert found[2] == benchmark["table"](ROOT / found[1])

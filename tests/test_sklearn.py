@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import runpy
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -162,9 +165,11 @@ def test_a_class_of_target_probability_zero_gets_probability_zero(counts: list[i
     assert 0 not in model.predict(X)
 
 
-def test_precision_is_that_of_the_data() -> None:
+def test_precision_is_that_of_logistic_regression() -> None:
     X, y = gaussians([90, 20, 10])
-    assert BalancedLogisticRegression().fit(X.astype(np.float32), y).intercept_.dtype == np.float32
+    for dtype in (np.float32, np.float64):
+        plain, balanced = LogisticRegression(), BalancedLogisticRegression()
+        assert balanced.fit(X.astype(dtype), y).intercept_.dtype == plain.fit(X.astype(dtype), y).intercept_.dtype
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "newton-cg", "newton-cholesky", "sag", "saga"])
@@ -509,3 +514,44 @@ def test_the_name_is_there_without_an_import_of_its_own() -> None:
     assert result.stdout.strip() == "BalancedLogisticRegression()", result.stderr
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         eq.nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+# -------------------------------------------------------------------- the benchmark
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_benchmark_thins_the_training_half_only_and_judges_every_way() -> None:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "sklearn_imbalanced.py"))
+    wine = benchmark["shipped_sets"]()[2]
+    _, y, _, y_test = wine.halves(0)
+    assert np.bincount(y).tolist() == [29, 11, 3]
+    assert np.bincount(y_test).tolist() == [30, 35, 24]
+    result = benchmark["compare"](wine, 1)["results"]
+    assert [(r["classifier"], r["way"]) for r in result] == [
+        (c, w) for c, ways in benchmark["WAYS"].items() for w in ways
+    ]
+    assert all(0.8 < r["balanced_accuracy"][0] <= 1 and r["log_loss"][0] < 1 for r in result)
+
+
+def test_the_words_under_the_table_are_true_of_its_record() -> None:
+    content = json.loads((ROOT / "results" / "benchmarks" / "sklearn-imbalanced-cpu.json").read_text())
+    assert [data["set"].split(",")[0] for data in content["sets"]] == ["digits", "breast cancer", "wine"]
+
+    def means(data: Any, classifier: str, measure: str) -> list[float]:
+        """Plain, weights, over, under, ours."""
+        return [np.mean(r[measure]) for r in data["results"] if r["classifier"] == classifier]
+
+    for data in content["sets"][:2]:
+        for classifier in ("logistic regression", "random forest"):
+            assert np.argmax(means(data, classifier, "balanced_accuracy")) == 4
+        assert np.argmin(means(data, "logistic regression", "log_loss")) == 4
+    cancer, wine = content["sets"][1:]
+    losses = means(cancer, "random forest", "log_loss")
+    assert np.argmin(losses) == 3
+    assert losses[3] < losses[4] / 2
+    for classifier in ("logistic regression", "random forest"):
+        accuracies = means(wine, classifier, "balanced_accuracy")
+        assert np.argmax(accuracies) == 1
+        ours = [r for r in wine["results"] if r["classifier"] == classifier][4]
+        assert accuracies[1] - accuracies[4] < np.std(ours["balanced_accuracy"])
