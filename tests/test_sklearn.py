@@ -30,6 +30,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import equipoise as eq
@@ -170,6 +171,11 @@ def test_precision_is_that_of_logistic_regression() -> None:
     for dtype in (np.float32, np.float64):
         plain, balanced = LogisticRegression(), BalancedLogisticRegression()
         assert balanced.fit(X.astype(dtype), y).intercept_.dtype == plain.fit(X.astype(dtype), y).intercept_.dtype
+
+
+def test_it_does_not_promise_arrays_of_other_libraries() -> None:
+    """LogisticRegression does, but the prior is counted in NumPy; with the promise more of the checks would run."""
+    assert not get_tags(BalancedLogisticRegression()).array_api_support
 
 
 @pytest.mark.parametrize("solver", ["lbfgs", "newton-cg", "newton-cholesky", "sag", "saga"])
@@ -388,8 +394,9 @@ def test_a_classifier_with_several_outputs_or_unknown_labels_is_refused() -> Non
 
 def test_classes_that_a_frozen_classifier_knows_and_the_labels_lack_count_zero() -> None:
     X, y = gaussians([30, 20, 10])
-    model = PriorShiftClassifier(FrozenEstimator(GaussianNB().fit(X, y))).fit(X[:50], y[:50])
-    assert model.source_.counts.tolist() == [30, 20, 0]
+    few = np.r_[:30, 50:60]
+    model = PriorShiftClassifier(FrozenEstimator(GaussianNB().fit(X, y))).fit(X[few], y[few])
+    assert model.source_.counts.tolist() == [30, 0, 10]
     with pytest.warns(UserWarning, match="1 of 3 classes have no item"):
         assert np.isfinite(model.predict_log_proba(X)).all()
 
@@ -411,7 +418,8 @@ def test_labels_may_be_of_any_type(labels: Any, kind: Any) -> None:
     X, y = gaussians([90, 20, 10])
     named = np.asarray(labels)[y]
     expected = kind([0.2, 0.3, 0.5]).fit(X, y)
-    model = kind(dict(zip(labels, [0.2, 0.3, 0.5], strict=True))).fit(X, named)
+    by_label = dict(zip(reversed(list(labels)), [0.5, 0.3, 0.2], strict=True))  # in any order
+    model = kind(by_label).fit(X, named)
     assert model.classes_.tolist() == list(labels)
     np.testing.assert_array_equal(model.predict_proba(X), expected.predict_proba(X))
     assert np.array_equal(model.predict(X), np.asarray(labels)[expected.predict(X)])
@@ -539,17 +547,20 @@ def test_the_words_under_the_table_are_true_of_its_record() -> None:
     assert [data["set"].split(",")[0] for data in content["sets"]] == ["digits", "breast cancer", "wine"]
 
     def means(data: Any, classifier: str, measure: str) -> list[float]:
-        """Plain, weights, over, under, ours."""
+        """Plain, weights, over, under, ours; ours calibrated."""
         return [np.mean(r[measure]) for r in data["results"] if r["classifier"] == classifier]
 
     for data in content["sets"][:2]:
         for classifier in ("logistic regression", "random forest"):
-            assert np.argmax(means(data, classifier, "balanced_accuracy")) == 4
+            assert np.argmax(means(data, classifier, "balanced_accuracy")[:5]) == 4
         assert np.argmin(means(data, "logistic regression", "log_loss")) == 4
-    cancer, wine = content["sets"][1:]
+    digits, cancer, wine = content["sets"]
     losses = means(cancer, "random forest", "log_loss")
     assert np.argmin(losses) == 3
-    assert losses[3] < losses[4] / 2
+    assert losses[5] < 0.5 * losses[4]
+    losses = means(wine, "random forest", "log_loss")
+    assert losses[5] > losses[4]
+    assert len(means(digits, "random forest", "log_loss")) == 5
     for classifier in ("logistic regression", "random forest"):
         accuracies = means(wine, classifier, "balanced_accuracy")
         assert np.argmax(accuracies) == 1

@@ -165,6 +165,18 @@ FAULTS = [
     Fault("recipes/prior_shift.py", "index[VALIDATION_PER_CLASS:] for index", "index[:TEST_PER_CLASS] for index", "test_prior_shift.py"),
     Fault("report/prior_shift.py", 'if one["shift"] == shift', "if True", "test_prior_shift.py"),
     Fault("shift_commands.py", "            if record.complete:\n", "            if True:\n", "test_prior_shift.py"),
+    # scikit-learn
+    Fault("sklearn.py", "move = move[1:] - move[:1]", "move = move[1:]", "test_sklearn.py"),
+    Fault("sklearn.py", "_log(ruled_out=-np.inf) - tau * source._log()", "_log(ruled_out=-np.inf) - source._log()", "test_sklearn.py"),
+    Fault("sklearn.py", "sums = np.bincount(column, weights=weights, minlength=len(classes))", "sums = np.bincount(column, minlength=len(classes))", "test_sklearn.py"),
+    Fault("sklearn.py", "np.array([columns[label] for label in labels.tolist()])[index]", "index", "test_sklearn.py"),
+    Fault("sklearn.py", "clone(self.estimator).fit(X, y, **fit_params)", "self.estimator.fit(X, y, **fit_params)", "test_sklearn.py"),
+    Fault("sklearn.py", "np.log(np.maximum(p, SMALLEST))", "np.log(p)", "test_sklearn.py"),
+    Fault("sklearn.py", "scores = np.maximum(self.predict_log_proba(X), RULED_OUT)", "scores = self.predict_log_proba(X)", "test_sklearn.py"),
+    Fault("sklearn.py", "value = [float(value[label]) for label in classes.tolist()]", "value = list(value.values())", "test_sklearn.py"),
+    Fault("sklearn.py", 'if self.solver == "liblinear":', "if False:", "test_sklearn.py"),
+    Fault("sklearn.py", "prior.class_names != tuple(classes.tolist())", "set(prior.class_names) != set(classes.tolist())", "test_sklearn.py"),
+    Fault("sklearn.py", "tags.array_api_support = False", "pass", "test_sklearn.py"),
     # training Table 1 and showing it
     Fault("train/classification.py", "if self.recipe.backbone is not None:\n            self.model.eval()", "if False:\n            pass", "test_training.py"),
     Fault("train/classification.py", "stream_of(self.seed, AUGMENTATION, chunk)", "stream_of(self.seed, AUGMENTATION)", "test_training.py"),
