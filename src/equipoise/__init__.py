@@ -4,6 +4,10 @@ A `Prior` says how often each class occurs. Count it once, hand it to a loss, a 
 that you serve.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.data.longtail import long_tailed_indices
 from equipoise.losses import (
@@ -34,11 +38,14 @@ from equipoise.losses import (
     sigmoid_equalization_loss,
     sigmoid_focal_loss,
 )
-from equipoise.metrics import Evaluation, evaluate
+from equipoise.metrics import Evaluation, Judged, evaluate, judge
 from equipoise.models.balanced_head import fold_prior, fold_sigmoid_prior, unfold_prior
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler, progressive
+
+if TYPE_CHECKING:
+    from equipoise.report.page import Report
 
 __version__ = "0.1.0"
 
@@ -51,10 +58,12 @@ __all__ = [
     "EqualizationLoss",
     "Evaluation",
     "FocalLoss",
+    "Judged",
     "LDAMLoss",
     "NormalizedLinear",
     "Prior",
     "RepeatFactorSampler",
+    "Report",
     "SigmoidEqualizationLoss",
     "SigmoidFocalLoss",
     "adjust_logits",
@@ -72,6 +81,7 @@ __all__ = [
     "fold_prior",
     "fold_sigmoid_prior",
     "inverse_frequency_weights",
+    "judge",
     "ldam_loss",
     "ldam_margins",
     "log_balanced_sigmoid",
@@ -85,3 +95,12 @@ __all__ = [
     "softmax_shift",
     "unfold_prior",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`Report` is imported when it is first used: importing the library takes torch and NumPy only."""
+    if name == "Report":
+        from equipoise.report.page import Report
+
+        return Report
+    raise AttributeError(f"module 'equipoise' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The command line: equipoise demo | run | table | records | detect | inspect
+"""The command line: equipoise demo | run | table | records | detect | inspect | report
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
@@ -18,7 +18,7 @@ from rich.table import Table
 import equipoise
 from equipoise.commands import records_app, run, table
 from equipoise.detect_commands import RunCommand, detect_app
-from equipoise.report_commands import inspect
+from equipoise.report_commands import inspect, report
 
 app = typer.Typer(
     help="Recognition when the class frequencies in training differ from those in use.",
@@ -93,3 +93,4 @@ app.command()(table)
 app.add_typer(records_app, name="records")
 app.add_typer(detect_app, name="detect")
 app.command()(inspect)
+app.command()(report)

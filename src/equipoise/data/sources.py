@@ -33,13 +33,14 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 @dataclass(frozen=True)
 class Source:
     """A training set as far as a prior needs it: `unit` is what was counted, `multilabel` if an item may have several
-    classes."""
+    classes, `column` the column of a table that was asked for."""
 
     path: Path
     prior: Prior
     unit: str = "items"
     multilabel: bool = False
     column: str | None = None
+    labels: bool = False  # counted from labels, which a class that never occurs has none of
 
 
 def read_source(path: str | os.PathLike[str], *, column: str | None = None, counts_of: int | None = None) -> Source:
@@ -65,11 +66,11 @@ def read_source(path: str | os.PathLike[str], *, column: str | None = None, coun
     if ending == ".npy":
         return _array(found, counts_of)
     if ending == ".txt":
-        return Source(found, prior_of_values(_lines(found), str(found)))
+        return Source(found, prior_of_values(_lines(found), str(found)), labels=True)
     if ending in SEPARATORS:
-        return Source(found, prior_of_values(_cells(found, column), str(found)), column=column)
+        return Source(found, prior_of_values(_cells(found, column), str(found)), column=column, labels=True)
     if ending == ".parquet":
-        return Source(found, _parquet(found, column), column=column)
+        return Source(found, _parquet(found, column), column=column, labels=True)
     raise ValueError(f"{found} ends in {ending or 'nothing'!r}: expected a folder, .npy, .txt, .csv, .parquet or .json")
 
 
@@ -129,7 +130,7 @@ def _folder(path: Path, column: str | None) -> Source:
     if names:
         return Source(path, count_cifar(root, names[0]), "images")
     if any(path.glob("*.parquet")):
-        return Source(path, _parquet(path, column), column=column)
+        return Source(path, _parquet(path, column), column=column, labels=True)
     return Source(path, _image_folder(path), "images")
 
 
@@ -193,8 +194,8 @@ def _array(path: Path, counts_of: int | None) -> Source:
         if array.ndim == 2:
             return Source(path, Prior.from_multilabel(array), multilabel=True)
         if array.dtype.kind in "US":
-            return Source(path, prior_of_values((str(value) for value in array.astype(str)), str(path)))
-        return Source(path, Prior.from_labels(array))
+            return Source(path, prior_of_values((str(value) for value in array.astype(str)), str(path)), labels=True)
+        return Source(path, Prior.from_labels(array), labels=True)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{path}: {error}") from None
 
