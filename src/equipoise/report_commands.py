@@ -92,6 +92,9 @@ def report(
         path = made.save(out)
         written = [] if figures is None else made.save_figures(figures)
     _summary(made, Console())
+    for model in made.models:
+        for note in model.notes:
+            typer.echo(f"{model.name}: {note}")
     typer.echo(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
     if written:
         typer.echo(f"figures: {len(written)} files in {figures}")
