@@ -42,6 +42,14 @@ class PriorSweep:
             raise ValueError("sweeps under different priors, or of logits that mean different ones, do not add")
         return PriorSweep(self.prior, self.logits_mean, self.correct + other.correct, self.items + other.items)
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PriorSweep):
+            return NotImplemented
+        same = self.prior == other.prior and self.logits_mean == other.logits_mean
+        return same and np.array_equal(self.correct, other.correct) and np.array_equal(self.items, other.items)
+
+    __hash__ = None  # type: ignore[assignment]
+
     @property
     def num_items(self) -> int:
         return int(self.items.sum())
