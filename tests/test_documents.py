@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -42,11 +43,21 @@ def test_comments_in_the_readme_say_what_the_code_gives() -> None:
     assert f"# {namespace['prior']!r}" in (ROOT / "README.md").read_text()
 
 
-def test_the_cost_table_is_that_of_its_record() -> None:
-    benchmark = runpy.run_path(str(ROOT / "benchmarks" / "losses.py"))
-    text = (ROOT / "docs" / "overhead.md").read_text()
+@pytest.mark.parametrize(("script", "document"), [("losses.py", "overhead.md"), ("report.py", "report.md")])
+def test_a_measured_table_is_that_of_its_record(script: str, document: str) -> None:
+    benchmark = runpy.run_path(str(ROOT / "benchmarks" / script))
+    text = (ROOT / "docs" / document).read_text()
     found = re.search(
-        r"<!-- measured: python benchmarks/losses.py --table (\S+) -->\n(.*?)\n<!-- end -->", text, re.DOTALL
+        rf"<!-- measured: python benchmarks/{script} --table (\S+) -->\n(.*?)\n<!-- end -->", text, re.DOTALL
     )
     assert found is not None
     assert found[2] == benchmark["table"](ROOT / found[1])
+
+
+def test_the_report_of_a_million_predictions_stays_within_its_limits() -> None:
+    limits = runpy.run_path(str(ROOT / "benchmarks" / "report.py"))["LIMITS"]
+    record = json.loads((ROOT / "results" / "benchmarks" / "report-cpu.json").read_text())
+    assert (record["rows"], record["classes"], record["machine"]["threads"]) == (1_000_000, 1203, 2)
+    assert sorted(record["runs"]) == [".npz", ".parquet"]
+    over = [(kind, key) for kind, run in record["runs"].items() for key, most in limits.items() if run[key] > most]
+    assert over == []

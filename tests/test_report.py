@@ -125,7 +125,7 @@ def test_seeds_of_a_model_are_averaged_and_that_is_said() -> None:
     assert found is not None
     assert found.value == pytest.approx(np.mean([run.top1 for run in runs]))
     assert found.low == pytest.approx(wilson_interval(round(300 * found.value), 300)[0], abs=2e-3)
-    assert "Softmax: mean of 3 runs" in " ".join(Texts(report.to_html()).texts)
+    assert "Softmax 3 runs (± " in " ".join(Texts(report.to_html()).texts)
 
 
 def test_an_empty_group_is_a_dash_and_not_a_zero() -> None:

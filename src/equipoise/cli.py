@@ -88,7 +88,7 @@ def demo(
     for row in summary(results):
         shown.add_row(*row)
     console.print(shown)
-    path = Report(results, title="Long-tailed digits: one network, three losses").save(out / "report.html")
+    path = Report(results, title="Long-tailed digits, three losses").save(out / "report.html")
     console.print(f"Report: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)
 
 

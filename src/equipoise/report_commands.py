@@ -45,7 +45,7 @@ def inspect(
     if as_json:
         typer.echo(json.dumps(seen.to_dict(), ensure_ascii=False))
     else:
-        _show(seen, Console())
+        show_inspection(seen, Console())
     if page is not None:
         from equipoise.report.page import save_inspection
 
@@ -216,7 +216,8 @@ def _refusing() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from None
 
 
-def _show(seen: Inspection, console: Console) -> None:
+def show_inspection(seen: Inspection, console: Console) -> None:
+    """Print what `equipoise inspect` prints."""
     from equipoise.report.inspection import chart, scale
 
     prior = seen.prior

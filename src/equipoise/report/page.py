@@ -20,7 +20,16 @@ from torch import Tensor
 
 from equipoise.metrics import TAUS, WORLDS, LogitsMean, judge
 from equipoise.prior import Prior
-from equipoise.report.page_data import Results, as_models, class_data, cut, drawn_classes, model_data, model_notes
+from equipoise.report.page_data import (
+    Results,
+    as_models,
+    class_data,
+    cut,
+    drawn_classes,
+    model_data,
+    model_notes,
+    runs_note,
+)
 from equipoise.report.sections import (
     HEADLINES,
     calibration_section,
@@ -186,7 +195,8 @@ class Report:
         return "\n".join(parts)
 
     def _notes(self, drawn: list[int]) -> list[str]:
-        notes = [f"{model.name}: {note}" for model in self.models for note in (*model_notes(model), *model.notes)]
+        notes = runs_note(self.models)
+        notes += [f"{model.name}: {note}" for model in self.models for note in (*model_notes(model), *model.notes)]
         first = self.models[0].runs[0].items
         if any(not np.array_equal(run.items, first) for model in self.models for run in model.runs):
             notes.append("The models were judged on different test items: small differences may come from those.")

@@ -102,16 +102,22 @@ def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...])
 
 def model_notes(model: Model) -> list[str]:
     notes = []
-    if len(model.runs) > 1:
-        spread = float(np.std([100 * run.top1 for run in model.runs], ddof=1))
-        notes.append(
-            f"mean of {len(model.runs)} runs; top-1 differs between them by {spread:.1f} (standard deviation). "
-            "Intervals are those of the test set."
-        )
     if model.sweep is not None and model.sweep.num_items < sum(run.num_items for run in model.runs):
         total = sum(run.num_items for run in model.runs)
         notes.append(f"the prior sweep looks at a seeded sample of {model.sweep.num_items:,} of {total:,} rows.")
     return notes
+
+
+def runs_note(models: list[Model]) -> list[str]:
+    """What is averaged over, and how far the runs of a model are apart."""
+    several = [model for model in models if len(model.runs) > 1]
+    if not several:
+        return []
+    spreads = [float(np.std([100 * run.top1 for run in model.runs], ddof=1)) for model in several]
+    each = ", ".join(
+        f"{model.name} {len(model.runs)} runs (± {spread:.1f})" for model, spread in zip(several, spreads, strict=True)
+    )
+    return [f"Means over runs, with the standard deviation of top-1: {each}. Intervals are those of the test set."]
 
 
 def headlines(model: Model) -> dict[str, Headline | None]:
