@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import equipoise as eq
 from equipoise.cli import app
 from equipoise.metrics import TAUS, WORLDS, wilson_interval
-from equipoise.report import page_data, sections
+from equipoise.report import page_data, sections, specs
 from equipoise.report.page_data import headlines
 
 ROOT = Path(__file__).parents[1]
@@ -173,6 +173,67 @@ def test_names_of_classes_and_models_come_out_as_text(results: dict[str, eq.Judg
 def test_lone_surrogates_do_not_stop_the_page(tmp_path: Path) -> None:
     prior = eq.Prior.from_counts([9, 5], class_names=["\ud800", "b"])
     assert eq.Report([eq.evaluate(torch.eye(2), [0, 1], prior)]).save(tmp_path / "a.html").stat().st_size > 1000
+
+
+# -------------------------------------------------------------------- colours
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb, as WCAG 2 defines it."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def lightness(colour: str) -> float:
+    """CIE L*, 0 to 100: how light a colour is in grey."""
+    return float(116 * np.cbrt(luminance(colour)) - 16)
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def themes() -> list[dict[str, str]]:
+    text = (Path(sections.__file__).parent / "page_files" / "page.css").read_text()
+    blocks = [dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r"{[^{}]*}", text)]
+    found = [block for block in blocks if "paper" in block]
+    assert len(found) == 3
+    assert found[1] == found[2]  # dark by the system's choice, and by the button
+    return found[:2]
+
+
+@pytest.mark.parametrize("theme", themes(), ids=["light", "dark"])
+def test_the_page_can_be_read_in_grey_and_has_contrast(theme: dict[str, str]) -> None:
+    for text in ("ink", "muted", "accent"):
+        assert min(contrast(theme[text], theme[ground]) for ground in ("paper", "card")) >= 4.5
+    for mark in ("many", "medium", "few", "before", "after"):
+        assert contrast(theme[mark], theme["paper"]) >= 3
+    for words, ground in (("on-colour", "many"), ("on-colour", "few"), ("on-medium", "medium"), ("ink", "right")):
+        assert contrast(theme[words], theme[ground]) >= 4.5
+    for colours in (("many", "medium", "few"), ("before", "after")):
+        values = sorted(lightness(theme[name]) for name in colours)
+        assert np.diff(values).min() >= 12
+
+
+def channels(spec: Any) -> set[str]:
+    """Every channel of a chart that takes a field."""
+    if isinstance(spec, list):
+        return set().union(*map(channels, spec))
+    if not isinstance(spec, dict):
+        return set()
+    own = {key for key, value in spec.get("encoding", {}).items() if isinstance(value, dict) and "field" in value}
+    return own.union(*(channels(value) for key, value in spec.items() if key != "encoding"))
+
+
+def test_colour_is_never_the_only_difference() -> None:
+    found = {name: channels(spec) for name, spec in specs.charts(PRIOR, pairs=3).items()}
+    for name in ("classes", "slopes", "calibration", "marginal"):
+        assert "shape" in found[name], name
+    for name in ("slopes", "calibration", "marginal", "tau"):
+        assert "strokeDash" in found[name], name
+    assert "text" in found["flow"]
 
 
 # -------------------------------------------------------------------- size and files

@@ -12,8 +12,9 @@ import torch
 import equipoise as eq
 from equipoise.metrics import TAUS, WORLDS, Judged, judge
 from equipoise.report import tail_figures
-from equipoise.report.figures import save
+from equipoise.report.figures import accuracy_against_count, marginal_likelihood, save
 
+ODD = "a $\\frac$ b"
 PRIOR = eq.Prior.from_counts({"cat": 900, "dog $5$": 200, "owl": 60, "x" * 300: 5, "<b>gone</b>": 0})
 
 
@@ -108,3 +109,14 @@ def test_sweeps_show_the_world_and_tau(judged: Judged) -> None:
     assert np.asarray(tau.lines[0].get_ydata()) == pytest.approx(100 * judged.sweep.groups()["all"])
     with pytest.raises(ValueError, match="0 sweeps to draw"):
         tail_figures.world_sweep({})
+
+
+def test_dollar_signs_in_names_are_no_formulas(judged: Judged, tmp_path: Path) -> None:
+    prior = eq.Prior.from_counts({ODD: 900, "b": 5})
+    evaluation = eq.evaluate(torch.eye(2), [0, 1], prior)
+    for number, figure in enumerate(
+        [accuracy_against_count({ODD: evaluation}), marginal_likelihood({ODD: evaluation})]
+    ):
+        save(figure, tmp_path / f"{number}.svg")
+        assert any(text.get_text().startswith(r"a \$\frac\$ b") for text in figure.axes[0].get_legend().get_texts())
+    assert marginal_likelihood({"m": evaluation}).axes[0].get_xticklabels()[0].get_text() == r"a \$\frac\$ b"

@@ -24,6 +24,7 @@ Results = Mapping[str, Sequence[Evaluation] | Evaluation]
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 NEIGHBOURS = 9
+LONGEST_NAME = 28
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 
@@ -83,7 +84,7 @@ def _draw_accuracy(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
     seen = np.maximum(counts[order], 1)
     for style, (method, evaluations) in zip(_styles(), results.items(), strict=False):
         each = np.array([[row.accuracy for row in e.per_class] for e in evaluations], dtype=float)[:, order] * 100
-        _line(axes, seen, each, method, style)
+        _line(axes, seen, each, plain(method), style)
     axes.set(xscale="log", xlabel="training items of the class", ylabel="accuracy on the test set, %", ylim=(-3, 103))
     axes.invert_xaxis()
     ticks = [n for n in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000) if seen.min() <= n <= seen.max()]
@@ -99,9 +100,11 @@ def _draw_marginal(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
     for style, (method, evaluations) in zip(_styles(), results.items(), strict=False):
         distance = float(np.mean([e.total_variation for e in evaluations]))
         each = np.array([e.marginal for e in evaluations])[:, order]
-        _line(axes, position, each, f"{method}, {distance:.2f} from uniform", style)
+        _line(axes, position, each, f"{plain(method)}, {distance:.2f} from uniform", style)
     if prior.num_classes <= 20:
-        axes.set_xticks(position, [prior.name(int(j)) for j in order], rotation=0 if prior.num_classes <= 12 else 90)
+        axes.set_xticks(
+            position, [plain(prior.name(int(j))) for j in order], rotation=0 if prior.num_classes <= 12 else 90
+        )
     axes.set(xlabel="class, most training items first", ylabel="p(y): mean predicted probability", ylim=(0, None))
 
 
@@ -139,6 +142,12 @@ def _styles() -> list[dict[str, Any]]:
         {"color": colour, "marker": marker, "linestyle": dash}
         for colour, marker, dash in zip(COLOURS, MARKERS, DASHES, strict=True)
     ]
+
+
+def plain(name: str) -> str:
+    """A name as matplotlib shows it: on one line, cut where it is long, and a dollar sign starts no formula."""
+    words = " ".join(name.split())
+    return (words if len(words) <= LONGEST_NAME else words[: LONGEST_NAME - 1] + "…").replace("$", r"\$")
 
 
 def by_method(results: Results) -> dict[str, list[Evaluation]]:

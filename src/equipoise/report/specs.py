@@ -105,7 +105,7 @@ def class_accuracy(prior: Prior) -> Spec:
     colour = {"field": "group", "scale": GROUP_COLOUR, "legend": GROUP_LEGEND}
     shape = {"field": "group", "scale": GROUP_SHAPE, "legend": GROUP_LEGEND}
     hover = {"param": "hovered", "empty": False}
-    faint = 0.1 if crowded else 0.35
+    faint = 0.03 if crowded else 0.35
     return _spec(
         "Accuracy of each class against its number of training items",
         height=300,
@@ -128,7 +128,7 @@ def class_accuracy(prior: Prior) -> Spec:
                         "sort": [{"field": "rank"}],
                     }
                 ],
-                "mark": {"type": "line", "color": "var(--muted)", "strokeWidth": 1.5, "opacity": 0.9},
+                "mark": {"type": "line", "color": "var(--ink)", "strokeWidth": 2.5 if crowded else 1.5, "opacity": 0.8},
                 "encoding": {
                     "x": x,
                     "y": {"field": "around", "type": "quantitative"},

@@ -13,7 +13,17 @@ import numpy as np
 
 from equipoise.metrics import TAUS, WORLDS, Confusions, Evaluation, PriorSweep, mean_interval
 from equipoise.prior import Prior
-from equipoise.report.figures import COLOURS, DASHES, MARKERS, Results, by_method, finished, new_figure, shared_prior
+from equipoise.report.figures import (
+    COLOURS,
+    DASHES,
+    MARKERS,
+    Results,
+    by_method,
+    finished,
+    new_figure,
+    plain,
+    shared_prior,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -27,7 +37,6 @@ GROUP_DASHES = {"many": "-", "medium": "--", "few": ":"}
 HATCHES = {"medium": "//", "few": ".."}
 GROUP_WORDS = {"many": "many, > 100", "medium": "medium, 20 to 100", "few": "few, < 20"}
 MOST_NAMES = 60  # class names on one axis
-LONGEST_NAME = 28
 
 
 def class_counts(prior: Prior) -> Figure:
@@ -48,7 +57,7 @@ def class_counts(prior: Prior) -> Figure:
         axes.bar(place[members], heights, 1.0 if narrow else 0.8, label=GROUP_WORDS[name], linewidth=0, **style)
     axes.set(yscale="log", xlabel="class, most training items first", ylabel="training items", ylim=(0.4, None))
     if prior.num_classes <= MOST_NAMES:
-        axes.set_xticks(np.arange(prior.num_classes), [_name(prior, int(j)) for j in order], rotation=90)
+        axes.set_xticks(np.arange(prior.num_classes), [plain(prior.name(int(j))) for j in order], rotation=90)
     return finished(figure, [axes])
 
 
@@ -67,7 +76,7 @@ def class_accuracy(evaluation: Evaluation, title: str = "") -> Figure:
         axes.errorbar(counts, accuracy, np.maximum(ends, 0), label=GROUP_WORDS[name], **faint | GROUP_STYLES[name])
     axes.set(xscale="log", xlabel="training items of the class", ylabel="accuracy on the test set, %", ylim=(-3, 103))
     axes.invert_xaxis()
-    axes.set_title(_plain(title))
+    axes.set_title(plain(title))
     return finished(figure, [axes])
 
 
@@ -86,7 +95,7 @@ def group_slopes(results: Results) -> Figure:
         axes.errorbar(place, 100 * accuracy, ends, label=GROUP_WORDS[name], **style)
         for x, y in zip(place, accuracy, strict=True):
             axes.annotate(f"{100 * y:.1f}", (x, 100 * y), xytext=(6, 6), textcoords="offset points", fontsize=9)
-    axes.set_xticks(range(len(models)), [_cut(_plain(name)) for name in models])
+    axes.set_xticks(range(len(models)), [plain(name) for name in models])
     axes.set(ylabel="mean accuracy of the group's classes, %", ylim=(-3, 103), xlim=(-0.4, len(models) - 0.6))
     return finished(figure, [axes])
 
@@ -97,14 +106,14 @@ def swallowed_classes(confusions: Confusions, prior: Prior, title: str = "", mos
     pairs = confusions.swallowed(prior, most)[::-1]
     shares = np.array([100 * pair.share for pair in pairs])
     ends = np.array([[100 * (p.share - p.low) for p in pairs], [100 * (p.high - p.share) for p in pairs]])
-    names = [f"{_name(prior, pair.true)} → {_name(prior, pair.predicted)}" for pair in pairs]
+    names = [f"{plain(prior.name(pair.true))} → {plain(prior.name(pair.predicted))}" for pair in pairs]
     group = {index: name for name, members in prior.groups().items() for index in members}
     colours = [GROUP_STYLES[group[pair.true]]["color"] for pair in pairs]
     axes.barh(range(len(pairs)), shares, color=colours, alpha=0.9)
     if pairs:
         axes.errorbar(shares, range(len(pairs)), xerr=np.maximum(ends, 0), linestyle="none", color="0.25", elinewidth=1)
     axes.set_yticks(range(len(pairs)), names, fontsize=8)
-    axes.set(xlabel="share of the class's test items, %", title=_plain(title), xlim=(0, 100))
+    axes.set(xlabel="share of the class's test items, %", title=plain(title), xlim=(0, 100))
     axes.set_ylabel("class → more frequent class it is taken for")
     return finished(figure, [axes], legend=False)
 
@@ -122,7 +131,7 @@ def group_flow(confusions: Confusions, prior: Prior, title: str = "") -> Figure:
         axes.barh(list(flow), widths, left=left, label=label, **style)
         left += widths
     axes.invert_yaxis()
-    axes.set(xlabel="share of the group's test items, classes counted equally, %", xlim=(0, 100), title=_plain(title))
+    axes.set(xlabel="share of the group's test items, classes counted equally, %", xlim=(0, 100), title=plain(title))
     figure = finished(figure, [axes], legend=False)
     axes.legend(
         frameon=False, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1.0 if not title else 1.08), fontsize=8
@@ -144,7 +153,7 @@ def calibration(evaluation: Evaluation, title: str = "") -> Figure:
         error = 100 * (evaluation.groups()[name].ece or 0)
         axes.plot(x, y, linestyle=GROUP_DASHES[name], label=f"{name}, ECE {error:.1f}", **GROUP_STYLES[name])
         axes.scatter(x, y, s=8 + 120 * items[used] / items.sum(), color=GROUP_STYLES[name]["color"], alpha=0.4)
-    axes.set(xlabel="confidence, %", ylabel="accuracy, %", xlim=(0, 101), ylim=(-1, 101), title=_plain(title))
+    axes.set(xlabel="confidence, %", ylabel="accuracy, %", xlim=(0, 101), ylim=(-1, 101), title=plain(title))
     return finished(figure, [axes])
 
 
@@ -154,8 +163,8 @@ def world_sweep(sweeps: Mapping[str, PriorSweep]) -> Figure:
     for number, (name, sweep) in enumerate(_few(sweeps).items()):
         accuracy = 100 * sweep.accuracy()
         style: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number], "markevery": 10}
-        axes.plot(WORLDS, accuracy.diagonal(), "-", label=f"{_cut(_plain(name))}, told the prior", **style)
-        axes.plot(WORLDS, accuracy[:, sweep.as_it_is], ":", label=f"{_cut(_plain(name))}, as it is", **style)
+        axes.plot(WORLDS, accuracy.diagonal(), "-", label=f"{plain(name)}, told the prior", **style)
+        axes.plot(WORLDS, accuracy[:, sweep.as_it_is], ":", label=f"{plain(name)}, as it is", **style)
     axes.axvline(0, color="0.8", linewidth=1, zorder=0)
     axes.invert_xaxis()
     axes.set_xticks([1, 0.5, 0, -0.5, -1], ["as training", "", "uniform", "", "reversed"])
@@ -171,7 +180,7 @@ def tau_sweep(sweep: PriorSweep, title: str = "") -> Figure:
         style = everything if name == "all" else GROUP_STYLES[name] | {"linestyle": GROUP_DASHES[name], "markevery": 10}
         axes.plot(TAUS, 100 * accuracy, label=GROUP_WORDS.get(name, "all classes"), linewidth=2, **style)
     axes.axvline(TAUS[sweep.as_it_is], color="0.6", linewidth=1, linestyle="-.", label="as it is")
-    axes.set(xlabel="tau", ylabel="mean accuracy of the group's classes, %", ylim=(-3, 103), title=_plain(title))
+    axes.set(xlabel="tau", ylabel="mean accuracy of the group's classes, %", ylim=(-3, 103), title=plain(title))
     return finished(figure, [axes])
 
 
@@ -193,19 +202,6 @@ def _few(sweeps: Mapping[str, PriorSweep]) -> Mapping[str, PriorSweep]:
     if not sweeps or len(sweeps) > len(COLOURS):
         raise ValueError(f"{len(sweeps)} sweeps to draw: give one to {len(COLOURS)}")
     return sweeps
-
-
-def _name(prior: Prior, index: int) -> str:
-    return _cut(_plain(prior.name(index)))
-
-
-def _cut(name: str) -> str:
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
-
-
-def _plain(text: str) -> str:
-    """A dollar sign would start mathematics; line breaks would break a row."""
-    return " ".join(text.split()).replace("$", r"\$")
 
 
 __all__ = [
