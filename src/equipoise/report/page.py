@@ -111,7 +111,7 @@ class Report:
         drawn = drawn_classes(self.prior, len(self.models))
         data = self._data(drawn)
         pairs = max(len(model.get("swallowed", ())) for model in data["models"])
-        return page(self.title, self._body(drawn), data, charts(self.prior, pairs=pairs))
+        return page(self.title, self._body(drawn), data, charts(self.prior, pairs=pairs, several=len(self.models) > 1))
 
     def figures(self) -> dict[str, Figure]:
         """Every figure of the page, drawn by matplotlib, by file name."""
@@ -176,8 +176,8 @@ class Report:
         prior, several = self.prior, len(self.models) > 1
         items = self.models[0].runs[0].num_items
         lead = (
-            f"{prior.num_classes:,} classes, {prior.total:,} training items; the largest class is "
-            f"{prior.imbalance:,.0f} times the smallest. Judged on {items:,} test items."
+            f"{prior.num_classes:,} class{'' if prior.num_classes == 1 else 'es'}, {prior.total:,} training items; the "
+            f"largest class is {prior.imbalance:,.0f} times the smallest. Judged on {items:,} test items."
         )
         parts = [top(self.title, lead), picker() if several else ""]
         parts.append(f'<main class="{"" if several else "single"}">')

@@ -54,11 +54,10 @@ def classes_section(several: bool) -> str:
 
 
 def slopes_section(several: bool) -> str:
-    words = "before → after. " if several else ""
+    compared = ": where they overlap, the test set does not tell the two apart" if several else ""
     return _section(
-        "Head and tail" if not several else "Head and tail, before → after",
-        f"Mean accuracy of the classes of each group, {words}Bars are 95 % intervals: where they overlap, the test set "
-        "does not tell the two apart.",
+        "Head and tail, before → after" if several else "Head and tail",
+        f"Mean accuracy of the classes of each group. Bars are 95 % intervals{compared}.",
         _figure("slopes", wide=True),
     )
 

@@ -57,17 +57,17 @@ CONFIG: Spec = {
 }
 
 
-def charts(prior: Prior, *, pairs: int) -> dict[str, Spec]:
-    """Every chart of the report by name; `pairs` is the most rows that the chart of swallowed classes has."""
+def charts(prior: Prior, *, pairs: int, several: bool = True) -> dict[str, Spec]:
+    """Every chart of the report by name; `pairs` is the most rows of the chart of swallowed classes."""
     return {
         "counts": class_counts(prior),
         "classes": class_accuracy(prior),
-        "marginal": marginal_likelihood(prior),
-        "slopes": group_slopes(),
+        "marginal": marginal_likelihood(prior, several),
+        "slopes": group_slopes(several),
         "flow": group_flow(),
         "swallowed": swallowed(pairs),
         "calibration": calibration(),
-        "world": world_sweep(),
+        "world": world_sweep(several),
         "tau": tau_sweep(),
     }
 
@@ -159,7 +159,7 @@ def class_accuracy(prior: Prior) -> Spec:
     )
 
 
-def marginal_likelihood(prior: Prior) -> Spec:
+def marginal_likelihood(prior: Prior, several: bool) -> Spec:
     """The paper's figure: the mean predicted probability of each class, largest class first."""
     num_classes, few = prior.num_classes, prior.num_classes <= 20
     x: Spec = {"field": "rank", "type": "quantitative", "title": "class, most training items first"}
@@ -168,7 +168,8 @@ def marginal_likelihood(prior: Prior) -> Spec:
         x = {"field": "name", "type": "nominal", "sort": {"field": "rank"}, "title": "most training items first"}
         x |= {"axis": {"labelAngle": -40, "labelLimit": 90}}
     y = {"type": "quantitative", "title": "p(y), %", "scale": {"zero": True}}
-    colour = {"field": "role", "scale": ROLE_COLOUR, "legend": LINES}
+    legend = LINES if several else None
+    colour = {"field": "role", "scale": ROLE_COLOUR, "legend": legend}
     frame = 0 if few else max(2, num_classes // 25)
     smooth = [
         {
@@ -200,7 +201,7 @@ def marginal_likelihood(prior: Prior) -> Spec:
                     "x": x,
                     "y": y | {"field": "around"},
                     "color": colour,
-                    "strokeDash": {"field": "role", "scale": ROLE_DASH, "legend": LINES},
+                    "strokeDash": {"field": "role", "scale": ROLE_DASH, "legend": legend},
                 },
             },
             {
@@ -212,14 +213,14 @@ def marginal_likelihood(prior: Prior) -> Spec:
     )
 
 
-def group_slopes() -> Spec:
+def group_slopes(several: bool) -> Spec:
     """Many, medium and few, before → after."""
     x = {
         "field": "role",
         "type": "ordinal",
         "sort": ROLES,
         "scale": {"padding": 0.35},
-        "axis": {"labelAngle": 0, "title": None, "labelFontSize": 13, "labelColor": "var(--ink)"},
+        "axis": {"labels": several, "labelAngle": 0, "title": None, "labelFontSize": 13, "labelColor": "var(--ink)"},
     }
     colour = {"field": "group", "scale": GROUP_COLOUR, "legend": GROUP_LEGEND}
     dash = {"field": "line", "scale": GROUP_DASH, "legend": None}
@@ -401,7 +402,7 @@ def calibration() -> Spec:
     )
 
 
-def world_sweep() -> Spec:
+def world_sweep(several: bool) -> Spec:
     """Accuracy as the deployed prior moves; the parameter `alpha` marks the world that the slider chose."""
     words = "datum.value == 1 ? 'as in training' : datum.value == 0 ? 'uniform' : 'reversed'"
     x = {
@@ -411,7 +412,7 @@ def world_sweep() -> Spec:
         "axis": {"values": [1, 0, -1], "labelExpr": words, "title": "deployed prior", "labelBound": False},
     }
     y = {"field": "accuracy", "type": "quantitative", "title": "accuracy in that world, %", "scale": {"zero": False}}
-    colour = {"field": "role", "scale": ROLE_COLOUR, "legend": LINES}
+    colour = {"field": "role", "scale": ROLE_COLOUR, "legend": LINES if several else None}
     dash = {
         "field": "how",
         "scale": {"domain": ["told the prior", "as it is"], "range": [[1, 0], [2, 3]]},
