@@ -223,8 +223,16 @@ def test_the_terminal_shows_names_as_they_are(tmp_path: Path) -> None:
     text = inspect(str(path))
     assert "[red]cat[/red]" in text
     assert "猫 🦉 new line" in text
-    for words in ("965 items, 3 classes", "180 times the smallest", "1 of 3 classes hold half", "few (< 20)"):
+    for words in ("965 items, 3 classes", "180 times the smallest", "1 of 3 classes holds half", "few (< 20)"):
         assert words in text
+
+
+def test_the_terminal_names_classes_that_never_occur(tmp_path: Path) -> None:
+    path = tmp_path / "counts.json"
+    path.write_text(json.dumps(COUNTS | {"yak": 0}))
+    assert "1 class never occurs: yak" in inspect(str(path))
+    path.write_text(json.dumps(COUNTS | {f"yak {i}": 0 for i in range(1200)}))
+    assert "1,200 classes never occur: yak 0, yak 1, yak 2, yak 3, yak 4, yak 5, …" in inspect(str(path))
 
 
 def test_json_is_for_machines(tmp_path: Path) -> None:

@@ -257,9 +257,10 @@ def _facts(seen: Inspection) -> Text:
     absent = ""
     if seen.absent:
         named = ", ".join(" ".join(name.split())[:40] for name in seen.absent[:6])
-        absent = f"\n{len(seen.absent):,} never occur: {named}{', …' if len(seen.absent) > 6 else ''}"
+        count = "1 class never occurs" if len(seen.absent) == 1 else f"{len(seen.absent):,} classes never occur"
+        absent = f"\n{count}: {named}{', …' if len(seen.absent) > 6 else ''}"
     ratio = f"{prior.imbalance:,.0f}" if prior.imbalance >= 10 else f"{prior.imbalance:.2g}"
     return Text(
         f"{prior.total:,} {seen.unit}, {prior.num_classes:,} classes; the largest is {ratio} times the smallest\n"
-        f"{seen.half:,} of {prior.num_classes:,} classes hold half of the data{absent}"
+        f"{seen.half:,} of {prior.num_classes:,} classes hold{'s' if seen.half == 1 else ''} half of the data{absent}"
     )

@@ -230,7 +230,8 @@ def inspection_page(seen: Inspection) -> str:
     if seen.absent:
         names = ", ".join(cut(name, 60) for name in seen.absent[:40])
         more = f", and {len(seen.absent) - 40:,} more" if len(seen.absent) > 40 else ""
-        absent = f"<p>{len(seen.absent):,} never occur: {text(names)}{more}.</p>"
+        count = "1 class never occurs" if len(seen.absent) == 1 else f"{len(seen.absent):,} classes never occur"
+        absent = f"<p>{count}: {text(names)}{more}.</p>"
     advice = "".join(
         f"<div><h3>{text(each.title)}</h3><p>{text(each.words)}</p>"
         + (f"<pre><code>{text(each.code)}</code></pre>" if each.code else "")
