@@ -1,4 +1,4 @@
-# make demo    three losses on long-tailed digits: a table and demo/demo.png
+# make demo    three losses on long-tailed digits: a table and demo/report.html
 # make test    lint, types, doctests, tests
 # make faults  break the code in more than thirty ways and see that the tests catch each
 #
@@ -29,7 +29,7 @@ faults: .venv/test-ready
 	$(PYTHON) -m venv .venv
 
 .venv/demo-ready: pyproject.toml | .venv/bin/python
-	$(BIN)/python -m pip install --disable-pip-version-check -e '.[cli]'
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[cli,report]'
 	touch $@
 
 .venv/test-ready: pyproject.toml | .venv/bin/python

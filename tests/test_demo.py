@@ -38,9 +38,9 @@ def test_a_seed_gives_the_same_run_to_the_bit_and_leaves_the_global_generator_al
 
 
 def test_every_method_runs_with_every_seed() -> None:
-    results: dict[str, list[eq.Evaluation]] = {}
-    for method, _, evaluation in runs(QUICK, load_digits_lt()):
-        results.setdefault(method, []).append(evaluation)
+    results: dict[str, list[eq.Judged]] = {}
+    for method, _, judged in runs(QUICK, load_digits_lt()):
+        results.setdefault(method, []).append(judged)
     assert {method: len(e) for method, e in results.items()} == dict.fromkeys(METHODS, 2)
     assert [row[0] for row in summary(results)] == list(METHODS)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -45,10 +46,11 @@ def test_comments_in_the_readme_say_what_the_code_gives() -> None:
     assert f"# {namespace['prior']!r}" in (ROOT / "README.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("document", "script"), [("overhead.md", "losses.py"), ("sklearn.md", "sklearn_imbalanced.py")]
-)
-def test_a_measured_table_is_that_of_its_record(document: str, script: str) -> None:
+MEASURED = [("losses.py", "overhead.md"), ("report.py", "report.md"), ("sklearn_imbalanced.py", "sklearn.md")]
+
+
+@pytest.mark.parametrize(("script", "document"), MEASURED)
+def test_a_measured_table_is_that_of_its_record(script: str, document: str) -> None:
     benchmark = runpy.run_path(str(ROOT / "benchmarks" / script))
     text = (ROOT / "docs" / document).read_text()
     found = re.search(
@@ -56,3 +58,12 @@ def test_a_measured_table_is_that_of_its_record(document: str, script: str) -> N
     )
     assert found is not None
     assert found[2] == benchmark["table"](ROOT / found[1])
+
+
+def test_the_report_of_a_million_predictions_stays_within_its_limits() -> None:
+    limits = runpy.run_path(str(ROOT / "benchmarks" / "report.py"))["LIMITS"]
+    record = json.loads((ROOT / "results" / "benchmarks" / "report-cpu.json").read_text())
+    assert (record["rows"], record["classes"], record["machine"]["threads"]) == (1_000_000, 1203, 2)
+    assert sorted(record["runs"]) == [".npz", ".parquet"]
+    over = [(kind, key) for kind, run in record["runs"].items() for key, most in limits.items() if run[key] > most]
+    assert over == []

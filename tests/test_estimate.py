@@ -24,19 +24,25 @@ def world(prior: Any, n: int = 2000, separation: float = 1.5, seed: int = 0, sou
     return torch.tensor(separation * x + np.log(source)).softmax(1).numpy(), labels
 
 
-@pytest.mark.parametrize("separation", [0.7, 1.5, 4.0])
-def test_em_finds_what_quapy_finds(separation: float) -> None:
-    from quapy.method.aggregative import EMQ
+@pytest.fixture(scope="module")
+def quapy() -> Any:
+    from matplotlib import rc_context
 
+    with rc_context():  # importing it makes the fonts of every later figure larger
+        import quapy.method.aggregative as methods
+    return methods
+
+
+@pytest.mark.parametrize("separation", [0.7, 1.5, 4.0])
+def test_em_finds_what_quapy_finds(separation: float, quapy: Any) -> None:
     p, _ = world(TARGET, separation=separation)
-    expected, _ = EMQ.EM(SOURCE, p, epsilon=1e-12)
+    expected, _ = quapy.EMQ.EM(SOURCE, p, epsilon=1e-12)
     got = eq.estimate_prior(p, SOURCE, resamples=0).probabilities
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-def test_bbse_finds_what_quapy_finds() -> None:
-    from quapy.method.aggregative import BBSEhard
-
+def test_bbse_finds_what_quapy_finds(quapy: Any) -> None:
+    BBSEhard = quapy.BBSEhard
     p, _ = world(TARGET)
     held_out, labels = world(SOURCE, seed=1)
     joint = BBSEhard.getConfusionJointProb(np.arange(3), labels, held_out.argmax(1))

@@ -46,6 +46,9 @@ PUBLIC = [
     "export_onnx",
     "evaluate",
     "Evaluation",
+    "judge",
+    "Judged",
+    "Report",
     "balanced_softmax_loss",
     "balanced_sigmoid_loss",
     "focal_loss",
@@ -84,7 +87,7 @@ def test_importing_adds_little_to_importing_torch() -> None:
 
 
 def test_the_command_line_needs_no_torchvision() -> None:
-    """`make demo` installs the extra [cli] only."""
+    """`make demo` installs the extras [cli] and [report] only."""
     without = "".join(f"sys.modules['{name}'] = None; " for name in ("torchvision", "hotcoco", "safetensors", "orjson"))
     assert python(f"import sys; {without}import equipoise.cli; print('fine')") == "fine"
 
@@ -96,13 +99,15 @@ def test_the_command_says_which_extra_it_needs() -> None:
     assert "pip install 'equipoise[cli]'" in result.stderr
 
 
-def test_the_demo_prints_a_table_and_draws_a_picture(tmp_path: Path) -> None:
+def test_the_demo_prints_a_table_and_writes_the_report(tmp_path: Path) -> None:
     arguments = ["demo", "--out", str(tmp_path / "new" / "folder"), "--iterations", "2", "--seeds", "2"]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "140"})
     assert result.exit_code == 0, result.output
     for word in ("Softmax", "Class weights 1/n", "Balanced Softmax", "top-1", "many", "medium", "few", "±"):
         assert word in result.output
-    assert (tmp_path / "new" / "folder" / "demo.png").read_bytes().startswith(b"\x89PNG")
+    page = (tmp_path / "new" / "folder" / "report.html").read_text()
+    assert "Softmax 2 runs (± " in page
+    assert "If the world were different" in page
 
 
 def test_the_demo_refuses_a_file_before_it_trains(tmp_path: Path) -> None:

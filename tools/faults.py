@@ -210,6 +210,27 @@ FAULTS = [
     Fault("models/resnet_cifar_fused.py", "gradients.extend([sums[0], sums[1],", "gradients.extend([sums[1], sums[0],", FUSED),
     Fault("models/resnet_cifar_fused.py", "shortcut[..., half : half + channels] = x[:, ::2, ::2]", "shortcut[..., :channels] = x[:, ::2, ::2]", FUSED),
     Fault("models/resnet_cifar_fused.py", "2 * number + 1, shortcut)", "2 * number + 1)", FUSED),
+    # the report
+    Fault("metrics/intervals.py", "below, above = np.sqrt(((p - low) ** 2).sum()), np.sqrt(((high - p) ** 2).sum())", "below, above = (p - low).sum(), (high - p).sum()", "test_tail_metrics.py"),
+    Fault("metrics/intervals.py", "np.where(n > 0, np.minimum(centre + half, 1), 1.0)", "np.minimum(centre + half, 1)", "test_tail_metrics.py"),
+    Fault("metrics/confusions.py", "rank[predicted] < rank[true]", "rank[predicted] != rank[true]", "test_tail_metrics.py"),
+    Fault("metrics/confusions.py", "np.lexsort((predicted, true, -low))", "np.lexsort((predicted, true, -times / items[true]))", "test_tail_metrics.py"),
+    Fault("metrics/sweep.py", "alpha=at - float(tau)", "alpha=-float(tau)", "test_tail_metrics.py"),
+    Fault("metrics/sweep.py", "WORLDS[:, None] * np.log(", "-WORLDS[:, None] * np.log(", "test_tail_metrics.py"),
+    Fault("data/predictions.py", "bad = np.isnan(outputs) | (outputs == np.inf)", "bad = np.isnan(outputs)", "test_predictions.py"),
+    Fault("data/predictions.py", "            first += len(labels)\n", "            first += 1\n", "test_predictions.py"),
+    Fault("data/predictions.py", "known[self._numbers] = np.arange(self.num_classes)", "known[: self.num_classes] = np.arange(self.num_classes)", "test_predictions.py"),
+    Fault("report/files.py", "outputs, labels = outputs[:, columns], place[labels]", "outputs = outputs[:, columns]", "test_predictions.py"),
+    Fault("report/files.py", "bin_confidence=np.full(bins.shape, np.nan)", "bin_confidence=np.zeros(bins.shape)", "test_predictions.py"),
+    Fault("data/sources.py", "splits == classes", "False", "test_inspect.py"),
+    Fault("report/inspection.py", "< occurrences / 2", "<= occurrences / 2", "test_inspect.py"),
+    Fault("report/inspection.py", "length = math.log1p(count) / math.log1p(int(prior.counts.max())) * width", "length = count / int(prior.counts.max()) * width", "test_inspect.py"),
+    Fault("report/sections.py", 'for character in "<>&\\u2028\\u2029":', 'for character in "\\u2028\\u2029":', "test_report.py"),
+    Fault("report/sections.py", "return html.escape(words.encode", "return str(words.encode", "test_report.py"),
+    Fault("report/page_data.py", "if not seen.any():\n        return None", "if not seen.any():\n        return Headline(0.0, 0.0, 0.0)", "test_report.py"),
+    Fault("report/page_data.py", "low, high = wilson_intervals(correct, items)", "low, high = wilson_intervals(items - correct, items)", "test_report.py"),
+    Fault("report/tail_figures.py", "return (float((correct[seen] / items[seen]).mean())", "return (float(correct[seen].sum() / items.sum() / 2)", "test_tail_figures.py"),
+    Fault("report_commands.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)", "pass", "test_report.py"),
 ]
 # fmt: on
 

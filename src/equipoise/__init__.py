@@ -4,6 +4,8 @@ A `Prior` says how often each class occurs. Count it once, hand it to a loss, a 
 that you serve.
 """
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -43,8 +45,10 @@ from equipoise.losses import (
 from equipoise.metrics import (
     CalibrationScores,
     Evaluation,
+    Judged,
     calibration_scores,
     evaluate,
+    judge,
     sigmoid_calibration_scores,
 )
 from equipoise.models.balanced_head import fold_prior, fold_sigmoid_prior, unfold_prior
@@ -55,6 +59,7 @@ from equipoise.serving import Rebalanced, RebalancedSigmoid
 
 if TYPE_CHECKING:
     from equipoise import sklearn as sklearn
+    from equipoise.report.page import Report
 
 __version__ = "0.1.0"
 
@@ -69,6 +74,7 @@ __all__ = [
     "EqualizationLoss",
     "Evaluation",
     "FocalLoss",
+    "Judged",
     "LDAMLoss",
     "NormalizedLinear",
     "Prior",
@@ -76,6 +82,7 @@ __all__ = [
     "Rebalanced",
     "RebalancedSigmoid",
     "RepeatFactorSampler",
+    "Report",
     "SigmoidEqualizationLoss",
     "SigmoidFocalLoss",
     "adjust_logits",
@@ -100,6 +107,7 @@ __all__ = [
     "fold_prior",
     "fold_sigmoid_prior",
     "inverse_frequency_weights",
+    "judge",
     "ldam_loss",
     "ldam_margins",
     "log_balanced_sigmoid",
@@ -118,7 +126,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`eq.sklearn` is imported when it is first asked for: scikit-learn is an extra."""
+    """`eq.sklearn` and `eq.Report` are imported when they are first asked for: what they need is an extra."""
     if name == "sklearn":
         return import_module("equipoise.sklearn")
+    if name == "Report":
+        return import_module("equipoise.report.page").Report
     raise AttributeError(f"module 'equipoise' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The command line: equipoise demo | run | table | records | detect | adapt
+"""The command line: equipoise demo | run | table | records | detect | adapt | inspect | report
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
@@ -19,6 +19,7 @@ import equipoise
 from equipoise.adapt_command import adapt
 from equipoise.commands import records_app, run, table
 from equipoise.detect_commands import RunCommand, detect_app
+from equipoise.report_commands import inspect, report
 
 app = typer.Typer(
     help="Recognition when the class frequencies in training differ from those in use.",
@@ -46,20 +47,25 @@ def options(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo"),
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
     imbalance: Annotated[float, typer.Option(min=1, help="How many more zeros than nines to train on.")] = 50,
     iterations: Annotated[int, typer.Option(min=1, help="Training steps of a run.")] = 600,
 ) -> None:
-    """Train three losses on long-tailed digits on the CPU (about a minute), print a table and draw a picture."""
+    """Train three losses on long-tailed digits on the CPU (about a minute), print a table and write the report."""
     import torch
 
     from equipoise.demo import METHODS, Settings, load, runs, summary
-    from equipoise.metrics import Evaluation
-    from equipoise.report.figures import comparison, save
+    from equipoise.metrics import Judged
+    from equipoise.report.page import Report
+    from equipoise.report.sections import vega_bundle
 
     if out.exists() and not out.is_dir():
-        raise typer.BadParameter(f"{out} is a file: --out is the folder for the picture")
+        raise typer.BadParameter(f"{out} is a file: --out is the folder for the report")
+    try:
+        vega_bundle()  # before the training, not after it
+    except ImportError as error:
+        raise typer.BadParameter(str(error)) from None
     warnings.filterwarnings("ignore", message=".*have no item")  # the line below says how many are absent
     torch.set_num_threads(1)  # steps are too small for threads to help, and they hinder on a busy machine
     settings = Settings(imbalance=imbalance, seeds=seeds, iterations=iterations)
@@ -68,12 +74,12 @@ def demo(
     console.print(f"Test set: {len(digits.test_labels)} images, equally many of each digit\n")
 
     start = time.perf_counter()
-    results: dict[str, list[Evaluation]] = {method: [] for method in METHODS}
+    results: dict[str, list[Judged]] = {method: [] for method in METHODS}
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         task = progress.add_task("training", total=len(METHODS) * seeds)
-        for method, _, evaluation in runs(settings, digits):
-            results[method].append(evaluation)
+        for method, _, judged in runs(settings, digits):
+            results[method].append(judged)
             progress.advance(task)
 
     shown = Table(title="Accuracy on the balanced test set, % (mean ± standard deviation over n seeds)")
@@ -83,9 +89,8 @@ def demo(
     for row in summary(results):
         shown.add_row(*row)
     console.print(shown)
-    title = f"Long-tailed digits: one network, three losses, {seeds} seed{'s' if seeds > 1 else ''} each"
-    path = save(comparison(results, title), out / "demo.png")
-    console.print(f"Picture: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)
+    path = Report(results, title="Long-tailed digits, three losses").save(out / "report.html")
+    console.print(f"Report: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)
 
 
 app.command(cls=RunCommand)(run)
@@ -93,3 +98,5 @@ app.command()(table)
 app.command()(adapt)
 app.add_typer(records_app, name="records")
 app.add_typer(detect_app, name="detect")
+app.command()(inspect)
+app.command()(report)

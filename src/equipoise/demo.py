@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from equipoise.data.digits import Digits, load_digits_lt
 from equipoise.losses import BalancedSoftmaxLoss, inverse_frequency_weights
-from equipoise.metrics import Evaluation, evaluate
+from equipoise.metrics import Judged, LogitsMean, judge
 from equipoise.models.digits_cnn import digits_cnn
 from equipoise.prior import Prior
 
@@ -24,6 +24,7 @@ METHODS: dict[str, Callable[[Prior], nn.Module]] = {
     "Class weights 1/n": lambda prior: nn.CrossEntropyLoss(inverse_frequency_weights(prior)),
     "Balanced Softmax": lambda prior: BalancedSoftmaxLoss(prior),
 }
+LOGITS_MEAN: dict[str, LogitsMean] = {"Softmax": "train", "Class weights 1/n": "uniform", "Balanced Softmax": "uniform"}
 
 
 @dataclass(frozen=True)
@@ -37,18 +38,19 @@ class Settings:
     learning_rate: float = 0.05
 
 
-def runs(settings: Settings, digits: Digits) -> Iterator[tuple[str, int, Evaluation]]:
-    """Train every method with every seed; yields (method, seed, evaluation on the test split) as each run ends."""
+def runs(settings: Settings, digits: Digits) -> Iterator[tuple[str, int, Judged]]:
+    """Train every method with every seed; yields (method, seed, what the test split says) as each run ends."""
     for seed in range(settings.seeds):
         for method, make_loss in METHODS.items():
-            yield method, seed, train(make_loss(digits.prior), digits, settings, seed)
+            yield method, seed, train(make_loss(digits.prior), digits, settings, seed, LOGITS_MEAN[method])
 
 
-def train(loss: nn.Module, digits: Digits, settings: Settings, seed: int) -> Evaluation:
+def train(loss: nn.Module, digits: Digits, settings: Settings, seed: int, logits_mean: LogitsMean = "train") -> Judged:
     """One run, judged on the test split at its last iterate."""
     model = fitted(loss, digits, settings, seed)
     with torch.inference_mode():
-        return evaluate(model(digits.test_images), digits.test_labels, digits.prior)
+        logits = model(digits.test_images)
+    return judge(logits, digits.test_labels, digits.prior, logits_mean=logits_mean)
 
 
 def fitted(loss: nn.Module, digits: Digits, settings: Settings, seed: int) -> nn.Module:
@@ -75,12 +77,12 @@ def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
     return torch.roll(nn.functional.pad(images, (1, 1, 1, 1)), (down, right), (2, 3))[..., 1:-1, 1:-1]
 
 
-def summary(results: dict[str, list[Evaluation]]) -> list[tuple[str, ...]]:
+def summary(results: dict[str, list[Judged]]) -> list[tuple[str, ...]]:
     """Rows of the table: method, then mean ± standard deviation over seeds of each number, then n."""
     rows = []
-    for method, evaluations in results.items():
-        columns = ([getattr(e, name) for e in evaluations] for name in ("top1", "many", "medium", "few"))
-        rows.append((method, *(mean_and_std(column) for column in columns), str(len(evaluations))))
+    for method, judged in results.items():
+        columns = ([getattr(j.evaluation, name) for j in judged] for name in ("top1", "many", "medium", "few"))
+        rows.append((method, *(mean_and_std(column) for column in columns), str(len(judged))))
     return rows
 
 

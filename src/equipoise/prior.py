@@ -210,6 +210,17 @@ class Prior:
         return cls.from_counts(count_parquet(path, column, num_classes), class_names=class_names)
 
     @classmethod
+    def from_file(cls, path: str | os.PathLike[str], *, column: str | None = None) -> Prior:
+        """Count whatever a training set lies in, as `equipoise inspect` does.
+
+        A folder with a folder of images a class, CIFAR's folder, labels (.npy, .txt, .csv, .parquet; `column` names the
+        label column of a table), counts (.json) or COCO or LVIS annotations (.json).
+        """
+        from equipoise.data.sources import read_source
+
+        return read_source(path, column=column).prior
+
+    @classmethod
     def from_probabilities(cls, p: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
         """A stated prior: probabilities that sum to 1. It was not counted, so `.counts` and `.groups()` raise.
 

@@ -130,6 +130,15 @@ def found_data_sets(root: str | os.PathLike[str]) -> list[str]:
     return [name for name, layout in LAYOUTS.items() if (Path(root) / layout.folder).is_dir()]
 
 
+def count_cifar(root: str | os.PathLike[str], name: str) -> Prior:
+    """The prior of the training labels of "cifar10" or "cifar100"; images are left alone."""
+    layout = LAYOUTS[name]
+    folder = Path(root) / layout.folder
+    (meta,) = layout.meta
+    _, labels = _read_split(folder, layout, layout.train)
+    return Prior.from_labels(labels, class_names=[str(name) for name in _read(folder / meta, layout)[layout.names_key]])
+
+
 def load_cifar(root: str | os.PathLike[str], name: str, *, download: bool = False) -> Cifar:
     """The data set `name`, "cifar10" or "cifar100", from its official folder under `root`.
 

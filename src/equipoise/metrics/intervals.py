@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import ArrayLike
 
-def wilson_interval(correct: int, total: int, z: float = 1.959963984540054) -> tuple[float, float]:
+from equipoise.prior import FloatArray
+
+Z = 1.959963984540054  # of 95 %
+
+
+def wilson_interval(correct: int, total: int, z: float = Z) -> tuple[float, float]:
     """Wilson's score interval of correct/total, 95 % by default; (0, 1) where there is nothing to go by.
 
         centre = (p + z²/2n) / (1 + z²/n),      half width = z/(1 + z²/n) · sqrt(p(1 − p)/n + z²/4n²)
@@ -23,3 +30,43 @@ def wilson_interval(correct: int, total: int, z: float = 1.959963984540054) -> t
     centre = (p + z * z / (2 * total)) / shrink
     half = z / shrink * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
     return max(centre - half, 0.0), min(centre + half, 1.0)
+
+
+def wilson_intervals(correct: ArrayLike, total: ArrayLike, z: float = Z) -> tuple[FloatArray, FloatArray]:
+    """`wilson_interval` of many proportions at once; `correct` may be a mean over runs.
+
+    >>> low, high = wilson_intervals([8, 0], [10, 0])
+    >>> low.round(3).tolist(), high.round(3).tolist()
+    ([0.49, 0.0], [0.943, 1.0])
+    """
+    k, n = np.asarray(correct, np.float64), np.asarray(total, np.float64)
+    if ((k < 0) | (k > n)).any():
+        where = int(np.argmax((k < 0) | (k > n)))
+        raise ValueError(f"{k[where]} correct of {n[where]}: expected 0 ≤ correct ≤ total")
+    some = np.maximum(n, 1)
+    p, shrink = k / some, 1 + z * z / some
+    centre = (p + z * z / (2 * some)) / shrink
+    half = z / shrink * np.sqrt(p * (1 - p) / some + z * z / (4 * some * some))
+    return np.where(n > 0, np.maximum(centre - half, 0), 0.0), np.where(n > 0, np.minimum(centre + half, 1), 1.0)
+
+
+def mean_interval(correct: ArrayLike, total: ArrayLike, z: float = Z) -> tuple[float, float]:
+    """The interval of a mean over classes of correct/total, over the classes that have items; (0, 1) without any.
+
+        low  =  p̄ − sqrt( Σ_j (p_j − l_j)² ) / G,        high  =  p̄ + sqrt( Σ_j (u_j − p_j)² ) / G
+
+    l_j, u_j are Wilson's ends of class j, G the number of classes: the square-and-add method of Newcombe, 1998, and
+    Zou, Huang and Zhang, 2009. It stays within [0, 1], is Wilson's interval for one class, and does not shrink to a
+    point where no item of any class is right.
+
+    >>> [round(end, 3) for end in mean_interval([8, 9], [10, 10])]
+    [0.633, 0.933]
+    """
+    k, n = np.asarray(correct, np.float64), np.asarray(total, np.float64)
+    k, n = k[n > 0], n[n > 0]
+    if len(n) == 0:
+        return 0.0, 1.0
+    low, high = wilson_intervals(k, n, z)
+    p = k / n
+    below, above = np.sqrt(((p - low) ** 2).sum()), np.sqrt(((high - p) ** 2).sum())
+    return max(float(p.mean() - below / len(n)), 0.0), min(float(p.mean() + above / len(n)), 1.0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from equipoise.metrics import Evaluation
-from equipoise.prior import FloatArray
+from equipoise.prior import FloatArray, Prior
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,31 +24,32 @@ Results = Mapping[str, Sequence[Evaluation] | Evaluation]
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 NEIGHBOURS = 9
+LONGEST_NAME = 28
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 
 def accuracy_against_count(results: Results) -> Figure:
     """Accuracy of each class against its number of training items, on a logarithmic axis."""
-    figure, axes = _figure(1)
-    _draw_accuracy(axes[0], _by_method(results))
-    return _finished(figure, axes)
+    figure, axes = new_figure(1)
+    _draw_accuracy(axes[0], by_method(results))
+    return finished(figure, axes)
 
 
 def marginal_likelihood(results: Results) -> Figure:
     """The paper's figure: p(y), the mean predicted probability of each class on the test set, head classes first."""
-    figure, axes = _figure(1)
-    _draw_marginal(axes[0], _by_method(results))
-    return _finished(figure, axes)
+    figure, axes = new_figure(1)
+    _draw_marginal(axes[0], by_method(results))
+    return finished(figure, axes)
 
 
 def comparison(results: Results, title: str = "") -> Figure:
     """Both of the above, side by side."""
-    figure, axes = _figure(2)
-    _draw_accuracy(axes[0], _by_method(results))
-    _draw_marginal(axes[1], _by_method(results))
+    figure, axes = new_figure(2)
+    _draw_accuracy(axes[0], by_method(results))
+    _draw_marginal(axes[1], by_method(results))
     if title:
         figure.suptitle(title)
-    return _finished(figure, axes)
+    return finished(figure, axes)
 
 
 def marginals_by_panel(panels: Mapping[str, Mapping[str, FloatArray]]) -> Figure:
@@ -57,7 +58,7 @@ def marginals_by_panel(panels: Mapping[str, Mapping[str, FloatArray]]) -> Figure
     Single classes are faint points, and a line is their mean over nine adjacent ones, so that the slope is seen behind
     the differences between classes. A method without runs (an empty array) is named in its panel.
     """
-    figure, axes = _figure(len(panels), width=4.6)
+    figure, axes = new_figure(len(panels), width=4.6)
     present = [runs for panel in panels.values() for runs in panel.values() if len(runs)]
     highest = max((runs.mean(axis=0).max() for runs in present), default=1.0)
     for axis, (title, panel) in zip(axes, panels.items(), strict=True):
@@ -78,12 +79,12 @@ def save(figure: Figure, path: str | Path, *, metadata: Mapping[str, str] | None
 
 
 def _draw_accuracy(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
-    counts = _prior(results).counts
+    counts = shared_prior(results).counts
     order = np.argsort(-counts, kind="stable")
     seen = np.maximum(counts[order], 1)
     for style, (method, evaluations) in zip(_styles(), results.items(), strict=False):
         each = np.array([[row.accuracy for row in e.per_class] for e in evaluations], dtype=float)[:, order] * 100
-        _line(axes, seen, each, method, style)
+        _line(axes, seen, each, plain(method), style)
     axes.set(xscale="log", xlabel="training items of the class", ylabel="accuracy on the test set, %", ylim=(-3, 103))
     axes.invert_xaxis()
     ticks = [n for n in (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000) if seen.min() <= n <= seen.max()]
@@ -92,16 +93,18 @@ def _draw_accuracy(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
 
 
 def _draw_marginal(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
-    prior = _prior(results)
+    prior = shared_prior(results)
     order = np.argsort(-prior.counts, kind="stable")
     position = np.arange(prior.num_classes)
     axes.axhline(1 / prior.num_classes, color="0.6", linewidth=1, label="uniform")
     for style, (method, evaluations) in zip(_styles(), results.items(), strict=False):
         distance = float(np.mean([e.total_variation for e in evaluations]))
         each = np.array([e.marginal for e in evaluations])[:, order]
-        _line(axes, position, each, f"{method}, {distance:.2f} from uniform", style)
+        _line(axes, position, each, f"{plain(method)}, {distance:.2f} from uniform", style)
     if prior.num_classes <= 20:
-        axes.set_xticks(position, [prior.name(int(j)) for j in order], rotation=0 if prior.num_classes <= 12 else 90)
+        axes.set_xticks(
+            position, [plain(prior.name(int(j))) for j in order], rotation=0 if prior.num_classes <= 12 else 90
+        )
     axes.set(xlabel="class, most training items first", ylabel="p(y): mean predicted probability", ylim=(0, None))
 
 
@@ -141,11 +144,19 @@ def _styles() -> list[dict[str, Any]]:
     ]
 
 
-def _by_method(results: Results) -> dict[str, list[Evaluation]]:
+def plain(name: str) -> str:
+    """A name as matplotlib shows it: on one line, cut where it is long, and a dollar sign starts no formula."""
+    words = " ".join(name.split())
+    return (words if len(words) <= LONGEST_NAME else words[: LONGEST_NAME - 1] + "…").replace("$", r"\$")
+
+
+def by_method(results: Results) -> dict[str, list[Evaluation]]:
+    """Every method with the list of its runs."""
     return {name: [found] if isinstance(found, Evaluation) else list(found) for name, found in results.items()}
 
 
-def _prior(results: dict[str, list[Evaluation]]) -> Any:
+def shared_prior(results: dict[str, list[Evaluation]]) -> Prior:
+    """The training prior of all runs, which must be one."""
     evaluations = [evaluation for several in results.values() for evaluation in several]
     if not results or not all(results.values()):
         empty = [name for name, several in results.items() if not several]
@@ -160,7 +171,8 @@ def _prior(results: dict[str, list[Evaluation]]) -> Any:
     return prior
 
 
-def _figure(panels: int, width: float = 6.4) -> tuple[Figure, list[Axes]]:
+def new_figure(panels: int, width: float = 6.4) -> tuple[Figure, list[Axes]]:
+    """An empty figure with panels side by side."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * panels, 4.4), layout="constrained")
@@ -168,9 +180,11 @@ def _figure(panels: int, width: float = 6.4) -> tuple[Figure, list[Axes]]:
     return figure, [figure.add_subplot(1, panels, i + 1) for i in range(panels)]
 
 
-def _finished(figure: Figure, axes: list[Axes]) -> Figure:
+def finished(figure: Figure, axes: list[Axes], *, legend: bool = True) -> Figure:
+    """The figure with a legend, a faint grid and no box."""
     for panel in axes:
-        panel.legend(frameon=False)
+        if legend:
+            panel.legend(frameon=False)
         panel.grid(alpha=0.25)
         panel.spines[["top", "right"]].set_visible(False)
     return figure

@@ -1,0 +1,117 @@
+"""Which classes are taken for which: predicted against true classes, kept sparse, so that any number of classes fits.
+
+A class is *swallowed* by another where items of it are predicted as that other, more frequent one: the way in which a
+long tail disappears. Sums over items: confusions of parts add up with `+`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from equipoise.metrics.intervals import wilson_intervals
+from equipoise.prior import FloatArray, IntArray, Prior
+
+GROUPS = ("many", "medium", "few")
+
+
+@dataclass(frozen=True)
+class Swallowed:
+    """`times` of the `items` of class `true` were predicted as the more frequent class `predicted`; Wilson 95 %."""
+
+    true: int
+    predicted: int
+    times: int
+    items: int
+    low: float
+    high: float
+
+    @property
+    def share(self) -> float:
+        return self.times / self.items
+
+
+@dataclass(frozen=True, eq=False)
+class Confusions:
+    """How often class j was predicted as class k, for the pairs that occur: code j·K + k, sorted, and times."""
+
+    num_classes: int
+    codes: IntArray
+    times: IntArray
+
+    @classmethod
+    def count(cls, target: IntArray, predicted: IntArray, num_classes: int) -> Confusions:
+        """Of true and predicted class indices [N].
+
+        >>> Confusions.count(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).dense().tolist()
+        [[1, 1], [0, 1]]
+        """
+        codes, times = np.unique(target.astype(np.int64) * num_classes + predicted, return_counts=True)
+        return cls(num_classes, codes, times)
+
+    def dense(self) -> IntArray:
+        """The matrix [K, K]: true classes are rows."""
+        matrix = np.zeros(self.num_classes**2, np.int64)
+        matrix[self.codes] = self.times
+        return matrix.reshape(self.num_classes, self.num_classes)
+
+    def __add__(self, other: Confusions) -> Confusions:
+        if not isinstance(other, Confusions):
+            return NotImplemented
+        if self.num_classes != other.num_classes:
+            raise ValueError(f"confusions of {self.num_classes} and {other.num_classes} classes do not add")
+        codes, place = np.unique(np.concatenate([self.codes, other.codes]), return_inverse=True)
+        times = np.bincount(place, np.concatenate([self.times, other.times]), len(codes)).astype(np.int64)
+        return Confusions(self.num_classes, codes, times)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Confusions):
+            return NotImplemented
+        return np.array_equal(self.codes, other.codes) and np.array_equal(self.times, other.times)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def swallowed(self, prior: Prior, most: int = 15) -> list[Swallowed]:
+        """Pairs in which a class is taken for one of a larger group, the surest first (by the interval's lower end).
+
+        Where the training set has one group only, for a class with more items.
+        """
+        true, predicted = np.divmod(self.codes, self.num_classes)
+        items = np.bincount(true, self.times, self.num_classes).astype(np.int64)
+        rank = _group_numbers(prior) if len(prior.groups()) > 1 else -prior.counts
+        chosen = np.flatnonzero(rank[predicted] < rank[true])
+        true, predicted, times = true[chosen], predicted[chosen], self.times[chosen]
+        low, high = wilson_intervals(times, items[true])
+        first = np.lexsort((predicted, true, -low))[:most]
+        columns = [values[first].tolist() for values in (true, predicted, times, items[true], low, high)]
+        return [
+            Swallowed(a, b, times, items, low, high) for a, b, times, items, low, high in zip(*columns, strict=True)
+        ]
+
+    def flow(self, prior: Prior) -> dict[str, dict[str, float | None]]:
+        """Where the items of each group go: the share predicted as a right class, or a wrong one of each group.
+
+        Classes count equally, whatever their number of test items; None where the test set has none of the group.
+        """
+        groups = prior.groups()
+        number = _group_numbers(prior)
+        true, predicted = np.divmod(self.codes, self.num_classes)
+        items = np.bincount(true, self.times, self.num_classes)
+        where = np.where(true == predicted, 3, number[predicted])
+        shares: FloatArray = np.zeros((self.num_classes, 4))
+        np.add.at(shares, (true, where), self.times / items[true])
+        found: dict[str, dict[str, float | None]] = {}
+        for name in GROUPS:
+            members = [index for index in groups.get(name, []) if items[index] > 0]
+            means = shares[members].mean(axis=0).tolist() if members else [None] * 4
+            found[name] = dict(zip((*GROUPS, "right"), means, strict=True))
+        return found
+
+
+def _group_numbers(prior: Prior) -> IntArray:
+    """0, 1 or 2 for a class with many, medium or few items."""
+    found = np.zeros(prior.num_classes, np.int64)
+    for name, members in prior.groups().items():
+        found[members] = GROUPS.index(name)
+    return found

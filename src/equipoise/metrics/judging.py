@@ -1,0 +1,71 @@
+"""Everything that a report shows of one model, as sums over its test items: `judge` and what it returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from equipoise.metrics.confusions import Confusions
+from equipoise.metrics.evaluation import Evaluation, evaluate
+from equipoise.metrics.sweep import LogitsMean, PriorSweep, prior_sweep
+from equipoise.prior import Prior, as_array
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An evaluation with who is taken for whom and, where `logits_mean` was said, the prior sweep. Adds up with `+`."""
+
+    evaluation: Evaluation
+    confusions: Confusions
+    sweep: PriorSweep | None = None
+
+    @property
+    def prior(self) -> Prior:
+        return self.evaluation.prior
+
+    def __add__(self, other: Judged) -> Judged:
+        if not isinstance(other, Judged):
+            return NotImplemented
+        sweep = other.sweep if self.sweep is None else self.sweep if other.sweep is None else self.sweep + other.sweep
+        return Judged(self.evaluation + other.evaluation, self.confusions + other.confusions, sweep)
+
+    def __radd__(self, other: int) -> Judged:
+        """Lets `sum(parts)` work."""
+        return self if other == 0 else NotImplemented
+
+
+def judge(
+    logits: ArrayLike | Tensor,
+    target: ArrayLike | Tensor,
+    prior: Prior,
+    *,
+    probabilities: bool = False,
+    logits_mean: LogitsMean | None = None,
+    swept: ArrayLike | None = None,
+) -> Judged:
+    """Judge predictions [N, K] against class indices [N] as `evaluate` does, and keep what a report shows beyond it.
+
+    `logits_mean` is the prior that the predictions mean: "train" after a plain loss, "uniform" after a balanced one;
+    None leaves the prior sweep out. `swept` are the rows that the sweep looks at (41 predictions each), by default all.
+
+    >>> prior = Prior.from_counts([500, 5])
+    >>> found = judge([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], prior, logits_mean="train")
+    >>> found.evaluation, found.confusions.swallowed(prior)[0].times
+    (Evaluation(3 items, top-1 66.7, many 100.0, medium –, few 0.0), 1)
+    """
+    outputs = logits.detach().cpu() if isinstance(logits, Tensor) else torch.from_numpy(np.array(logits))
+    evaluation = evaluate(outputs, target, prior, probabilities=probabilities)
+    labels = torch.from_numpy(as_array(target).astype(np.int64))
+    predicted = outputs.argmax(1).numpy() if len(labels) else labels.numpy()
+    confusions = Confusions.count(labels.numpy(), predicted, prior.num_classes)
+    if logits_mean is None:
+        return Judged(evaluation, confusions)
+    if swept is not None:
+        rows = torch.from_numpy(np.asarray(swept, np.int64))
+        outputs, labels = outputs[rows], labels[rows]
+    scores = outputs.double().log().float() if probabilities else outputs
+    return Judged(evaluation, confusions, prior_sweep(scores, labels, prior, logits_mean=logits_mean))

@@ -1,0 +1,98 @@
+"""Judge files of predictions and folders of run records: what `equipoise report` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from equipoise.data.predictions import Predictions, aligned
+from equipoise.metrics import Evaluation, Judged, LogitsMean, judge
+from equipoise.prior import Prior
+from equipoise.records import Record
+
+SWEPT_ROWS = 100_000  # the sweep predicts every row 41 times: of more, a seeded sample
+SEED = 0
+MERGED_AT_ONCE = 16
+
+
+def judge_file(
+    predictions: Predictions,
+    prior: Prior,
+    where: str,
+    *,
+    logits_mean: LogitsMean | None,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> Judged:
+    """Judge every row, batch after batch; classes in the order of `prior`, which was read from `where`."""
+    columns = aligned(predictions, prior, where)
+    place = None if columns is None else np.argsort(columns)
+    swept = np.arange(predictions.num_items)
+    if predictions.num_items > SWEPT_ROWS:
+        swept = np.sort(np.random.default_rng(SEED).choice(predictions.num_items, SWEPT_ROWS, replace=False))
+    parts: list[Judged] = []
+    for batch in predictions.batches():
+        outputs, labels = batch.outputs, batch.labels
+        if columns is not None and place is not None:
+            outputs, labels = outputs[:, columns], place[labels]
+        low, high = np.searchsorted(swept, [batch.first, batch.first + len(labels)])
+        part = judge(
+            outputs,
+            labels,
+            prior,
+            probabilities=predictions.probabilities,
+            logits_mean=logits_mean,
+            swept=swept[low:high] - batch.first,
+        )
+        parts.append(part)
+        if len(parts) == MERGED_AT_ONCE:
+            parts = [sum(parts[1:], parts[0])]
+        advance(len(labels))
+    if not parts:
+        raise ValueError(f"{predictions.path} has no rows: there is nothing to judge")
+    return sum(parts[1:], parts[0])
+
+
+# -------------------------------------------------------------------- run records
+
+
+def evaluation_of(record: Record) -> Evaluation:
+    """The evaluation that a run's record holds. It has no bins of confidence, so that its ECE is NaN."""
+    correct, total = np.asarray(record.correct, np.int64), np.asarray(record.total, np.int64)
+    bins = np.zeros((len(correct), 15), np.int64)
+    return Evaluation(
+        prior=Prior.from_counts(record.counts),
+        correct=correct,
+        items=total,
+        probability=np.asarray(record.marginal, np.float64) * total.sum(),
+        bin_items=bins,
+        bin_correct=bins.copy(),
+        bin_confidence=np.full(bins.shape, np.nan),
+    )
+
+
+def read_runs(folder: Path) -> dict[str, list[Evaluation]]:
+    """The runs below a folder of records, by method, plain methods first; all must share one training set."""
+    paths = sorted(folder.rglob("*.json"))
+    if not paths:
+        raise ValueError(f"{folder} has no .json files: expected a folder of run records")
+    records = []
+    for path in paths:
+        try:
+            records.append(Record.from_json(path.read_text()))
+        except ValueError as error:
+            raise ValueError(f"{path} is no run record: {error}") from None
+    sets = {f"{record.data_set}/{record.imbalance}": record.counts for record in records if record.complete}
+    if len(sets) != 1:
+        there = ", ".join(sorted(sets)) or "smoke tests only"
+        raise ValueError(f"{folder} holds runs on several training sets ({there}): pass the folder of one")
+    found: dict[str, list[Evaluation]] = {}
+    for record in sorted((r for r in records if r.complete), key=lambda r: (_place(r.method), r.seed)):
+        found.setdefault(record.method, []).append(evaluation_of(record))
+    return found
+
+
+def _place(method: str) -> tuple[bool, bool, str]:
+    """Softmax first, Balanced Softmax last: the page opens with them as before and after."""
+    return method == "balanced_softmax", method != "softmax", method

@@ -1,0 +1,264 @@
+"""Look at a training set before training: how long its tail is, and what to do about it, in plain words.
+
+`look` turns a `Source` into an `Inspection`: plain data with its advice. `chart` is the bar chart of a terminal, on a
+logarithmic scale, so that a class of five is seen beside one of five thousand.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from equipoise.data.sources import Source
+from equipoise.prior import Prior
+
+NEARLY_BALANCED = 1.5  # below this ratio of the largest to the smallest class there is nothing to gain
+ROWS = 30  # of a chart; more classes share rows
+EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Classes with many, medium or few items, and how much of the data they hold."""
+
+    classes: int
+    items: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to do: what and why, and the line of code for it (empty where there is none)."""
+
+    title: str
+    words: str
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What `equipoise inspect` shows. `half` is how many of the largest classes hold half of the data."""
+
+    source: str
+    unit: str
+    multilabel: bool
+    prior: Prior
+    groups: dict[str, Group]
+    absent: list[str]
+    half: int
+    advice: list[Advice]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        prior = self.prior
+        head, tail = _ends(prior)
+        return {
+            "source": self.source,
+            "unit": self.unit,
+            "multilabel": self.multilabel,
+            "num_classes": prior.num_classes,
+            "total": prior.total,
+            "imbalance": prior.imbalance,
+            "head": {"class": prior.name(head), "count": int(prior.counts[head])},
+            "tail": {"class": prior.name(tail), "count": int(prior.counts[tail])},
+            "groups": {name: asdict(group) for name, group in self.groups.items()},
+            "absent": self.absent,
+            "classes_with_half_of_the_data": self.half,
+            "counts": prior.counts.tolist(),
+            "class_names": None if prior.class_names is None else list(prior.class_names),
+            "advice": [asdict(advice) for advice in self.advice],
+        }
+
+
+def look(source: Source) -> Inspection:
+    """Count groups, absent classes and the classes that hold half of the data; say what to do.
+
+    >>> from pathlib import Path
+    >>> seen = look(Source(Path("labels.npy"), Prior.from_counts([900, 60, 40, 0])))
+    >>> seen.half, seen.absent, seen.groups["few"], seen.advice[0].code
+    (1, ['3'], Group(classes=1, items=0, share=0.0), 'loss = eq.BalancedSoftmaxLoss(prior)')
+    """
+    prior = source.prior
+    counts, members = prior.counts, prior.groups()
+    occurrences = int(counts.sum())
+    groups = {}
+    for name in ("many", "medium", "few"):
+        items = int(counts[members.get(name, [])].sum())
+        groups[name] = Group(len(members.get(name, [])), items, items / occurrences)
+    below_half = np.cumsum(np.sort(counts)[::-1]) < occurrences / 2
+    absent = [prior.name(int(index)) for index in np.flatnonzero(counts == 0)]
+    return Inspection(
+        source=str(source.path),
+        unit=source.unit,
+        multilabel=source.multilabel,
+        prior=prior,
+        groups=groups,
+        absent=absent,
+        half=int(below_half.sum()) + 1,
+        advice=_advice(source, groups, absent),
+    )
+
+
+# -------------------------------------------------------------------- what to do
+
+
+def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list[Advice]:
+    prior = source.prior
+    if prior.imbalance < NEARLY_BALANCED and not absent:
+        found = [
+            Advice(
+                "Loss",
+                "The classes are nearly equal in size: the plain loss is right, and no sampler is needed.",
+                "loss = torch.nn.BCEWithLogitsLoss()" if source.multilabel else "loss = torch.nn.CrossEntropyLoss()",
+            )
+        ]
+    else:
+        found = _for_several_labels() if source.multilabel else _for_one_label()
+    return [*found, _judging(source), *_expectations(groups, absent), _counting(source)]
+
+
+def _counting(source: Source) -> Advice:
+    column = "" if source.column is None else f", column={source.column!r}"
+    return Advice("Prior", "The counts above, in Python:", f"prior = eq.Prior.from_file({str(source.path)!r}{column})")
+
+
+def _for_one_label() -> list[Advice]:
+    return [
+        Advice(
+            "Loss",
+            "Balanced Softmax: tell the loss how often each class occurs, and the model predicts as if all were "
+            "equally likely. It replaces nn.CrossEntropyLoss and takes the same arguments.",
+            "loss = eq.BalancedSoftmaxLoss(prior)",
+        ),
+        Advice(
+            "Sampler",
+            "Keep plain shuffling. Balanced Softmax wants the prior of what is sampled; class-balanced sampling on top "
+            "of it balances twice, and repeats the few rare items until they are learned by heart.",
+            "loader = torch.utils.data.DataLoader(dataset, batch_size=128, shuffle=True)",
+        ),
+        Advice(
+            "Afterwards",
+            "A model that the plain loss has trained already is made right for equal classes with one subtraction.",
+            "logits = eq.adjust_logits(logits, source=prior)",
+        ),
+    ]
+
+
+def _for_several_labels() -> list[Advice]:
+    return [
+        Advice(
+            "Loss",
+            "Balanced Sigmoid: an item may have several classes, so each class has a rate of its own, and the loss is "
+            "told it.",
+            "loss = eq.BalancedSigmoidLoss(prior)",
+        ),
+        Advice(
+            "Sampler",
+            "Repeat factors: show images with a rare class more often, by the square root of how rare it is, as is "
+            "usual for LVIS. The sampler's preview says what it will show.",
+            "sampler = eq.RepeatFactorSampler(classes_per_item, threshold=0.001)",
+        ),
+    ]
+
+
+def _judging(source: Source) -> Advice:
+    words = (
+        "Overall accuracy hides the tail: judge on a test set with equally many items a class, by group and with "
+        f"intervals. With 100 test items a class its accuracy is known to about ± {_half_width(100)} points, with 10 "
+        f"to about ± {_half_width(10)}."
+    )
+    return Advice("Judge", words, "" if source.multilabel else "print(eq.evaluate(logits, target, prior))")
+
+
+def _expectations(groups: dict[str, Group], absent: list[str]) -> list[Advice]:
+    found = []
+    few = groups["few"].classes - len(absent)
+    if few > 0:
+        found.append(
+            Advice(
+                "Expect",
+                f"{_classes(few)} {'has' if few == 1 else 'have'} fewer than 20 items. The plain loss hardly ever "
+                "predicts such classes; a balanced loss does, and pays with a few points on the largest. If the world "
+                "you predict for is as long-tailed as the training set, say so when you serve, or top-1 falls.",
+                "logits = eq.adjust_logits(logits, target=prior)",
+            )
+        )
+    if absent:
+        found.append(
+            Advice(
+                "Absent",
+                f"{_classes(len(absent))} never {'occurs' if len(absent) == 1 else 'occur'}. No loss can learn "
+                f"{'it' if len(absent) == 1 else 'them'}: collect items, or leave the column out of the model. Here "
+                "nothing breaks: such a class is treated as if it had one item.",
+            )
+        )
+    return found
+
+
+def _half_width(items: int) -> int:
+    from equipoise.metrics.intervals import wilson_interval
+
+    low, high = wilson_interval(items // 2, items)
+    return round(50 * (high - low))
+
+
+def _classes(number: int) -> str:
+    return "1 class" if number == 1 else f"{number:,} classes"
+
+
+# -------------------------------------------------------------------- the terminal
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A row of the chart: one class, or several adjacent ones by their median count."""
+
+    label: str
+    count: int
+    group: str
+    text: str
+
+
+def chart(prior: Prior, width: int, rows: int = ROWS) -> list[Bar]:
+    """Bars of class counts, largest first, on a logarithmic scale of `width` characters: log(1 + n)/log(1 + n_max).
+
+    >>> [bar.text for bar in chart(Prior.from_counts({"cat": 999, "owl": 9}), width=6)]
+    ['██████', '██']
+    """
+    order = np.argsort(-prior.counts, kind="stable")
+    group = {index: name for name, members in prior.groups().items() for index in members}
+    bars = []
+    for part in np.array_split(order, min(rows, len(order))):
+        middle = int(part[len(part) // 2])
+        count = int(prior.counts[middle])
+        label = prior.name(middle) if len(part) == 1 else f"{prior.name(int(part[0]))} … {len(part)} classes"
+        length = math.log1p(count) / math.log1p(int(prior.counts.max())) * width
+        bars.append(Bar(" ".join(label.split()), count, group[middle], _blocks(length)))
+    return bars
+
+
+def scale(prior: Prior, width: int) -> str:
+    """The axis below the chart: powers of ten where they are on the scale."""
+    most = int(prior.counts.max())
+    line = [" "] * (width + 8)
+    for power in range(len(str(most))):
+        mark = f"{10**power:,}"
+        place = round(math.log1p(10**power) / math.log1p(most) * width)
+        start = max(place - len(mark), 0)
+        if 10**power <= most and not "".join(line[max(start - 1, 0) : place + 1]).strip():
+            line[start : start + len(mark)] = mark
+    return "".join(line).rstrip()
+
+
+def _blocks(length: float) -> str:
+    eighths = round(length * 8)
+    return ("█" * (eighths // 8) + EIGHTHS[eighths % 8]).rstrip()
+
+
+def _ends(prior: Prior) -> tuple[int, int]:
+    """The largest class, and the smallest of those that occur."""
+    occurring = np.flatnonzero(prior.counts)
+    return int(prior.counts.argmax()), int(occurring[prior.counts[occurring].argmin()])

@@ -1,0 +1,260 @@
+"""The long-tail report: one HTML file that shows the tail before and after, without network, drawn by Vega-Lite.
+
+    eq.Report({"Softmax": eq.evaluate(...), "Balanced Softmax": eq.evaluate(...)}).save("report.html")
+
+Evaluations give the headline numbers, classes, groups, p(y) and calibration. `eq.judge` keeps more of the predictions:
+who is taken for whom, and the prior sweep. Whatever is not known of a model is left out and said.
+"""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from equipoise.metrics import TAUS, WORLDS, LogitsMean, judge
+from equipoise.prior import Prior
+from equipoise.report.page_data import (
+    Results,
+    as_models,
+    class_data,
+    cut,
+    drawn_classes,
+    model_data,
+    model_notes,
+    runs_note,
+)
+from equipoise.report.sections import (
+    HEADLINES,
+    calibration_section,
+    classes_section,
+    counts_section,
+    foot,
+    headline_section,
+    marginal_section,
+    page,
+    picker,
+    slopes_section,
+    swallowed_section,
+    sweep_section,
+    text,
+    top,
+)
+from equipoise.report.specs import charts, class_counts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from equipoise.report.inspection import Inspection
+
+
+class Report:
+    """A page that compares models on a test set, first to last: before → after.
+
+    `results` are evaluations, or what `eq.judge` returns, by name or in a list; several a name are seeds of one model.
+    All must share the training prior. In a notebook the report shows itself.
+
+    >>> prior = Prior.from_counts([500, 5], class_names=["cat", "owl"])
+    >>> one = judge([[2.0, 0.0], [1.0, 0.0]], [0, 1], prior, logits_mean="train")
+    >>> other = judge([[2.0, 0.0], [0.0, 1.0]], [0, 1], prior, logits_mean="uniform")
+    >>> Report({"Softmax": one, "Balanced Softmax": other})
+    Report(2 models: Softmax, Balanced Softmax; 2 classes, 2 test items)
+    """
+
+    def __init__(
+        self,
+        results: Results,
+        *,
+        names: Sequence[str] | None = None,
+        title: str = "The tail, before and after",
+        notes: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.title = title
+        self.models = as_models(results, names, notes or {})
+        self.prior = self.models[0].runs[0].prior
+
+    @classmethod
+    def from_predictions(
+        cls,
+        predictions: Mapping[str, ArrayLike | Tensor],
+        target: ArrayLike | Tensor,
+        prior: Prior,
+        *,
+        logits_mean: LogitsMean | Mapping[str, LogitsMean] = "train",
+        probabilities: bool = False,
+        title: str = "The tail, before and after",
+    ) -> Report:
+        """The whole page from arrays [N, K] by model, and class indices [N].
+
+        `logits_mean` is the prior that predictions mean, of all or by name: "train" after a plain loss, "uniform" after
+        a balanced one.
+        """
+        means = {name: logits_mean[name] if isinstance(logits_mean, Mapping) else logits_mean for name in predictions}
+        results = {
+            name: judge(outputs, target, prior, probabilities=probabilities, logits_mean=means[name])
+            for name, outputs in predictions.items()
+        }
+        return cls(results, title=title)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page; folders are made."""
+        return _write(Path(path), self.to_html())
+
+    def to_html(self) -> str:
+        """The whole page as text."""
+        drawn = drawn_classes(self.prior, len(self.models))
+        data = self._data(drawn)
+        pairs = max(len(model.get("swallowed", ())) for model in data["models"])
+        return page(self.title, self._body(drawn), data, charts(self.prior, pairs=pairs, several=len(self.models) > 1))
+
+    def figures(self) -> dict[str, Figure]:
+        """Every figure of the page, drawn by matplotlib, by file name."""
+        from equipoise.report import tail_figures
+        from equipoise.report.figures import COLOURS, marginal_likelihood
+
+        shown = self.models if len(self.models) <= len(COLOURS) else [self.models[0], self.models[-1]]
+        by_name = {model.name: model.runs for model in shown}
+        found = {"class-counts": tail_figures.class_counts(self.prior)}
+        found["marginal-likelihood"] = marginal_likelihood(by_name)
+        found["group-slopes"] = tail_figures.group_slopes(by_name)
+        sweeps = {model.name: model.sweep for model in shown if model.sweep is not None}
+        if sweeps:
+            found["world-sweep"] = tail_figures.world_sweep(sweeps)
+        for number, model in enumerate(shown, start=1):
+            found[f"{number}-class-accuracy"] = tail_figures.class_accuracy(model.runs[0], model.name)
+            if model.calibrated:
+                found[f"{number}-calibration"] = tail_figures.calibration(model.runs[0], model.name)
+            if model.confusions is not None:
+                pairs = tail_figures.swallowed_classes(model.confusions, self.prior, model.name)
+                found[f"{number}-swallowed-classes"] = pairs
+                found[f"{number}-group-flow"] = tail_figures.group_flow(model.confusions, self.prior, model.name)
+            if model.sweep is not None:
+                found[f"{number}-tau-sweep"] = tail_figures.tau_sweep(model.sweep, model.name)
+        return found
+
+    def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write every figure as PNG and SVG into a folder."""
+        from equipoise.report.figures import save
+
+        written = []
+        for name, figure in self.figures().items():
+            written += [save(figure, Path(folder) / f"{name}.{ending}") for ending in ("png", "svg")]
+        return written
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, for notebooks."""
+        page = html.escape(self.to_html(), quote=True)
+        style = "width:100%;height:900px;border:1px solid #8884;border-radius:8px"
+        return f'<iframe srcdoc="{page}" style="{style}" title="{html.escape(self.title)}"></iframe>'
+
+    def __repr__(self) -> str:
+        names = ", ".join(model.name for model in self.models)
+        items = self.models[0].runs[0].num_items
+        models = f"{len(self.models)} model{'s' if len(self.models) > 1 else ''}"
+        return f"Report({models}: {names}; {self.prior.num_classes:,} classes, {items:,} test items)"
+
+    # ---------------------------------------------------------------- inside
+
+    def _data(self, drawn: list[int]) -> dict[str, Any]:
+        return {
+            "classes": class_data(self.prior, drawn),
+            "groups": {name: len(members) for name, members in self.prior.groups().items()},
+            "imbalance": self.prior.imbalance,
+            "headlines": HEADLINES,
+            "worlds": WORLDS.tolist(),
+            "taus": TAUS.tolist(),
+            "models": [model_data(model, drawn) for model in self.models],
+        }
+
+    def _body(self, drawn: list[int]) -> str:
+        prior, several = self.prior, len(self.models) > 1
+        items = self.models[0].runs[0].num_items
+        lead = (
+            f"{prior.num_classes:,} class{'' if prior.num_classes == 1 else 'es'}, {prior.total:,} training items; the "
+            f"largest class is {prior.imbalance:,.0f} times the smallest. Judged on {items:,} test items."
+        )
+        parts = [top(self.title, lead), picker() if several else ""]
+        parts.append(f'<main class="{"" if several else "single"}">')
+        parts += [
+            headline_section(self.models),
+            *self._notes(drawn),
+            classes_section(several),
+            slopes_section(several),
+        ]
+        parts.append(marginal_section(several))
+        parts.append(swallowed_section(several) if any(m.confusions for m in self.models) else "")
+        parts.append(calibration_section(several) if any(m.calibrated for m in self.models) else "")
+        parts.append(sweep_section(several) if any(m.sweep for m in self.models) else "")
+        parts += [counts_section(), "</main>", foot()]
+        return "\n".join(parts)
+
+    def _notes(self, drawn: list[int]) -> list[str]:
+        notes = runs_note(self.models)
+        notes += [f"{model.name}: {note}" for model in self.models for note in (*model_notes(model), *model.notes)]
+        first = self.models[0].runs[0].items
+        if any(not np.array_equal(run.items, first) for model in self.models for run in model.runs):
+            notes.append("The models were judged on different test items: small differences may come from those.")
+        if len(drawn) < self.prior.num_classes:
+            notes.append(
+                f"Charts of classes show {len(drawn):,} of {self.prior.num_classes:,}, evenly spaced from head to "
+                "tail; all numbers are of all classes."
+            )
+        return [f'<p class="note">{text(note)}</p>' for note in notes]
+
+
+# -------------------------------------------------------------------- the page of a training set
+
+
+def inspection_page(seen: Inspection) -> str:
+    """The page of `equipoise inspect --html`."""
+    prior = seen.prior
+    drawn = drawn_classes(prior, 1)
+    lead = (
+        f"{prior.total:,} {seen.unit}, {prior.num_classes:,} classes; the largest is {prior.imbalance:,.0f} times the "
+        f"smallest. Half of the data is in {seen.half:,} of {prior.num_classes:,} classes."
+    )
+    words = dict(HEADLINES)
+    cards = "".join(
+        f'<div class="card"><div class="what"><span class="shape {name}"></span><span>{words[name]}</span></div>'
+        f'<div class="big">{group.classes:,}<small> classes</small></div>'
+        f'<div class="range">{group.items:,} {text(seen.unit)}, {100 * group.share:.1f} % of the data</div></div>'
+        for name, group in seen.groups.items()
+    )
+    absent = ""
+    if seen.absent:
+        names = ", ".join(cut(name, 60) for name in seen.absent[:40])
+        more = f", and {len(seen.absent) - 40:,} more" if len(seen.absent) > 40 else ""
+        count = "1 class never occurs" if len(seen.absent) == 1 else f"{len(seen.absent):,} classes never occur"
+        absent = f"<p>{count}: {text(names)}{more}.</p>"
+    advice = "".join(
+        f"<div><h3>{text(each.title)}</h3><p>{text(each.words)}</p>"
+        + (f"<pre><code>{text(each.code)}</code></pre>" if each.code else "")
+        + "</div>"
+        for each in seen.advice
+    )
+    body = [
+        top(f"The tail of {Path(seen.source).name}", lead),
+        f'<main class="single"><section class="first"><div class="cards">{cards}</div>{absent}</section>',
+        counts_section(),
+        f'<section><h2>What to do about it</h2><div class="advice">{advice}</div></section></main>',
+        foot(),
+    ]
+    data = {"classes": class_data(prior, drawn)}
+    return page(f"The tail of {Path(seen.source).name}", "\n".join(body), data, {"counts": class_counts(prior)})
+
+
+def save_inspection(seen: Inspection, path: str | os.PathLike[str]) -> Path:
+    """Write the page of a training set; folders are made."""
+    return _write(Path(path), inspection_page(seen))
+
+
+def _write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path

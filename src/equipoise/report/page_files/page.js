@@ -1,0 +1,255 @@
+// Fills the charts of the page with rows of the chosen models, and moves the sliders. Text enters the page only as text.
+"use strict";
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const specs = JSON.parse(document.getElementById("specs").textContent);
+  const classes = data.classes;
+  const models = data.models || [];
+  const GROUPS = ["many", "medium", "few"];
+  const ROLES = models.length > 1 ? ["before", "after"] : ["after"];
+  const chosen = { before: 0, after: Math.max(models.length - 1, 0) };
+  const views = {};
+
+  const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1));
+  const round = (value) => Math.round(10 * 100 * value) / 10;
+  const range = (low, high) => `${percent(low)} to ${percent(high)}`;
+  const element = (id) => document.getElementById(id);
+  const add = (parent, tag, text, name) => {
+    const made = document.createElement(tag);
+    if (text !== undefined) made.textContent = text;
+    if (name) made.className = name;
+    parent.append(made);
+    return made;
+  };
+
+  // Numbers beside points of nearly the same height are moved apart, so that each can be read.
+  function apart(points, room = 5.5) {
+    const sorted = [...points].sort((a, b) => a.accuracy - b.accuracy);
+    sorted.forEach((point, i) => {
+      point.beside = i ? Math.max(point.accuracy, sorted[i - 1].beside + room) : point.accuracy;
+    });
+    return points;
+  }
+
+  // ------------------------------------------------------------------ rows of each chart
+
+  const rows = {
+    counts: () => classes.name.map((name, i) => ({
+      name, rank: classes.rank[i], count: classes.count[i].toLocaleString("en"), group: classes.group[i],
+      shown: Math.max(classes.count[i], 0.7),
+    })),
+    classes: (model) => classes.name.flatMap((name, i) => model.items[i] === 0 ? [] : [{
+      name, rank: classes.rank[i], count: classes.count[i].toLocaleString("en"), group: classes.group[i],
+      shown: Math.max(classes.count[i], 0.5), accuracy: 100 * model.accuracy[i], low: 100 * model.low[i],
+      high: 100 * model.high[i], right: `${percent(model.accuracy[i])} % of ${model.items[i].toLocaleString("en")}`,
+      interval: range(model.low[i], model.high[i]),
+    }]),
+    marginal: (models) => models.flatMap(([role, model]) => classes.name.map((name, i) => ({
+      name, rank: classes.rank[i], count: classes.count[i].toLocaleString("en"), role, model: model.name,
+      p: 100 * model.p[i],
+    }))),
+    slopes: (models) => models.flatMap(([role, model]) => apart(GROUPS.flatMap((group) => {
+      const found = model.headline[group];
+      return found === null ? [] : [{
+        group, role, model: model.name, accuracy: 100 * found.value, low: 100 * found.low, high: 100 * found.high,
+        interval: `${percent(found.value)} (${range(found.low, found.high)})`, classes: data.groups[group],
+      }];
+    }))),
+    flow: (model) => GROUPS.flatMap((group) => {
+      let from = 0;
+      return ["right", ...GROUPS].flatMap((place) => {
+        const share = model.flow[group][place];
+        if (share === null) return [];
+        const start = from;
+        from += 100 * share;
+        return [{
+          group, place, from: start, to: from, middle: (start + from) / 2, share: round(share),
+          words: place === "right" ? "what they are" : `another class with ${place}`,
+          label: `${Math.round(100 * share)} %`,
+        }];
+      });
+    }),
+    swallowed: (model) => model.swallowed.map((pair, place) => ({
+      place, name: pair.name, other: pair.other, pair: `${pair.name} → ${pair.other}`, group: pair.group,
+      share: 100 * pair.share, low: 100 * pair.low, high: 100 * pair.high,
+      times: `${pair.times} of ${pair.items}`, interval: `${percent(pair.share)} (${range(pair.low, pair.high)})`,
+    })),
+    calibration: (model) => model.calibration.map((bin) => ({
+      group: bin.group, confidence: round(bin.confidence), accuracy: round(bin.accuracy), items: bin.items,
+      share: bin.share,
+    })),
+    world: (models) => models.filter(([, model]) => model.sweep).flatMap(([role, model]) =>
+      data.worlds.flatMap((alpha, i) => [["told the prior", i], ["as it is", model.sweep.as_it_is]].map(([how, tau]) => ({
+        role, model: model.name, how, alpha, accuracy: round(model.sweep.accuracy[i][tau]),
+      })))),
+    tau: (model) => Object.entries(model.sweep.groups).flatMap(([group, values]) =>
+      data.taus.map((tau, i) => ({ group, tau, accuracy: round(values[i]) }))),
+  };
+  const both = new Set(["marginal", "slopes", "world"]);
+  const has = {
+    flow: (model) => model.flow, swallowed: (model) => model.swallowed && model.swallowed.length,
+    calibration: (model) => model.calibration && model.calibration.length, tau: (model) => model.sweep,
+  };
+
+  // ------------------------------------------------------------------ drawing
+
+  function rowsOf(kind, role) {
+    if (kind === "counts") return rows.counts();
+    if (both.has(kind)) return rows[kind](ROLES.map((name) => [name, models[chosen[name]]]));
+    const model = models[chosen[role]];
+    return has[kind] && !has[kind](model) ? [] : rows[kind](model);
+  }
+
+  // The same chart with its legend in fewer columns.
+  const narrowed = (spec) => JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? Math.ceil(value / 2) : value));
+
+  async function draw(figure) {
+    const { chart: kind, role = "" } = figure.dataset;
+    const place = figure.querySelector(".chart");
+    const values = rowsOf(kind, role);
+    const empty = figure.querySelector(".empty");
+    if (empty) empty.hidden = values.length > 0;
+    place.hidden = values.length === 0;
+    if (values.length === 0) return;
+    const key = kind + role;
+    if (views[key]) {
+      views[key].data("rows", values);
+      await views[key].runAsync();
+      views[key].resize();
+      return views[key].runAsync();
+    }
+    const spec = { ...(place.clientWidth < 480 ? narrowed(specs[kind]) : specs[kind]), data: { name: "rows", values } };
+    const made = await vegaEmbed(place, spec, { renderer: "svg", actions: false, tooltip: { offsetX: 12, offsetY: 12 } });
+    views[key] = made.view;
+  }
+
+  function names() {
+    for (const mark of document.querySelectorAll("[data-name]")) mark.textContent = models[chosen[mark.dataset.name]].name;
+    for (const mark of document.querySelectorAll("[data-ece]")) {
+      const found = models[chosen[mark.dataset.ece]].ece;
+      mark.textContent = GROUPS.filter((group) => found && found[group] !== null)
+        .map((group) => `${group} ${percent(found[group])}`).join(", ");
+    }
+    for (const mark of document.querySelectorAll("[data-tv]")) {
+      mark.textContent = percent(models[chosen[mark.dataset.tv]].total_variation);
+    }
+  }
+
+  function cards() {
+    const place = element("cards");
+    place.replaceChildren();
+    const after = models[chosen.after];
+    const before = models[chosen.before];
+    for (const [key, what] of data.headlines) {
+      const found = after.headline[key];
+      const card = add(place, "div", undefined, "card");
+      card.dataset.headline = key;
+      const title = add(card, "div", undefined, "what");
+      if (GROUPS.includes(key)) add(title, "span", undefined, `shape ${key}`);
+      add(title, "span", what);
+      const big = add(card, "div", found === null ? "–" : percent(found.value), "big");
+      if (found !== null) add(big, "small", "%");
+      add(card, "div", found === null ? "no such class in the test set" : `95 %: ${range(found.low, found.high)}`, "range");
+      if (models.length > 1 && found !== null && before.headline[key] !== null) {
+        const was = add(card, "div", undefined, "was");
+        const change = 100 * (found.value - before.headline[key].value);
+        add(was, "b", `${change < -0.049 ? "▼ −" : change > 0.049 ? "▲ +" : "± "}${Math.abs(change).toFixed(1)}`);
+        add(was, "span", ` from ${percent(before.headline[key].value)}`);
+      }
+    }
+  }
+
+  async function drawAll() {
+    if (models.length) {
+      names();
+      cards();
+    }
+    await Promise.all([...document.querySelectorAll("figure[data-chart]")].map(draw));
+    if (element("alpha")) await Promise.all([moveWorld(), moveTau()]);
+  }
+
+  // ------------------------------------------------------------------ sliders
+
+  const swept = () => ROLES.filter((role) => models[chosen[role]].sweep);
+
+  async function moveWorld() {
+    const place = Number(element("alpha").value);
+    const alpha = data.worlds[place];
+    const ratio = Math.pow(data.imbalance, Math.abs(alpha));
+    const words = alpha === 0 ? "every class equally likely" : `${alpha > 0 ? "the head" : "the tail"} up to ` +
+      `${ratio >= 10 ? Math.round(ratio).toLocaleString("en") : ratio.toFixed(1)} times likelier`;
+    element("alpha-value").textContent = `alpha ${alpha.toFixed(2)}: ${words}`;
+    const readout = element("world-readout");
+    readout.replaceChildren();
+    for (const role of swept()) {
+      const { name, sweep } = models[chosen[role]];
+      const line = add(readout, "div");
+      add(line, "span", undefined, `tag ${role}`);
+      add(line, "span", `${name}: `);
+      add(line, "b", `${percent(sweep.accuracy[place][sweep.as_it_is])} %`).dataset.read = `${role}-as-it-is`;
+      add(line, "span", " as it is, ");
+      add(line, "b", `${percent(sweep.accuracy[place][place])} %`).dataset.read = `${role}-told`;
+      add(line, "span", " told the prior");
+    }
+    if (views.world) await views.world.signal("alpha", alpha).runAsync();
+    here();
+  }
+
+  async function moveTau() {
+    const place = Number(element("tau").value);
+    const tau = data.taus[place];
+    element("tau-value").textContent = `tau ${tau.toFixed(2)}`;
+    const readout = element("tau-readout");
+    readout.replaceChildren();
+    for (const role of swept()) {
+      const { name, sweep } = models[chosen[role]];
+      const line = add(readout, "div");
+      add(line, "span", undefined, `tag ${role}`);
+      add(line, "span", `${name}: `);
+      Object.entries(sweep.groups).forEach(([group, values], i) => {
+        add(line, "span", `${i ? ", " : ""}${group} `);
+        add(line, "b", percent(values[place])).dataset.read = `${role}-${group}`;
+      });
+      if (place === sweep.as_it_is) add(line, "span", " (as it is)");
+    }
+    await Promise.all(["taubefore", "tauafter"].filter((key) => views[key]).map((key) => views[key].signal("tau", tau).runAsync()));
+    here();
+  }
+
+  function here() {
+    const [world, tau] = [Number(element("alpha").value), Number(element("tau").value)];
+    const readout = element("both-readout");
+    readout.replaceChildren();
+    for (const role of swept()) {
+      const { name, sweep } = models[chosen[role]];
+      const row = sweep.accuracy[world];
+      const best = row.indexOf(Math.max(...row));
+      const line = add(readout, "div");
+      add(line, "span", undefined, `tag ${role}`);
+      add(line, "span", `${name}: `);
+      add(line, "b", `${percent(row[tau])} %`).dataset.read = `${role}-both`;
+      add(line, "span", ` in that world with that tau; best is tau ${data.taus[best].toFixed(2)} with ${percent(row[best])} %`);
+    }
+  }
+
+  // ------------------------------------------------------------------ start
+
+  for (const role of ROLES) {
+    const select = element(`pick-${role}`);
+    if (!select) continue;
+    models.forEach((model, i) => { add(select, "option", model.name).value = String(i); });
+    select.value = String(chosen[role]);
+    select.addEventListener("change", () => { chosen[role] = Number(select.value); drawAll(); });
+  }
+  if (element("alpha")) {
+    element("alpha").addEventListener("input", moveWorld);
+    element("tau").addEventListener("input", moveTau);
+  }
+  const theme = element("theme");
+  theme.addEventListener("click", () => {
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
+    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+  });
+  drawAll().then(() => { document.documentElement.dataset.ready = "yes"; });
+})();

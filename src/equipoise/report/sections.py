@@ -1,0 +1,236 @@
+"""The page as text: its sections, the template, and what keeps names from becoming markup."""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib import resources
+from typing import Any
+
+import numpy as np
+
+from equipoise.metrics import WORLDS
+from equipoise.report.page_data import Model, cut, headlines
+
+HEADLINES = (
+    ("top1", "top-1"),
+    ("balanced", "mean over classes"),
+    ("many", "many, > 100"),
+    ("medium", "medium, 20 to 100"),
+    ("few", "few, < 20"),
+)
+VEGA_LITE = "6.4"
+
+
+def headline_section(models: list[Model]) -> str:
+    rows = []
+    for model in models:
+        cells = [f"<td>{text(cut(model.name, 200))}</td>"]
+        for value in headlines(model).values():
+            small = "" if value is None else f"<small>{_percent(value.low)} to {_percent(value.high)}</small>"
+            cells.append(f"<td>{_percent(value.value if value else None)}{small}</td>")
+        ece = float(np.mean([run.ece for run in model.runs])) if model.calibrated else None
+        distance = float(np.mean([run.total_variation for run in model.runs]))
+        rows.append(f"<tr>{''.join(cells)}<td>{_percent(ece)}</td><td>{_percent(distance)}</td></tr>")
+    heads = "".join(
+        f"<th>{title}</th>" for title in ("", *(words for _, words in HEADLINES), "ECE", "p(y) off uniform")
+    )
+    return (
+        '<section class="first"><div class="cards" id="cards"></div>'
+        '<p class="how">Accuracy in percent; below each its 95 % interval. Groups are by training items; a group\'s '
+        "accuracy is the mean over its classes. A dash is a group without test items, not a zero.</p>"
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+        "</section>"
+    )
+
+
+def classes_section(several: bool) -> str:
+    return _section(
+        "Every class",
+        "Each point is a class: its accuracy against how often it was seen in training, with its 95 % interval. The "
+        "line is the mean of neighbouring classes. A model that ignores the tail falls to the right.",
+        _pair("classes", several),
+    )
+
+
+def slopes_section(several: bool) -> str:
+    compared = ": where they overlap, the test set does not tell the two apart" if several else ""
+    return _section(
+        "Head and tail, before → after" if several else "Head and tail",
+        f"Mean accuracy of the classes of each group. Bars are 95 % intervals{compared}.",
+        _figure("slopes", wide=True),
+    )
+
+
+def marginal_section(several: bool) -> str:
+    roles = ["before", "after"] if several else ["after"]
+    far = ", ".join(f'<span class="tag {role}"></span><b data-tv="{role}"></b> %' for role in roles)
+    return _section(
+        "What the model says by itself",
+        "p(y) is the mean predicted probability of each class over the whole test set. The thin line is uniform: on a "
+        "balanced test set that is where a fair model stays.",
+        _figure("marginal", wide=True) + f'<p class="note">Distance from uniform (total variation): {far}</p>',
+    )
+
+
+def swallowed_section(several: bool) -> str:
+    empty = "No class is taken for one of a larger group, or the predictions are not known."
+    return _section(
+        "Who swallows whom",
+        "Where test items of each group end up, and which rare classes are most surely taken for which more frequent "
+        "ones (the pairs with the highest lower end of their 95 % interval).",
+        _pair("flow", several) + _pair("swallowed", several, empty=empty),
+    )
+
+
+def calibration_section(several: bool) -> str:
+    return _section(
+        "How sure, and how right",
+        "Accuracy against confidence for each group. On the thin diagonal a model is as sure as it is right; below it, "
+        "too sure. The expected calibration error (ECE, in percent) is given for each group.",
+        _pair("calibration", several, empty="These results do not say how sure the model was.", below="ece"),
+    )
+
+
+def sweep_section(several: bool) -> str:
+    last = len(WORLDS) - 1
+    middle = last // 2
+    world = (
+        '<div class="slider"><label for="alpha">The world it is used in</label><output id="alpha-value"></output>'
+        f'<input type="range" id="alpha" min="0" max="{last}" value="{middle}">'
+        '<div class="ends"><span>long-tailed, as training</span><span>uniform</span><span>reversed</span></div></div>'
+        '<div class="readout" id="world-readout" aria-live="polite"></div>'
+    )
+    tau = (
+        '<div class="slider"><label for="tau">The correction</label><output id="tau-value"></output>'
+        f'<input type="range" id="tau" min="0" max="{last}" value="{middle}">'
+        '<div class="ends"><span>0: plain</span><span>1: equal classes</span><span>2: beyond</span></div></div>'
+        '<div class="readout" id="tau-readout" aria-live="polite"></div>'
+    )
+    empty = "Not known what these predictions mean: there is no sweep of them."
+    both = '<h3>Both together</h3><div class="readout" id="both-readout" aria-live="polite"></div>'
+    return _section(
+        "If the world were different",
+        "Classes may be as unequal where the model is used as in training, equal, or the other way round: the deployed "
+        "prior is the training prior to the power alpha, from 1 through 0 to −1. A model that is told the prior shifts "
+        "its logits by it (<code>eq.adjust_logits</code>); as it is, it does not know.",
+        _figure("world", wide=True, before=world, empty=empty),
+    ) + _section(
+        "How much to correct",
+        "tau is how much of log π_train is taken off the logits of a plain loss. Logits of a plain loss stand at 0 as "
+        "they are, those of a balanced loss at 1. A larger tau gives to the tail what it takes from the head.",
+        tau + _pair("tau", several, empty=empty) + both,
+    )
+
+
+def counts_section() -> str:
+    return _section(
+        "The training set",
+        "Training items of each class, the largest first, on a logarithmic axis.",
+        _figure("counts"),
+    )
+
+
+def _section(title: str, how: str, content: str) -> str:
+    return f'<section><h2>{title}</h2><p class="how">{how}</p>{content}</section>'
+
+
+def _figure(
+    chart: str, *, role: str = "", wide: bool = False, before: str = "", empty: str = "", below: str = ""
+) -> str:
+    chosen = f' data-role="{role}"' if role else ""
+    missing = f'<p class="empty" hidden>{empty}</p>' if empty else ""
+    size = ' class="wide"' if wide else ""
+    return f'<figure data-chart="{chart}"{chosen}{size}>{before}<div class="chart"></div>{missing}{below}</figure>'
+
+
+def _pair(chart: str, several: bool, *, empty: str = "Not known.", below: str = "") -> str:
+    parts = []
+    for role in ["before", "after"] if several else ["after"]:
+        title = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
+        under = f'<p class="note">ECE: <span data-{below}="{role}"></span></p>' if below else ""
+        parts.append(f"<div>{title}{_figure(chart, role=role, empty=empty, below=under)}</div>")
+    return f'<div class="pair">{"".join(parts)}</div>'
+
+
+def picker() -> str:
+    labels = "".join(
+        f'<label><span class="tag {role}"></span><span class="word">{role}</span>'
+        f'<select id="pick-{role}" aria-label="{role}"></select></label>'
+        for role in ("before", "after")
+    )
+    return f'<nav class="picker"><div>{labels}</div></nav>'
+
+
+def top(title: str, lead: str) -> str:
+    return (
+        f'<header class="top"><div><h1>{text(title)}</h1><p class="lead">{text(lead)}</p></div>'
+        '<button class="theme" id="theme" type="button">light / dark</button></header>'
+    )
+
+
+def foot() -> str:
+    from equipoise import __version__
+
+    return (
+        f"<footer>Made by Equipoise {__version__}, drawn by Vega-Lite. Intervals: Wilson, 95 %; of means over classes "
+        "by the square-and-add method. This file needs no network.</footer>"
+    )
+
+
+# -------------------------------------------------------------------- text
+
+
+def page(title: str, body: str, data: dict[str, Any], specs: dict[str, Any]) -> str:
+    from equipoise import __version__
+
+    files = resources.files("equipoise.report") / "page_files"
+    parts = {
+        "generator": f"Equipoise {__version__}",
+        "title": text(title),
+        "css": (files / "page.css").read_text(encoding="utf-8"),
+        "body": body,
+        "data": _json(data),
+        "specs": _json(specs),
+        "bundle": vega_bundle(),
+        "script": (files / "page.js").read_text(encoding="utf-8"),
+    }
+    pieces = (files / "page.html").read_text(encoding="utf-8").split("{{")
+    found = [pieces[0]]
+    for piece in pieces[1:]:  # in one pass: what is filled in is never looked at again
+        key, rest = piece.split("}}", 1)
+        found += [parts[key], rest]
+    return "".join(found)
+
+
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the installed package: no network."""
+    global _bundle
+    if _bundle is None:
+        try:
+            import vl_convert  # type: ignore[import-not-found,import-untyped,unused-ignore]
+        except ImportError:
+            raise ImportError("the page needs vl-convert-python: pip install 'equipoise[report]'") from None
+        script = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg, unused-ignore]
+        _bundle = "(() => {" + script.replace("</script", r"<\/script").replace("<!--", r"<\!--") + "\n})();"
+    return _bundle
+
+
+_bundle: str | None = None
+
+
+def _json(content: Any) -> str:
+    """JSON that is safe within a script element: no character of it can end the element or start a tag."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def text(words: str) -> str:
+    """Words as HTML text; lone surrogates, which no file can hold, become question marks."""
+    return html.escape(words.encode("utf-8", "replace").decode("utf-8"))
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or np.isnan(value) else f"{100 * value:.1f}"

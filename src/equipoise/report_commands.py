@@ -1,0 +1,266 @@
+"""`equipoise inspect` and `equipoise report`: look at the tail before and after training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from equipoise.data.predictions import Predictions
+    from equipoise.prior import Prior
+    from equipoise.report.inspection import Inspection
+    from equipoise.report.page import Report
+
+GROUP_STYLES = {"many": "blue", "medium": "yellow", "few": "magenta"}
+
+
+def inspect(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder with a folder a class, CIFAR's folder, labels (.npy, .txt, .csv, .parquet), counts (.json) "
+            "or COCO or LVIS annotations (.json)."
+        ),
+    ],
+    column: Annotated[str | None, typer.Option(help="The label column of a .csv or .parquet file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    page: Annotated[Path | None, typer.Option("--html", help="Write a page of HTML there.")] = None,
+) -> None:
+    """Show how long the tail of a training set is, and what to do about it."""
+    from equipoise.data.sources import read_source
+    from equipoise.report.inspection import look
+
+    with _refusing():
+        seen = look(read_source(source, column=column))
+    if as_json:
+        typer.echo(json.dumps(seen.to_dict(), ensure_ascii=False))
+    else:
+        show_inspection(seen, Console())
+    if page is not None:
+        from equipoise.report.page import save_inspection
+
+        with _refusing():
+            save_inspection(seen, page)
+        typer.echo(f"page: {page}", err=as_json)
+
+
+def report(
+    predictions: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Files of predictions, first before, last after: .npz with logits or probabilities [N, K] and labels "
+            "[N], or .parquet or .csv with a label column and a column a class. Or a folder of run records."
+        ),
+    ],
+    counts: Annotated[
+        Path | None,
+        typer.Option(
+            help="The training set: counts (.json list or {class: n}, .npy), labels, a folder of images, annotations."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    logits_mean: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="train|uniform",
+            help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Once for "
+            "all, or once a file in their order; train by default.",
+        ),
+    ] = None,
+    name: Annotated[list[str] | None, typer.Option(help="A model's name, once a file in their order.")] = None,
+    label: Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")] = None,
+    column: Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")] = None,
+    title: Annotated[str, typer.Option(help="The page's title.")] = "The tail, before and after",
+    figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
+) -> None:
+    """Write a page that shows what happens to the tail: one self-contained HTML file."""
+    with _refusing():
+        if any(path.is_dir() for path in predictions):
+            made = _report_of_runs(predictions, title, counts, logits_mean, name)
+        else:
+            made = _report_of_files(predictions, counts, logits_mean, name, label, column, title)
+        path = made.save(out)
+        written = [] if figures is None else made.save_figures(figures)
+    _summary(made, Console())
+    for model in made.models:
+        for note in model.notes:
+            typer.echo(f"{model.name}: {note}")
+    typer.echo(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+    if written:
+        typer.echo(f"figures: {len(written)} files in {figures}")
+
+
+def _report_of_runs(
+    folders: list[Path], title: str, counts: Path | None, logits_mean: list[str] | None, names: list[str] | None
+) -> Report:
+    from equipoise.report.files import read_runs
+    from equipoise.report.page import Report
+
+    if len(folders) > 1:
+        raise ValueError("a folder of run records stands alone: pass one folder, or files of predictions")
+    if counts is not None or logits_mean or names:
+        raise ValueError("run records know their counts, names and loss: leave --counts, --logits-mean and --name out")
+    return Report(read_runs(folders[0]), title=title)
+
+
+def _report_of_files(
+    paths: list[Path],
+    counts: Path | None,
+    logits_mean: list[str] | None,
+    names: list[str] | None,
+    label: str | None,
+    column: str | None,
+    title: str,
+) -> Report:
+    from equipoise.data.predictions import open_predictions
+    from equipoise.report.files import judge_file
+    from equipoise.report.page import Report
+
+    if counts is None:
+        raise ValueError("--counts is missing: the class counts of the training set, e.g. --counts train_labels.npy")
+    means = _one_a_file(logits_mean or [], paths, "--logits-mean", share=True)
+    called = _one_a_file(names or [], paths, "--name") or _names_of(paths)
+    unknown = [mean for mean in means if mean not in ("train", "uniform")]
+    if unknown:
+        raise ValueError(f"--logits-mean is {unknown[0]!r}: train after a plain loss, uniform after a balanced one")
+    opened = [open_predictions(path, label=label) for path in paths]
+    prior, where = _training_prior(counts, column, opened)
+    results: dict[str, Any] = {}
+    notes: dict[str, list[str]] = {}
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
+        for number, (file, name) in enumerate(zip(opened, called, strict=True)):
+            mean: Any = means[number] if means else file.logits_mean or "train"
+            task = progress.add_task(f"judging {file.path.name}", total=file.num_items)
+            results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
+            if not means and file.logits_mean is None:
+                notes[name] = [
+                    "taken to mean the training prior, as after a plain loss. After a balanced loss say --logits-mean "
+                    "uniform: it matters for the prior sweep only."
+                ]
+    return Report(results, title=title, notes=notes)
+
+
+def _training_prior(counts: Path, column: str | None, opened: list[Predictions]) -> tuple[Prior, str]:
+    """The prior of --counts, with class names from the first file that has any, and where the classes came from."""
+    from equipoise.data.predictions import aligned
+    from equipoise.data.sources import read_source
+    from equipoise.prior import Prior
+
+    source = read_source(counts, column=column, counts_of=opened[0].num_classes)
+    prior = source.prior
+    named = next((file for file in opened if file.columns is not None), None)
+    if source.labels:  # a class that never occurs in training has no label there
+        if prior.class_names is None:
+            missing = opened[0].num_classes - prior.num_classes
+            prior = Prior.from_counts([*prior.counts.tolist(), *[0] * missing])
+        elif named is not None and named.columns is not None:
+            found = dict(zip(prior.class_names, prior.counts.tolist(), strict=True))
+            prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)
+    if prior.class_names is None and named is not None:
+        aligned(named, prior, str(counts))
+        prior = Prior.from_counts(prior.counts, prior.total, class_names=named.columns)
+        return prior, f"{named.path} (with {counts})"
+    return prior, str(counts)
+
+
+def _one_a_file(values: list[str], paths: list[Path], option: str, *, share: bool = False) -> list[str]:
+    if share and len(values) == 1:
+        return values * len(paths)
+    if values and len(values) != len(paths):
+        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give one a file, in their order")
+    if not share and len(set(values)) < len(values):
+        raise ValueError(f"two files have the same {option}: {', '.join(values)}")
+    return values
+
+
+def _names_of(paths: list[Path]) -> list[str]:
+    stems = [path.stem for path in paths]
+    if len(set(stems)) == len(stems):
+        return stems
+    if len(set(paths)) < len(paths):
+        raise ValueError("a file is given twice: compare different ones")
+    return [str(path) for path in paths]
+
+
+def _summary(made: Report, console: Console) -> None:
+    from equipoise.report.page_data import headlines
+
+    table = Table(title="Accuracy on the test set, %, with 95 % intervals", box=None, title_justify="left")
+    table.add_column("model", overflow="ellipsis", max_width=40, min_width=12)
+    for heading in ("top-1", "over classes", "many", "medium", "few"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for model in made.models:
+        found = headlines(model).values()
+        cells = [f"{100 * v.value:.1f}\n[dim]{100 * v.low:.1f}–{100 * v.high:.1f}[/dim]" if v else "–" for v in found]
+        table.add_row(Text(model.name), *cells)
+    console.print(table)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What cannot be used is one message, without a traceback."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def show_inspection(seen: Inspection, console: Console) -> None:
+    """Print what `equipoise inspect` prints."""
+    from equipoise.report.inspection import chart, scale
+
+    prior = seen.prior
+    console.print(Text(seen.source, style="bold"), soft_wrap=True)
+    console.print(_facts(seen), soft_wrap=True, highlight=False)
+    console.print()
+    width = max(20, min(60, console.width - 50))
+    rows = Table.grid(padding=(0, 1))
+    rows.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    rows.add_column(justify="right", no_wrap=True)
+    rows.add_column(no_wrap=True)
+    rows.add_column(no_wrap=True)
+    last = ""
+    for bar in chart(prior, width):
+        style = GROUP_STYLES[bar.group]
+        rows.add_row(
+            Text(bar.label), f"{bar.count:,}", Text(bar.text, style=style), bar.group if bar.group != last else ""
+        )
+        last = bar.group
+    rows.add_row("", "", Text(scale(prior, width), style="dim"), "log scale")
+    console.print(rows)
+    console.print()
+    groups = Table("group", "classes", f"{seen.unit}", "share", box=None, pad_edge=False)
+    words = {"many": "many (> 100)", "medium": "medium (20 to 100)", "few": "few (< 20)"}
+    for name, group in seen.groups.items():
+        groups.add_row(words[name], f"{group.classes:,}", f"{group.items:,}", f"{100 * group.share:.1f} %")
+    console.print(groups)
+    console.print()
+    for advice in seen.advice:
+        console.print(Text.assemble((f"{advice.title}: ", "bold"), advice.words))
+        if advice.code:
+            console.print(Text(f"    {advice.code}", style="green"), soft_wrap=True)
+
+
+def _facts(seen: Inspection) -> Text:
+    prior = seen.prior
+    absent = ""
+    if seen.absent:
+        named = ", ".join(" ".join(name.split())[:40] for name in seen.absent[:6])
+        count = "1 class never occurs" if len(seen.absent) == 1 else f"{len(seen.absent):,} classes never occur"
+        absent = f"\n{count}: {named}{', …' if len(seen.absent) > 6 else ''}"
+    ratio = f"{prior.imbalance:,.0f}" if prior.imbalance >= 10 else f"{prior.imbalance:.2g}"
+    return Text(
+        f"{prior.total:,} {seen.unit}, {prior.num_classes:,} classes; the largest is {ratio} times the smallest\n"
+        f"{seen.half:,} of {prior.num_classes:,} classes hold{'s' if seen.half == 1 else ''} half of the data{absent}"
+    )

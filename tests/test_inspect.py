@@ -1,0 +1,253 @@
+"""`equipoise inspect`: every kind of training set is counted, shown and explained, and what is wrong is named."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+import torch
+from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cifar_files import write_cifar10
+
+import equipoise as eq
+from equipoise.cli import app
+from equipoise.data.sources import Source, read_source
+from equipoise.report.inspection import chart, look, scale
+
+COUNTS = {"cat": 900, "dog": 60, "owl": 40}
+
+
+def inspect(*arguments: str, code: int = 0) -> str:
+    result = CliRunner().invoke(app, ["inspect", *arguments], env={"COLUMNS": "400"})
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def as_json(path: Path, *arguments: str) -> dict[str, Any]:
+    found = json.loads(inspect(str(path), "--json", *arguments))
+    assert isinstance(found, dict)
+    return found
+
+
+def seen(counts: Any, **options: Any) -> Any:
+    return look(Source(Path("labels.npy"), eq.Prior.from_counts(counts), **options))
+
+
+# -------------------------------------------------------------------- sources
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("ending", ["npy", "txt", "csv", "tsv", "parquet"])
+def test_a_labels_file_of_any_kind_gives_the_same_counts(tmp_path: Path, ending: str, named: bool) -> None:
+    labels = np.repeat(["cat", "dog", "owl"] if named else np.array([0, 1, 2]), [3, 1, 2])
+    path = tmp_path / f"labels.{ending}"
+    if ending == "npy":
+        np.save(path, labels)
+    elif ending == "txt":
+        path.write_text("\n".join(map(str, labels)) + "\n\n")
+    elif ending == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table({"id": range(6), "species": labels.tolist()}), path, row_group_size=2)
+    else:
+        separator = "," if ending == "csv" else "\t"
+        path.write_text("\n".join(["id,species".replace(",", separator), *(f"7{separator}{name}" for name in labels)]))
+    prior = read_source(path, column="species" if ending in ("csv", "tsv", "parquet") else None).prior
+    assert prior.counts.tolist() == [3, 1, 2]
+    assert prior.class_names == (("cat", "dog", "owl") if named else None)
+
+
+def test_a_list_of_paths_with_labels_is_read_by_its_last_column(tmp_path: Path) -> None:
+    path = tmp_path / "ImageNet_LT_train.txt"
+    path.write_text("train/n01440764/a b.jpg 0\ntrain/n01443537/c.jpg 2\n")
+    assert eq.Prior.from_file(path).counts.tolist() == [1, 0, 1]
+
+
+def test_an_image_folder_is_counted_by_its_files_and_empty_classes_stay(tmp_path: Path) -> None:
+    for name, number in {"b": 2, "a": 3, "c": 0}.items():
+        (tmp_path / name / "deeper").mkdir(parents=True)
+        for i in range(number):
+            (tmp_path / name / "deeper" / f"{i}.JPG").touch()
+        (tmp_path / name / "notes.md").touch()
+    source = read_source(tmp_path)
+    assert source.prior == eq.Prior.from_counts({"a": 3, "b": 2, "c": 0})
+    assert source.unit == "images"
+
+
+def test_cifars_folder_and_the_folder_above_it_are_the_same(tmp_path: Path) -> None:
+    folder = write_cifar10(tmp_path)
+    assert read_source(folder).prior == read_source(tmp_path).prior
+    assert read_source(folder).prior.counts.tolist() == [20] * 10
+    assert read_source(folder).prior.name(3) == "class 3"
+    (tmp_path / "cifar-100-python").mkdir()
+    with pytest.raises(ValueError, match=r"two data sets: pass .*cifar-10-batches-py or .*cifar-100-python"):
+        read_source(tmp_path)
+    assert read_source(folder).prior.total == 200
+
+
+def test_annotations_count_images_and_say_that_an_item_may_have_several_classes(tmp_path: Path) -> None:
+    path = tmp_path / "lvis.json"
+    categories = [{"id": 3, "name": "owl"}, {"id": 1, "name": "cat"}]
+    annotations = [{"image_id": image, "category_id": category} for image, category in [(1, 1), (1, 1), (1, 3), (2, 1)]]
+    path.write_text(json.dumps({"images": [], "categories": categories, "annotations": annotations}))
+    source = read_source(path)
+    assert (source.prior.class_names, source.prior.counts.tolist(), source.prior.total) == (("cat", "owl"), [2, 1], 2)
+    assert "eq.BalancedSigmoidLoss(prior)" in inspect(str(path))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[900, 60, 40], {"cat": 900, "dog": 60, "owl": 40}, {"2": 40, "0": 900, "1": 60}, {"counts": [900, 60, 40]}],
+)
+def test_counts_in_json_are_counts(tmp_path: Path, content: Any) -> None:
+    (tmp_path / "counts.json").write_text(json.dumps(content))
+    assert read_source(tmp_path / "counts.json").prior.counts.tolist() == [900, 60, 40]
+
+
+def test_an_array_is_labels_unless_it_has_a_number_for_each_class(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([2, 1, 1]))
+    assert read_source(tmp_path / "a.npy").prior.counts.tolist() == [0, 2, 1]
+    assert read_source(tmp_path / "a.npy", counts_of=3).prior.counts.tolist() == [2, 1, 1]
+    np.save(tmp_path / "b.npy", np.array([[1, 1], [1, 0], [0, 0]]))
+    assert read_source(tmp_path / "b.npy").multilabel
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "label\ncat\n\n,\n", r"a.csv, line 4, column 'label' is empty"),
+        ("a.csv", "id,name\n1,cat\n", r"columns id, name: say which holds the labels, e.g. --column name"),
+        ("a.csv", "", "is empty"),
+        ("a.csv", "label\n", "has no labels"),
+        ("a.txt", "cat\n\nowl\n", "a.txt, line 2 is empty"),
+        ("a.txt", "1\n-1\n", "label -1: classes are numbered from 0"),
+        ("a.txt", "1\n99999999999\n", "would make 100000000000 classes"),
+        ("a.json", "[1, 2.5]", r"a.json: the count of class 1 is 2.5"),
+        ("a.json", "{", "is not JSON"),
+        ("a.json", "3", "it holds 3"),
+        ("a.npy", "no array", "is no NumPy array"),
+        ("a.docx", "", "ends in '.docx'"),
+    ],
+)
+def test_what_cannot_be_counted_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_source(tmp_path / name)
+
+
+def test_folders_that_are_no_training_set_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_source(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="has no folders"):
+        read_source(tmp_path)
+    (tmp_path / "train").mkdir()
+    with pytest.raises(ValueError, match="pass the one you train on"):
+        read_source(tmp_path)
+    (tmp_path / "cat").mkdir()
+    with pytest.raises(ValueError, match="2 folders and no image"):
+        read_source(tmp_path)
+
+
+def test_an_empty_label_in_parquet_is_named(tmp_path: Path) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"label": ["a", "b", None]}), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match="row 2, column 'label' is empty"):
+        read_source(tmp_path / "a.parquet")
+
+
+# -------------------------------------------------------------------- what is said
+
+
+def test_half_of_the_data_is_in_so_many_of_the_largest_classes() -> None:
+    assert seen([10, 60, 30]).half == 1
+    assert seen([50, 50]).half == 1
+    assert seen([40, 30, 30]).half == 2
+    assert seen([1, 1, 1, 1]).half == 2
+
+
+def test_groups_hold_their_share_and_absent_classes_are_named() -> None:
+    found = seen({"cat": 900, "dog": 60, "owl": 40, "yak": 0})
+    assert [(group.classes, group.items, round(group.share, 2)) for group in found.groups.values()] == [
+        (1, 900, 0.9),
+        (2, 100, 0.1),
+        (1, 0, 0.0),
+    ]
+    assert found.absent == ["yak"]
+    assert "1 class never occurs" in found.advice[-2].words
+
+
+def test_the_advice_follows_the_data_and_its_code_runs(tmp_path: Path) -> None:
+    path = tmp_path / "labels.npy"
+    np.save(path, np.repeat([0, 1, 2], [900, 60, 5]))
+    found = look(read_source(path))
+    code = {advice.title: advice.code for advice in found.advice}
+    assert code["Loss"] == "loss = eq.BalancedSoftmaxLoss(prior)"
+    dataset = torch.utils.data.TensorDataset(torch.zeros(4, 1))
+    target = torch.tensor([0, 1, 2, 2])
+    names: dict[str, Any] = {
+        "eq": eq,
+        "torch": torch,
+        "dataset": dataset,
+        "logits": torch.zeros(4, 3),
+        "target": target,
+    }
+    for line in [code["Prior"], *(advice.code for advice in found.advice)]:
+        exec(line, names)
+    assert names["prior"] == found.prior
+    assert seen([100, 90]).advice[0].code == "loss = torch.nn.CrossEntropyLoss()"
+    assert seen([100, 90, 0]).advice[0].code == "loss = eq.BalancedSoftmaxLoss(prior)"
+    several = {advice.title: advice.code for advice in seen([100, 5], multilabel=True).advice}
+    assert several["Loss"] == "loss = eq.BalancedSigmoidLoss(prior)"
+    exec(several["Sampler"], names | {"classes_per_item": [[0], [0, 1]]})
+
+
+def test_bars_are_logarithmic_and_many_classes_share_rows() -> None:
+    bars = chart(eq.Prior.from_counts([9, 999, 0]), width=30)
+    assert [bar.label for bar in bars] == ["1", "0", "2"]
+    assert [len(bar.text) for bar in bars] == [30, 10, 0]
+    assert [bar.group for bar in bars] == ["many", "few", "few"]
+    rows = chart(eq.Prior.from_counts(range(1, 1001)), width=30, rows=10)
+    assert len(rows) == 10
+    assert rows[0].label == "999 … 100 classes"
+    assert scale(eq.Prior.from_counts([999]), 30).split() == ["1", "10", "100"]
+
+
+def test_the_terminal_shows_names_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "counts.json"
+    path.write_text(json.dumps({"[red]cat[/red]": 900, "猫 🦉\nnew line": 60, "x" * 300: 5}))
+    text = inspect(str(path))
+    assert "[red]cat[/red]" in text
+    assert "猫 🦉 new line" in text
+    for words in ("965 items, 3 classes", "180 times the smallest", "1 of 3 classes holds half", "few (< 20)"):
+        assert words in text
+
+
+def test_the_terminal_names_classes_that_never_occur(tmp_path: Path) -> None:
+    path = tmp_path / "counts.json"
+    path.write_text(json.dumps(COUNTS | {"yak": 0}))
+    assert "1 class never occurs: yak" in inspect(str(path))
+    path.write_text(json.dumps(COUNTS | {f"yak {i}": 0 for i in range(1200)}))
+    assert "1,200 classes never occur: yak 0, yak 1, yak 2, yak 3, yak 4, yak 5, …" in inspect(str(path))
+
+
+def test_json_is_for_machines(tmp_path: Path) -> None:
+    path = tmp_path / "counts.json"
+    path.write_text(json.dumps(COUNTS | {"yak": 0}))
+    found = as_json(path)
+    assert found["counts"] == [900, 60, 40, 0]
+    assert found["imbalance"] == 22.5
+    assert found["absent"] == ["yak"]
+    assert found["classes_with_half_of_the_data"] == 1
+    assert found["groups"]["medium"] == {"classes": 2, "items": 100, "share": 0.1}
+    assert found["tail"] == {"class": "owl", "count": 40}
+
+
+def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
+    assert "does not exist" in inspect(str(tmp_path / "none.npy"), code=2)
+    (tmp_path / "a.csv").write_text("label\ncat\n")
+    assert "no column 'species'" in inspect(str(tmp_path / "a.csv"), "--column", "species", code=2)

@@ -1,0 +1,282 @@
+"""The report in a real browser: opened from disk without errors or network, moved, hovered, and read.
+
+Needs Chromium and its driver (Debian: apt-get install chromium chromium-driver). Without them the tests are skipped,
+but not where CI=true: there they fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select, WebDriverWait
+
+import equipoise as eq
+from equipoise.data.sources import read_source
+from equipoise.report.inspection import look
+from equipoise.report.page import save_inspection
+
+NAMES = [
+    "cat",
+    "<img src=x onerror=alert(1)>",
+    "a,b \"c\" 'd' &amp;",
+    "猫 🦉 жар-птица",
+    "x" * 300,
+    "{{data}} ${1} </script>",
+]
+PRIOR = eq.Prior.from_counts([900, 300, 90, 40, 9, 2], class_names=NAMES)
+MODELS = ["<b>Softmax</b>", "Balanced & Softmax"]
+FLAGS = (
+    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
+    *("--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-extensions"),
+)
+Driver = webdriver.Chrome
+Open = Callable[..., Driver]
+
+
+def programs() -> tuple[str, str]:
+    browser = next((found for name in ("chromium", "google-chrome", "chrome") if (found := shutil.which(name))), None)
+    driver = shutil.which("chromedriver")
+    if browser is None or driver is None:
+        message = "needs chromium and chromedriver: apt-get install chromium chromium-driver"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    return browser, driver
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Driver]:
+    browser, service = programs()
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    opened = webdriver.Chrome(options=options, service=Service(service))
+    yield opened
+    opened.quit()
+
+
+@pytest.fixture
+def open_page(driver: Driver) -> Open:
+    def opened(path: Path, width: int = 1200, height: int = 900) -> Driver:
+        driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
+        )
+        driver.get("about:blank")
+        for kind in ("browser", "performance"):
+            driver.get_log(kind)  # what came before is not ours
+        driver.get(path.as_uri())
+        WebDriverWait(driver, 30).until(ready)
+        return driver
+
+    return opened
+
+
+def ready(driver: Driver) -> bool:
+    return bool(driver.execute_script("return document.documentElement.dataset.ready === 'yes'"))
+
+
+@pytest.fixture(scope="module")
+def report() -> eq.Report:
+    generator = torch.Generator().manual_seed(0)
+    target = torch.arange(300) % 6
+    logits = torch.randn(300, 6, generator=generator) + 1.5 * torch.nn.functional.one_hot(target, 6)
+    plain = logits + PRIOR.log()
+    means: dict[str, Any] = dict(zip(MODELS, ("train", "uniform"), strict=True))
+    return eq.Report.from_predictions(
+        dict(zip(MODELS, (plain, logits), strict=True)), target, PRIOR, logits_mean=means, title="<i>The</i> tail"
+    )
+
+
+@pytest.fixture(scope="module")
+def page(report: eq.Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report.save(tmp_path_factory.mktemp("report") / "report.html")
+
+
+def requests(driver: Driver) -> list[str]:
+    """What the browser asked for, whatever came of it."""
+    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+
+
+def text(driver: Driver, selector: str) -> str:
+    return str(driver.find_element(By.CSS_SELECTOR, selector).text)
+
+
+def shown(driver: Driver, read: str) -> str:
+    return text(driver, f'[data-read="{read}"]')
+
+
+def marker(driver: Driver) -> float:
+    """Where the line that marks the chosen world stands."""
+    return float(driver.find_element(By.CSS_SELECTOR, 'figure[data-chart="world"] .mark-rule.role-mark line').rect["x"])
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+# -------------------------------------------------------------------- opening
+
+
+def test_it_opens_from_disk_without_a_message_or_a_request(open_page: Open, page: Path) -> None:
+    driver = open_page(page)
+    assert driver.get_log("browser") == []
+    assert [url for url in requests(driver) if not url.startswith("data:")] == [page.as_uri()]
+    drawn = driver.execute_script(
+        "return [...document.querySelectorAll('figure[data-chart]')].map(f => f.querySelector('svg path') !== null)"
+    )
+    assert len(drawn) == 14
+    assert all(drawn)
+
+
+@pytest.mark.parametrize("width", [1200, 390])
+def test_nothing_is_wider_than_the_screen(open_page: Open, page: Path, width: int) -> None:
+    driver = open_page(page, width)
+    assert driver.execute_script("return document.documentElement.scrollWidth") == width
+    wide = driver.execute_script(
+        "return [...document.querySelectorAll('.chart svg')].filter(s => s.getBoundingClientRect().right > innerWidth)"
+    )
+    assert wide == []
+    columns = driver.execute_script("return getComputedStyle(document.querySelector('.pair')).gridTemplateColumns")
+    assert len(columns.split()) == (2 if width == 1200 else 1)
+
+
+def test_names_are_text_everywhere(open_page: Open, page: Path) -> None:
+    driver = open_page(page)
+    assert text(driver, "h1") == "<i>The</i> tail"
+    assert driver.execute_script("return document.querySelectorAll('img, main b b, h1 i').length") == 0
+    options = Select(driver.find_element(By.ID, "pick-before")).options
+    assert [option.text for option in options] == MODELS
+    labels = driver.execute_script(
+        "return [...document.querySelectorAll('figure[data-chart=\"marginal\"] svg text')].map(t => t.textContent)"
+    )
+    assert [name for name in NAMES[:4] if not any(label[:9] == name[:9] for label in labels)] == []
+
+
+# -------------------------------------------------------------------- moving
+
+
+def test_the_world_slider_changes_the_number_to_that_of_the_sweep(
+    open_page: Open, page: Path, report: eq.Report
+) -> None:
+    driver = open_page(page)
+    before, after = (model.sweep for model in report.models)
+    assert before is not None
+    assert after is not None
+    assert shown(driver, "after-as-it-is") == f"{percent(after.accuracy()[20, 20])} %"
+    start = marker(driver)
+    slider = driver.find_element(By.ID, "alpha")
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", slider)
+    slider.send_keys(Keys.HOME)
+    assert "alpha 1.00" in text(driver, "#alpha-value")
+    assert "450 times" in text(driver, "#alpha-value")
+    for place, keys in ((0, []), (3, [Keys.ARROW_RIGHT] * 3)):
+        slider.send_keys(*keys or [""])
+        assert shown(driver, "before-as-it-is") == f"{percent(before.accuracy()[place, 0])} %"
+        assert shown(driver, "before-told") == f"{percent(before.accuracy()[place, place])} %"
+        assert shown(driver, "after-as-it-is") == f"{percent(after.accuracy()[place, 20])} %"
+        assert shown(driver, "after-both") == f"{percent(after.accuracy()[place, 20])} %"
+    WebDriverWait(driver, 10).until(lambda _: marker(driver) < start - 50)
+
+
+def test_the_tau_slider_changes_the_groups(open_page: Open, page: Path, report: eq.Report) -> None:
+    driver = open_page(page)
+    sweep = report.models[0].sweep
+    assert sweep is not None
+    slider = driver.find_element(By.ID, "tau")
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", slider)
+    for key, place in ((Keys.HOME, 0), (Keys.END, 40), (Keys.ARROW_LEFT, 39)):
+        slider.send_keys(key)
+        for group, accuracy in sweep.groups().items():
+            assert shown(driver, f"before-{group}") == percent(accuracy[place])
+        assert shown(driver, "before-both") == f"{percent(sweep.accuracy()[20, place])} %"
+
+
+def test_the_pickers_change_every_number(open_page: Open, page: Path, report: eq.Report) -> None:
+    driver = open_page(page)
+    few = [model.runs[0].few or 0 for model in report.models]
+    assert text(driver, '[data-headline="few"] .big') == f"{percent(few[1])}%"
+    assert text(driver, '[data-headline="few"] .was').endswith(f"from {percent(few[0])}")
+    Select(driver.find_element(By.ID, "pick-after")).select_by_index(0)
+    WebDriverWait(driver, 10).until(lambda d: text(d, '[data-headline="few"] .big') == f"{percent(few[0])}%")
+    assert text(driver, '[data-name="after"]') == MODELS[0]
+    assert text(driver, '[data-headline="few"] .was').startswith("± 0.0")
+    assert driver.get_log("browser") == []
+
+
+def test_light_and_dark_are_one_button_apart(open_page: Open, page: Path) -> None:
+    driver = open_page(page)
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    point = "return getComputedStyle(document.querySelector('figure[data-chart=\"classes\"] .mark-symbol path')).fill"
+    light = driver.execute_script(paper), driver.execute_script(point)
+    driver.find_element(By.ID, "theme").click()
+    dark = driver.execute_script(paper), driver.execute_script(point)
+    assert light[0] != dark[0]
+    assert light[1] != dark[1]  # the charts follow without being drawn anew
+    driver.find_element(By.ID, "theme").click()
+    assert (driver.execute_script(paper), driver.execute_script(point)) == light
+
+
+# -------------------------------------------------------------------- hovering
+
+
+def test_hovering_a_class_shows_its_name_number_and_interval(open_page: Open, page: Path, report: eq.Report) -> None:
+    driver = open_page(page)
+    figure = driver.find_element(By.CSS_SELECTOR, 'figure[data-chart="classes"][data-role="after"]')
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", figure)
+    points = figure.find_elements(By.CSS_SELECTOR, ".mark-symbol.role-mark path")
+    assert len(points) == len(NAMES)
+    for point, row in zip(points, report.models[1].runs[0].per_class, strict=True):
+        ActionChains(driver).move_to_element(point).perform()
+        words = WebDriverWait(driver, 10, 0.05).until(partial(tooltip, start=row.name[:60]))
+        assert str(row.count) in words.split()
+        assert f"{percent(row.accuracy or 0)} % of {row.items}" in words
+        assert f"{percent(row.low)} to {percent(row.high)}" in words
+    assert driver.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element img") == []
+
+
+def tooltip(driver: Driver, start: str) -> str:
+    """What the tooltip says, once it is there and has a name that starts so."""
+    found = driver.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
+    words = " ".join(found[0].text.split()) if found else ""
+    return words if start in words else ""
+
+
+# -------------------------------------------------------------------- other pages
+
+
+def test_the_frame_of_a_notebook_works(open_page: Open, driver: Driver, report: eq.Report, tmp_path: Path) -> None:
+    path = tmp_path / "notebook.html"
+    frame = f"<!doctype html><meta charset=utf-8><html data-ready=yes><body>{report._repr_html_()}</body></html>"
+    path.write_text(frame, encoding="utf-8")
+    open_page(path)
+    driver.switch_to.frame(driver.find_element(By.TAG_NAME, "iframe"))
+    WebDriverWait(driver, 30).until(ready)
+    assert text(driver, "h1") == "<i>The</i> tail"
+    driver.switch_to.default_content()
+
+
+def test_the_page_of_a_training_set_opens_too(open_page: Open, tmp_path: Path) -> None:
+    (tmp_path / "counts.json").write_text(json.dumps(dict(zip(NAMES, PRIOR.counts.tolist(), strict=True))))
+    path = save_inspection(look(read_source(tmp_path / "counts.json")), tmp_path / "tail.html")
+    driver = open_page(path, 390)
+    assert driver.get_log("browser") == []
+    assert len(driver.find_elements(By.CSS_SELECTOR, 'figure[data-chart="counts"] .mark-rect path')) == len(NAMES)
+    assert "BalancedSoftmaxLoss" in text(driver, ".advice")
+    assert driver.execute_script("return document.documentElement.scrollWidth") == 390
