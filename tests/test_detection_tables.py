@@ -108,6 +108,21 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert [line.split("|")[1].strip() for line in table[2:]] == ["LWS", "Balanced Sigmoid"]
 
 
+def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(voc: Path, tmp_path: Path) -> None:
+    out = tmp_path / "records.jsonl"
+    said = equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
+        "--only", "eql", "--only", "crt", "--seeds", 0,
+    )  # fmt: skip
+    assert said.count("features of all boxes computed") == 1
+    assert said.count("kept on the device") == 2  # to train on, and to evaluate on
+    records = list(read_jsonl(out))
+    assert [record.method for record in records] == ["crt", "eql"]
+    assert {record.engine["features"] for record in records} == {"computed once"}
+    for key in ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "commit", "versions", "hardware", "seconds"):
+        assert key in json.loads(out.read_text().splitlines()[0])
+
+
 def test_smoke_tests_never_enter_the_table_and_choices_are_made_on_held_out_images(voc: Path, tmp_path: Path) -> None:
     out = tmp_path / "records.jsonl"
     equipoise(

@@ -47,6 +47,10 @@ def run_detectors(
     iterations: Annotated[int | None, typer.Option(help="A smoke test of so many iterations.")] = None,
     validate: Annotated[bool, typer.Option(help="voc2012-lt: the runs that choices are made from.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+    resident: Annotated[
+        bool | None,
+        typer.Option(help="Decode images once and keep them on the device; by default on a GPU, where they fit."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
     commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
 ) -> None:
@@ -105,6 +109,7 @@ def run_detectors(
         backbone=weights,
         evaluated_on=evaluated_on,
         workers=(min(12, os.cpu_count() or 1) if device_found.type == "cuda" else 0) if workers is None else workers,
+        resident=resident,
         iterations=iterations,
         commit=commit or record_files.current_commit(),
         say=typer.echo,

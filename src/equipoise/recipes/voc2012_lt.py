@@ -7,6 +7,7 @@
 This is not LVIS and never called so; what is alike is the regime: frequent, common and rare classes by LVIS's rule,
 LVIS's evaluation, sigmoid heads, two stages. What the size of the data set changes:
 
+    images             shorter side 320, longer at most 480 (LVIS: 800 and 1,333), so 1,000 boxes of a level compete
     repeat threshold   0.02 where LVIS has 0.001, which would repeat nothing here; one of CHOICES
     eql                λ = 100 of 862 images, as LVIS's 1.1e-3 is about 100 images
     balanced_sigmoid   its form (target rate) and what is counted (images, instances): CHOICES
@@ -28,7 +29,9 @@ from equipoise.train.detection import DetectionRecipe
 NAME = "voc2012-lt"
 SEEDS = (0, 1, 2)
 
-BASE = DetectionRecipe(repeat_threshold=0.02, warmup=100, steps=(0.7, 0.9), min_sizes=(320,), max_size=640)
+BASE = DetectionRecipe(
+    repeat_threshold=0.02, warmup=100, steps=(0.7, 0.9), min_sizes=(320,), max_size=480, proposals=1000
+)
 SECOND_STAGE = replace(BASE, start="rfs", epochs=10, warmup=50, steps=(1 / 2, 9 / 11))
 
 METHODS = (

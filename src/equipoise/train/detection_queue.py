@@ -24,9 +24,11 @@ from equipoise.models.mask_rcnn import detector_weights
 from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
 from equipoise.train.classification import thinned
-from equipoise.train.detection import DetectionTraining, predict, shortened, train
+from equipoise.train.detection import DetectionRecipe, DetectionTraining, predict, shortened, train
+from equipoise.train.resident import FrozenRegions, Resident
 
-EVALUATION = {"cuda": 60.0, "cpu": 0.0}  # seconds kept for it before it was measured
+EVALUATION = {"cuda": 30.0, "cpu": 0.0}  # seconds kept for it before it was measured
+SHARE = 0.4  # of the device's free memory that images may take
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class DetectionSettings:
     backbone: str | None = None
     evaluated_on: str = "val"
     workers: int = 0
+    resident: bool | None = None  # images stay on the device; None: on a GPU, where they fit
+    save_every: float = 120.0  # seconds, in case the process is ended from outside
     iterations: int | None = None  # a smoke test: shorter than the recipe says
     commit: str | None = None
     say: Callable[[str], None] = print
@@ -78,11 +82,7 @@ def run_cells(
     hotcoco()  # what is trained will be evaluated: better to learn now that it cannot
     deadline = time.monotonic() + budget
     by_name = {method.name: method for method in methods}
-    data = CocoImages(settings.train, settings.images)
-    val = CocoImages(settings.val, settings.images)
-    if val.class_ids != data.class_ids:
-        raise ValueError(f"{settings.train} and {settings.val} have different categories")
-    truth = GroundTruth(settings.val, data.prior())
+    store = _Store(settings)
     wanted, waiting, recorded = set(cells), list(cells), []
     evaluation = EVALUATION[settings.device.type]
     while waiting:
@@ -93,12 +93,14 @@ def run_cells(
             waiting = [first, *(other for other in waiting if other != first)]
             continue
         waiting.pop(0)
-        run = _resumed(cell, by_name[cell.method], data, settings)
+        run = _resumed(cell, by_name[cell.method], store, settings)
         finished = train(
             run,
             until=deadline - evaluation,
             workers=settings.workers,
             report=lambda done, seconds, loss, run=run: _report(settings, run, done, seconds, loss),  # type: ignore[misc]
+            save=lambda cell=cell, run=run: _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
+            save_every=settings.save_every,
         )
         if not finished:
             _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict())
@@ -110,13 +112,67 @@ def run_cells(
                 _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict())
                 settings.say(f"{cell}: trained, but too little time is left to evaluate it; saved for next time")
                 break
-            record = _record(cell, run, val, truth, settings)
+            record = _record(cell, run, store, settings)
             evaluation = record.evaluation_seconds * 1.2
             write(record)
             recorded.append(cell)
             settings.say(f"{cell}: " + ", ".join(f"{k} {_number(getattr(record, k))}" for k in _SHOWN))
         settings.path(cell, "checkpoint.pt").unlink(missing_ok=True)
     return recorded
+
+
+class _Store:
+    """The images to train and to evaluate on, and what is kept of them on the device between runs."""
+
+    def __init__(self, settings: DetectionSettings) -> None:
+        self.settings = settings
+        self.data = CocoImages(settings.train, settings.images)
+        self.val = CocoImages(settings.val, settings.images)
+        if self.val.class_ids != self.data.class_ids:
+            raise ValueError(f"{settings.train} and {settings.val} have different categories")
+        self.truth = GroundTruth(settings.val, self.data.prior())
+        self._resident: dict[tuple[bool, int, int], Resident] = {}
+        self._frozen: tuple[Any, FrozenRegions] | None = None
+
+    def resident(self, recipe: DetectionRecipe, *, training: bool) -> Resident | None:
+        """The images on the device, where the recipe has one size of images and they fit."""
+        data = self.data if training else self.val
+        sizes = (recipe.min_sizes[-1], recipe.max_size)
+        if self.settings.resident is False or len(recipe.min_sizes) > 1:
+            return None
+        if (training, *sizes) not in self._resident:
+            if self.settings.resident is None and not self._fits(data, sizes, training):
+                return None
+            began = time.monotonic()
+            self._resident[training, *sizes] = Resident(
+                data,
+                self.settings.device,
+                shorter=sizes[0],
+                longer=sizes[1],
+                targets=training,
+                mirrored=training,
+                workers=max(1, self.settings.workers),
+            )
+            self.settings.say(f"{len(data)} images decoded in {time.monotonic() - began:.0f} s, kept on the device")
+        return self._resident[training, *sizes]
+
+    def _fits(self, data: CocoImages, sizes: tuple[int, int], training: bool) -> bool:
+        if self.settings.device.type != "cuda":
+            return False
+        free, _ = torch.cuda.mem_get_info(self.settings.device)
+        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * free
+
+    def frozen(self, run: DetectionTraining, key: Any) -> None:
+        """What the classifier of a second stage sees, computed once for all methods that start from the same."""
+        if run.resident is None or run.recipe.start is None:
+            return
+        if self._frozen is not None and self._frozen[0] == key:
+            run.freeze(self._frozen[1])
+            return
+        self._frozen = None  # first make room
+        began = time.monotonic()
+        self._frozen = key, run.freeze()
+        self.settings.say(f"features of all boxes computed in {time.monotonic() - began:.0f} s")
 
 
 _SHOWN = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "seconds", "evaluation_seconds")
@@ -126,8 +182,8 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _resumed(cell: Cell, method: Method, data: CocoImages, settings: DetectionSettings) -> DetectionTraining:
-    recipe = method.recipe
+def _resumed(cell: Cell, method: Method, store: _Store, settings: DetectionSettings) -> DetectionTraining:
+    recipe, data = method.recipe, store.data
     start: dict[str, Tensor] | None = None
     if recipe.start is not None:
         start = torch.load(settings.path(Cell(recipe.start, cell.seed), "weights.pt"), weights_only=True)
@@ -141,7 +197,9 @@ def _resumed(cell: Cell, method: Method, data: CocoImages, settings: DetectionSe
         backbone=settings.backbone,
         start=start,
         iterations=settings.iterations,
+        resident=store.resident(recipe, training=True),
     )
+    store.frozen(run, (recipe.start, cell.seed, recipe.min_sizes, recipe.max_size, recipe.proposals))
     path = settings.path(cell, "checkpoint.pt")
     if path.is_file():
         run.load_state_dict(torch.load(path, map_location=settings.device, weights_only=True))
@@ -160,12 +218,14 @@ def _report(settings: DetectionSettings, run: DetectionTraining, done: int, seco
 def _record(
     cell: Cell,
     run: DetectionTraining,
-    val: CocoImages,
-    truth: GroundTruth,
+    store: _Store,
     settings: DetectionSettings,
 ) -> DetectionRecord:
+    val, truth = store.val, store.truth
+    resident = store.resident(run.recipe, training=False)
     began = time.monotonic()
-    found = predict(run.model, val, settings.device, workers=settings.workers)
+    found = predict(run.model, val, settings.device, batch_size=16, workers=settings.workers, resident=resident)
+    predicted = time.monotonic() - began
     masks = None
     if run.data.has_masks and truth.has_masks:
         masks = _rounded(truth.evaluate(found, "segm"))
@@ -199,7 +259,11 @@ def _record(
         evaluation_seconds=round(time.monotonic() - began, 1),
         engine={
             "precision": "bf16 autocast, classifier and losses fp32" if settings.device.type == "cuda" else "fp32",
+            "images": "from files" if run.resident is None else "resident",
+            "features": "computed once" if run.frozen is not None else "computed anew",
             "detections": len(found),
+            "predicted_images_per_second": round(len(val) / max(predicted, 1e-9), 1),
+            "nms_unsettled": 0 if run.batched.unsettled is None else int(run.batched.unsettled),
         },
         commit=settings.commit,
         versions=versions() | _detection_versions(),
