@@ -31,7 +31,7 @@ from torchvision.ops import roi_align  # type: ignore[import-untyped]
 
 from equipoise.models.mask_rcnn import FIRST_CANDIDATES, best_boxes
 
-ROUNDS = 24  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
+ROUNDS = 16  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
 ELEMENTS = 1 << 26  # of a matrix of overlaps at a time
 CANONICAL, LARGEST_RATIO = 224, math.log(1000 / 16)  # of the feature pyramid, and of box regression
 
@@ -160,16 +160,15 @@ def survivors(
     if classes is not None:
         drops &= classes[:, :, None] == classes[:, None, :]
     number = torch.bfloat16 if boxes.is_cuda else torch.float32
-    drops = drops.to(number)
-    kept = before = there
-    done = 0
+    drops, kept = drops.to(number), there.to(number)[:, None]
+    exist, before, done = kept, kept, 0
     with torch.autocast(boxes.device.type, enabled=False):
         while rounds is None or done < rounds:
             before, done = kept, done + 1
-            kept = there & (torch.bmm(kept.to(number)[:, None], drops)[:, 0] == 0)
+            kept = torch.baddbmm(exist, kept, drops, alpha=-1).relu_()  # 1 where no kept box drops it
             if rounds is None and torch.equal(kept, before):
                 break
-    return kept, (kept == before).all()
+    return kept[:, 0] > 0, (kept == before).all()
 
 
 def match(boxes: Tensor, instances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -288,7 +287,7 @@ class Batched(nn.Module):
     def _best(
         self, scores: Tensor, codes: Tensor, anchors: Tensor, numbers: list[int], sizes: Tensor, stage: str
     ) -> tuple[Tensor, Tensor]:
-        """The best boxes after NMS within each level, the levels with the fewest boxes together in one matrix."""
+        """The best boxes after NMS within each level."""
         rpn = self.model.rpn
         most = rpn._pre_nms_top_n[stage]
         values, places, first = [], [], 0
@@ -301,26 +300,24 @@ class Batched(nn.Module):
         boxes = clip(decode(take(codes, place), anchors[place], rpn.box_coder.weights), sizes)
         score = torch.cat(values, dim=1).sigmoid()
         there = (sides(boxes) >= rpn.min_size) & (score >= rpn.score_thresh)
-        kept = torch.cat(
-            [
-                self._settle(*parts, rpn.nms_thresh, stage)
-                for parts in _levels_together(boxes, there, [level.shape[1] for level in values])
-            ],
-            dim=1,
-        )
+        kept = self._settle(boxes, there, [level.shape[1] for level in values], stage)
         rank = torch.where(kept, score, -1.0)
         best = rank.topk(min(rpn._post_nms_top_n[stage], rank.shape[1]), dim=1)
         return take(boxes, best.indices), best.values >= 0
 
-    def _settle(self, boxes: Tensor, there: Tensor, overlap: float, stage: str) -> Tensor:
-        """NMS for boxes [L, B, n, 4] of L levels: bool [B, L · n]."""
-        levels, images, number = there.shape
+    def _settle(self, boxes: Tensor, there: Tensor, numbers: list[int], stage: str) -> Tensor:
+        """NMS within each level of boxes [B, P, 4], `numbers` of a level: bool [B, P]. All levels at once, padded."""
+        most = max(numbers)
+        levels = [F.pad(part, (0, 0, 0, most - part.shape[1])) for part in boxes.split_with_sizes(numbers, dim=1)]
+        exist = [F.pad(part, (0, most - part.shape[1])) for part in there.split_with_sizes(numbers, dim=1)]
         rounds = ROUNDS if boxes.is_cuda and stage == "training" else None
-        kept, settled = survivors(boxes.flatten(0, 1), there.flatten(0, 1), overlap, rounds=rounds)
+        overlap = self.model.rpn.nms_thresh
+        kept, settled = survivors(torch.cat(levels), torch.cat(exist), overlap, rounds=rounds)
         if rounds is not None:
             missed = (~settled).long()
             self.unsettled = missed if self.unsettled is None else self.unsettled + missed
-        return kept.view(levels, images, number).transpose(0, 1).flatten(1)
+        parts = kept.chunk(len(numbers))
+        return torch.cat([part[:, :number] for part, number in zip(parts, numbers, strict=True)], dim=1)
 
     def proposal_losses(self, found: Proposals, batch: Batch) -> dict[str, Tensor]:
         """Whether an anchor holds something, and where: as torchvision's, on the same anchors."""
@@ -503,21 +500,6 @@ class Batched(nn.Module):
                 results[name][image] = 0
                 results[name][image, : len(values)] = values
         return results
-
-
-def _levels_together(boxes: Tensor, there: Tensor, numbers: list[int]) -> list[tuple[Tensor, Tensor]]:
-    """Neighbouring levels with equally many boxes as one block [L, B, n, ...]: NMS of a block is one matrix product."""
-    blocks, first = [], 0
-    while numbers:
-        together = next((n for n, number in enumerate(numbers) if number != numbers[0]), len(numbers))
-        size = numbers[0]
-        shape = (len(boxes), together, size)
-        part = slice(first, first + together * size)
-        blocks.append(
-            (boxes[:, part].reshape(*shape, 4).transpose(0, 1), there[:, part].reshape(shape).transpose(0, 1))
-        )
-        first, numbers = first + together * size, numbers[together:]
-    return blocks
 
 
 def channels_last(pixels: Tensor) -> Tensor:
