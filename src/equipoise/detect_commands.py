@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,9 +58,10 @@ def run_detectors(
     """Train what is still missing of a table of detectors; a record is appended as each run ends."""
     import torch
 
+    from equipoise.models.batched_rcnn import world
     from equipoise.recipes import table2, voc2012_lt
     from equipoise.recipes.table2 import Method
-    from equipoise.train.detection_queue import Cell, DetectionSettings, run_cells
+    from equipoise.train.detection_queue import Cell, DetectionSettings, join_processes, run_cells
 
     if more and not seeds:
         raise typer.BadParameter(f"what is {more}? Seeds are given as --seeds 0 1 2")
@@ -97,8 +99,9 @@ def run_detectors(
         for method in methods
         if (not only or method.name in only) and f"{name}/{method.name}/{seed}" not in have
     ]
-    device_found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    typer.echo(f"{len(cells)} runs are missing, on {record_files.hardware(device_found)['device']}")
+    device_found = join_processes(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+    say: Callable[[str], None] = typer.echo if world()[1] == 0 else lambda text: None
+    say(f"{len(cells)} runs are missing, on {record_files.hardware(device_found)['device']}")
     settings = DetectionSettings(
         table=name,
         train=where[0],
@@ -112,7 +115,7 @@ def run_detectors(
         resident=resident,
         iterations=iterations,
         commit=commit or record_files.current_commit(),
-        say=typer.echo,
+        say=say,
     )
     done = run_cells(
         cells,
@@ -121,7 +124,7 @@ def run_detectors(
         write=lambda record: record_files.append_record(out, record),
         budget=float("inf") if budget is None else budget,
     )
-    typer.echo(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
+    say(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
 
 
 def _paths(table: str, data: Path | None, own: tuple[Path | None, ...]) -> tuple[Path, Path, Path]:

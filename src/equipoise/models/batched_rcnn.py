@@ -226,6 +226,15 @@ def mean_over_ranks(count: Tensor) -> Tensor:
     return total / number
 
 
+def largest_over_ranks(numbers: list[int], device: torch.device) -> list[int]:
+    """The largest of all processes' numbers, one by one."""
+    if world()[0] == 1:
+        return numbers
+    most = torch.tensor(numbers, device=device)
+    torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+    return [int(number) for number in most.tolist()]
+
+
 def random_keys(rows: int, columns: int, device: torch.device) -> Tensor:
     """Keys [rows, columns] for this process, out of those of the whole batch."""
     number, rank = world()
@@ -394,7 +403,7 @@ class Batched(nn.Module):
             said = heads.mask_predictor(hidden, labels[:, :first].flatten()[some] - 1)
             row = batch.first[image] + instance.flatten()[some]
             wanted = drawn_masks(batch.masks, row, chosen, said.shape[-1])
-            share = 1.0 if world()[0] == 1 else number / mean_over_ranks(positive.sum()).clamp(min=1)
+            share = 1.0 if world()[0] == 1 else number / mean_over_ranks(positive.sum()).clamp(min=1e-6)
             mean = F.binary_cross_entropy_with_logits(said, wanted) if number else said.sum()
             losses["loss_mask"] = mean * share
         return losses

@@ -18,13 +18,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from equipoise.data.coco import CocoImages, read_image
 from equipoise.data.masks import Rle, encode_compressed
 from equipoise.metrics.detection import Detections
-from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, world
+from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
 from equipoise.models.mask_rcnn import (
     SigmoidClassification,
     SoftmaxClassification,
@@ -39,6 +40,8 @@ from equipoise.models.mask_rcnn import (
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
 from equipoise.train.resident import FrozenRegions, Resident
+
+ASK_EVERY = 20  # iterations of several processes between two looks at the clock
 
 Item = tuple[Tensor, dict[str, Tensor]]
 Classification = SoftmaxClassification | SigmoidClassification
@@ -177,9 +180,12 @@ def share_through_files() -> None:
 def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: Any) -> Batch:
     """Images and targets of any sizes as one batch: `transform` is the detector's."""
     together, targets = transform(images, targets)
-    device, (height, width) = together.tensors.device, together.tensors.shape[-2:]
+    device, (high, wide) = together.tensors.device, together.tensors.shape[-2:]
     numbers = [len(target["labels"]) for target in targets]
-    boxes = torch.zeros(len(targets), max(1, *numbers), 4, device=device)
+    # processes that share a batch pad it alike, so that they see the same anchors and draw the same random keys
+    most, height, width = largest_over_ranks([max(1, *numbers), high, wide], device)
+    pixels = F.pad(together.tensors, (0, width - wide, 0, height - high))
+    boxes = torch.zeros(len(targets), most, 4, device=device)
     labels = torch.zeros(boxes.shape[:2], dtype=torch.int64, device=device)
     masks = first = None
     if all("masks" in target for target in targets):
@@ -195,7 +201,7 @@ def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: An
     verified = [target["verified"] for target in targets if "verified" in target]
     sizes = torch.tensor(together.image_sizes, dtype=torch.float32, device=device)
     known = torch.stack(verified) if len(verified) == len(targets) else None
-    return Batch(together.tensors, sizes, boxes, labels, masks, first, known)
+    return Batch(pixels, sizes, boxes, labels, masks, first, known)
 
 
 def _lists(items: list[Item]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
@@ -272,7 +278,7 @@ class DetectionTraining:
         self.batched = Batched(self.model)
         self.parallel: nn.Module = self.batched
         if world()[0] > 1:
-            self.parallel = nn.parallel.DistributedDataParallel(self.batched, broadcast_buffers=False)
+            self.parallel = nn.parallel.DistributedDataParallel(self.batched)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.SGD(
             trained,
@@ -329,19 +335,23 @@ class DetectionTraining:
         """A batch on the device, from what `batches` gave."""
         if self.resident is None:
             images = [image.to(self.device, non_blocking=True) for image in first]
+            transform: Any = self.model.transform
+            for _ in range(world()[1] * len(images)):  # sizes of the images that other processes have
+                transform.torch_choice(transform.min_size)
             targets = [{name: value.to(self.device, non_blocking=True) for name, value in t.items()} for t in second]
-            return padded(images, targets, self.model.transform)
+            return padded(images, targets, transform)
         if self.frozen is not None:
             return self.frozen.batch(second, federated=self.recipe.federated)
         return self.resident.batch(first, second, self.model.transform, federated=self.recipe.federated)
 
     def step(self, first: Any, second: Any) -> Tensor:
         """One step of SGD on what `batches` gave; the loss, still on the device."""
-        torch.manual_seed((self.seed << 32) + self.iteration)
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate(self.iteration, self.iterations)
         self.model.train()
+        torch.manual_seed((self.seed << 32) + self.iteration)
         batch = self.gathered(first, second)
+        torch.manual_seed((self.seed << 32) + self.iteration)  # again: how many sizes were drawn depends on the process
         with autocast(self.device):
             losses = self.parallel(batch)
         loss = torch.stack([value.float() for value in losses.values() if value.requires_grad]).sum()
@@ -392,11 +402,12 @@ def train(
         return True
     start = last = saved = time.monotonic()
     first, pending = run.iteration, []
-    for images, targets in run.batches(workers):
-        pending.append(run.step(images, targets))
+    for first_part, second_part in run.batches(workers):
+        pending.append(run.step(first_part, second_part))
         now = time.monotonic()
-        if now - last >= every or run.done or now >= until:
-            recent = torch.stack(pending).tolist()  # the only wait for the device
+        due, stop = _agreed(run, now - last >= every, now >= until)
+        if due or stop or run.done:
+            recent = mean_over_ranks(torch.stack(pending)).tolist()  # the only wait for the device
             run.losses.extend(recent)
             pending, before, last = [], last, time.monotonic()
             run.seconds += last - before
@@ -404,12 +415,24 @@ def train(
                 raise FloatingPointError(f"the loss became infinite or not a number near iteration {run.iteration}")
             if report is not None:
                 report(run.iteration - first, last - start, float(np.mean(recent)))
-            if now >= until:
+            if stop:
                 break
             if save is not None and not run.done and now - saved >= save_every:
                 save()
                 saved = last = time.monotonic()
     return run.done
+
+
+def _agreed(run: DetectionTraining, due: bool, stop: bool) -> tuple[bool, bool]:
+    """What the clock of the first process says: all must stop after the same iteration, and ask each other seldom."""
+    if world()[0] == 1:
+        return due, stop
+    if run.iteration % ASK_EVERY:
+        return False, False
+    flags = torch.tensor([due, stop], dtype=torch.int32, device=run.device)
+    torch.distributed.broadcast(flags, 0)
+    due, stop = flags.bool().tolist()
+    return due, stop
 
 
 # -------------------------------------------------------------------- what a detector finds

@@ -7,9 +7,11 @@ start from them and for use.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from equipoise.data.coco import CocoImages
 from equipoise.data.masks import hotcoco
 from equipoise.detection_records import DetectionRecord
 from equipoise.metrics.detection import GroundTruth
+from equipoise.models.batched_rcnn import world
 from equipoise.models.mask_rcnn import detector_weights
 from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
@@ -29,6 +32,25 @@ from equipoise.train.resident import FrozenRegions, Resident
 
 EVALUATION = {"cuda": 30.0, "cpu": 0.0}  # seconds kept for it before it was measured
 SHARE = 0.4  # of the device's free memory that images may take
+
+
+def join_processes(device: torch.device) -> torch.device:
+    """Under torchrun, join the other processes; the device of this one. Alone, nothing happens."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return device
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if not torch.distributed.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        torch.distributed.init_process_group(backend, timeout=timedelta(hours=6))  # the first evaluates, others wait
+    return device
+
+
+def _together() -> None:
+    """Wait for the other processes."""
+    if world()[0] > 1:
+        torch.distributed.barrier()
 
 
 @dataclass(frozen=True)
@@ -77,6 +99,8 @@ def run_cells(
 ) -> list[Cell]:
     """Train `cells` in order while `budget` seconds last; returns those that were recorded.
 
+    Under torch.distributed all processes call it; the first writes files and records, and evaluates.
+
     A cell whose start is not there is trained after that start, which is recorded only if it is among the cells.
     """
     hotcoco()  # what is trained will be evaluated: better to learn now that it cannot
@@ -108,17 +132,29 @@ def run_cells(
             break
         _write_tensors(settings.path(cell, "weights.pt"), detector_weights(run.model))
         if cell in wanted:
-            if time.monotonic() + evaluation > deadline:
+            if _first_says(time.monotonic() + evaluation > deadline, settings.device):
                 _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict())
                 settings.say(f"{cell}: trained, but too little time is left to evaluate it; saved for next time")
                 break
+            recorded.append(cell)
+            if world()[1] > 0:
+                continue
             record = _record(cell, run, store, settings)
             evaluation = record.evaluation_seconds * 1.2
             write(record)
-            recorded.append(cell)
             settings.say(f"{cell}: " + ", ".join(f"{k} {_number(getattr(record, k))}" for k in _SHOWN))
-        settings.path(cell, "checkpoint.pt").unlink(missing_ok=True)
+        if world()[1] == 0:
+            settings.path(cell, "checkpoint.pt").unlink(missing_ok=True)
     return recorded
+
+
+def _first_says(answer: bool, device: torch.device) -> bool:
+    """The first process's answer, for all of them."""
+    if world()[0] == 1:
+        return answer
+    flag = torch.tensor(int(answer), device=device)
+    torch.distributed.broadcast(flag, 0)
+    return bool(flag)
 
 
 class _Store:
@@ -259,6 +295,7 @@ def _record(
         evaluation_seconds=round(time.monotonic() - began, 1),
         engine={
             "precision": "bf16 autocast, classifier and losses fp32" if settings.device.type == "cuda" else "fp32",
+            "processes": world()[0],
             "images": "from files" if run.resident is None else "resident",
             "features": "computed once" if run.frozen is not None else "computed anew",
             "detections": len(found),
@@ -289,8 +326,10 @@ def _digest(model: torch.nn.Module) -> str:
 
 
 def _write_tensors(path: Path, content: Any) -> None:
-    """Whole or not at all: a process killed meanwhile leaves the file as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".part")
-    torch.save(content, scratch)
-    scratch.replace(path)
+    """Whole or not at all: a process killed meanwhile leaves the file as it was. The first process writes it."""
+    if world()[1] == 0:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(".part")
+        torch.save(content, scratch)
+        scratch.replace(path)
+    _together()
