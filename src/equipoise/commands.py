@@ -245,7 +245,8 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
 
         def report(status: Status) -> None:
             speed = f"{status.images_a_second:,.0f} img/s, {in_words(status.seconds_to_go)} to go,"
-            bar.update(task, completed=status.done, total=status.iterations, speed=speed, visible=True, refresh=True)
+            shown = {"description": status.what, "completed": status.done, "total": status.iterations}
+            bar.update(task, **shown, speed=speed, visible=True, refresh=True)  # type: ignore[arg-type]
 
         yield say, report
 
@@ -254,17 +255,21 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
 
 
 def table(
-    table: Annotated[str, typer.Argument(help="Which table of the paper: table1.")],
+    table: Annotated[str, typer.Argument(help="table1, table2 or voc2012-lt.")],
     results: Results = Path("results"),
     write: Annotated[
         bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
     ] = False,
 ) -> None:
     """Print a table from its records, beside the published numbers."""
+    from equipoise.detect_commands import TABLES, show_table
     from equipoise.report import table1 as report
 
+    if table in TABLES:
+        show_table(table, results, write)
+        return
     if table != table1.NAME:
-        raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME}")
+        raise typer.BadParameter(f"no table is named {table!r}: expected {', '.join((table1.NAME, *TABLES))}")
     records = report.shown(record_files.read_records(results))
     if not records:
         raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -58,6 +60,7 @@ def run_detectors(
     """Train what is still missing of a table of detectors; a record is appended as each run ends."""
     import torch
 
+    from equipoise.commands import progress
     from equipoise.models.batched_rcnn import world
     from equipoise.recipes import table2, voc2012_lt
     from equipoise.recipes.table2 import Method
@@ -102,29 +105,37 @@ def run_detectors(
     device_found = join_processes(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
     say: Callable[[str], None] = typer.echo if world()[1] == 0 else lambda text: None
     say(f"{len(cells)} runs are missing, on {record_files.hardware(device_found)['device']}")
-    settings = DetectionSettings(
-        table=name,
-        train=where[0],
-        val=where[1],
-        images=where[2],
-        device=device_found,
-        checkpoints=kept,
-        backbone=weights,
-        evaluated_on=evaluated_on,
-        workers=(min(12, os.cpu_count() or 1) if device_found.type == "cuda" else 0) if workers is None else workers,
-        resident=resident,
-        iterations=iterations,
-        commit=commit or record_files.current_commit(),
-        say=say,
-    )
-    done = run_cells(
-        cells,
-        methods,
-        settings,
-        write=lambda record: record_files.append_record(out, record),
-        budget=float("inf") if budget is None else budget,
-    )
+    if not cells:
+        return
+    with progress() if world()[1] == 0 else nullcontext((say, lambda status: None)) as (tell, report):
+        settings = DetectionSettings(
+            table=name,
+            train=where[0],
+            val=where[1],
+            images=where[2],
+            device=device_found,
+            checkpoints=kept,
+            backbone=weights,
+            evaluated_on=evaluated_on,
+            workers=_workers(device_found.type) if workers is None else workers,
+            resident=resident,
+            iterations=iterations,
+            commit=commit or record_files.current_commit(),
+            say=tell,
+            report=report,
+        )
+        done = run_cells(
+            cells,
+            methods,
+            settings,
+            write=lambda record: record_files.append_record(out, record),
+            budget=float("inf") if budget is None else budget,
+        )
     say(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
+
+
+def _workers(device: str) -> int:
+    return min(12, os.cpu_count() or 1) if device == "cuda" else 0
 
 
 def _paths(table: str, data: Path | None, own: tuple[Path | None, ...]) -> tuple[Path, Path, Path]:
@@ -171,6 +182,39 @@ def import_(
     typer.echo(f"{len(record_files.import_records(source, results, DetectionRecord))} new records under {results}")
 
 
+def show_table(table: str, results: Path, write: bool) -> None:
+    """`equipoise table table2 | voc2012-lt`: print it, and with `write` render it into the documents."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from equipoise.recipes import table2, voc2012_lt
+    from equipoise.report import table2 as report
+
+    console = Console()
+    methods = voc2012_lt.METHODS if table == voc2012_lt.NAME else table2.METHODS
+    titles = [(method.name, method.title) for method in methods]
+    for backbone in ("resnet50",) if table == voc2012_lt.NAME else report.TITLES:
+        name = table if table == voc2012_lt.NAME else f"{table}/{backbone}"
+        records = record_files.read_records(results, name, DetectionRecord)
+        what = "VOC2012-LT" if table == voc2012_lt.NAME else f"LVIS v1, {report.TITLES[backbone]}"
+        shown = Table(title=f"{what}: average precision, %", caption="ours: mean ± standard deviation of n runs")
+        for header in ("method", ""):
+            shown.add_column(header, no_wrap=True)
+        for header in (*COLUMNS, "n"):
+            shown.add_column(header, justify="right", no_wrap=True)
+        for row in report.method_rows(records, titles, backbone):
+            if table == table2.NAME or row[1] == "ours":  # the paper has no VOC2012-LT
+                shown.add_row(*row, style="bold" if row[1] == "ours" else "dim")
+        console.print(shown)
+        if table == voc2012_lt.NAME:
+            console.print(report.orders_compared(records, titles) or f"{results} holds no record of {table} yet")
+    if write:
+        root = results.resolve().parent
+        for path, text in report.documents(root).items():
+            path.write_text(text)
+            typer.echo(f"rendered {path.relative_to(root)}")
+
+
 @detect_app.command("table")
 def table_(
     table: Annotated[str, typer.Argument(help="voc2012-lt, choices/voc2012-lt, table2/resnet50 or table2/resnet101.")],
@@ -203,13 +247,22 @@ def submit(
     """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
     import torch
 
+    from equipoise.commands import progress
     from equipoise.data.coco import CocoImages
     from equipoise.train.detection import predict as find_objects
+    from equipoise.train.queue import Status
 
     data = CocoImages(annotations, images)
     model = _load(weights, data.num_classes, backbone, stride, size).to(device)
     data.has_masks = model.roi_heads.has_mask()
-    found = find_objects(model, data, torch.device(device))
+    with progress() as (_, report):
+        began = time.monotonic()
+
+        def tell(done: int) -> None:
+            rate = (time.monotonic() - began) / done
+            report(Status(done, len(data), 1 / max(rate, 1e-9), rate * (len(data) - done), "images"))
+
+        found = find_objects(model, data, torch.device(device), report=tell)
     out.write_text(json.dumps(found.to_results()))
     typer.echo(f"{len(found)} detections in {len(data)} images, in {out}")
 

@@ -28,9 +28,11 @@ from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
 from equipoise.train.classification import thinned
 from equipoise.train.detection import DetectionRecipe, DetectionTraining, predict, shortened, train
+from equipoise.train.queue import Status
 from equipoise.train.resident import FrozenRegions, Resident
 
 EVALUATION = {"cuda": 30.0, "cpu": 0.0}  # seconds kept for it before it was measured
+REPORT_EVERY = 2.0  # seconds
 SHARE = 0.4  # of the device's free memory that images may take
 
 
@@ -82,6 +84,7 @@ class DetectionSettings:
     iterations: int | None = None  # a smoke test: shorter than the recipe says
     commit: str | None = None
     say: Callable[[str], None] = print
+    report: Callable[[Status], None] = lambda status: None  # every few seconds
 
     def path(self, cell: Cell, ending: str) -> Path:
         """Where a run keeps what outlives a process."""
@@ -122,7 +125,8 @@ def run_cells(
             run,
             until=deadline - evaluation,
             workers=settings.workers,
-            report=lambda done, seconds, loss, run=run: _report(settings, run, done, seconds, loss),  # type: ignore[misc]
+            report=lambda done, seconds, loss, run=run: settings.report(_status(run, done, seconds)),  # type: ignore[misc]
+            every=REPORT_EVERY,
             save=lambda cell=cell, run=run: _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
             save_every=settings.save_every,
         )
@@ -243,12 +247,11 @@ def _resumed(cell: Cell, method: Method, store: _Store, settings: DetectionSetti
     return run
 
 
-def _report(settings: DetectionSettings, run: DetectionTraining, done: int, seconds: float, loss: float) -> None:
+def _status(run: DetectionTraining, done: int, seconds: float) -> Status:
+    """How far a run is, after so many iterations in so many seconds of this process."""
     rate = seconds / max(done, 1)
-    settings.say(
-        f"  {run.iteration} of {run.iterations} iterations, loss {loss:.3f}, {run.recipe.batch_size / rate:.1f} img/s, "
-        f"{rate * (run.iterations - run.iteration):.0f} s to go"
-    )
+    left = run.iterations - run.iteration
+    return Status(run.iteration, run.iterations, run.recipe.batch_size / max(rate, 1e-9), rate * left)
 
 
 def _record(
@@ -260,7 +263,14 @@ def _record(
     val, truth = store.val, store.truth
     resident = store.resident(run.recipe, training=False)
     began = time.monotonic()
-    found = predict(run.model, val, settings.device, batch_size=16, workers=settings.workers, resident=resident)
+
+    def report(done: int) -> None:
+        rate = (time.monotonic() - began) / done
+        settings.report(Status(done, len(val), 1 / max(rate, 1e-9), rate * (len(val) - done), "images evaluated"))
+
+    found = predict(
+        run.model, val, settings.device, batch_size=16, workers=settings.workers, resident=resident, report=report
+    )
     predicted = time.monotonic() - began
     masks = None
     if run.data.has_masks and truth.has_masks:
