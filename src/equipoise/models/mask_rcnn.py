@@ -233,9 +233,9 @@ class Heads(RoIHeads):  # type: ignore[misc]
     def _detections(
         self, logits: Tensor, regression: Tensor, proposals: list[Tensor], image_shapes: list[tuple[int, int]]
     ) -> list[dict[str, Tensor]]:
-        sizes = [len(boxes) for boxes in proposals]
-        boxes = self.box_coder.decode(regression, proposals).split(sizes)
-        scores = self.classification.scores(logits).split(sizes)
+        sizes, every = [len(boxes) for boxes in proposals], self.classification.scores(logits)
+        decoded = self.box_coder.decode(regression, proposals).reshape(*every.shape, 4)  # also of no box at all
+        boxes, scores = decoded.split(sizes), every.split(sizes)
         return [
             best_boxes(
                 clip_boxes_to_image(boxes_of_image, shape),

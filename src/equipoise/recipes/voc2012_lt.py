@@ -45,19 +45,21 @@ METHODS = (
 
 # What had to be chosen, and among what.
 CHOICES = (
+    Method("rfs", f"RFS, threshold {BASE.repeat_threshold}", BASE),
     *(
         Method(f"rfs_{threshold}", f"RFS, threshold {threshold}", replace(BASE, repeat_threshold=threshold))
-        for threshold in (0.001, 0.05, 0.1)
+        for threshold in (0.001, 0.02, 0.05, 0.1)
+        if threshold != BASE.repeat_threshold
     ),
-    Method("rfs", "RFS, threshold 0.02", BASE),
     Method("rfs_lr_0.01", "RFS, learning rate 0.01", replace(BASE, lr=0.01)),
     Method("rfs_longer", "RFS, 10 epochs more", SECOND_STAGE),
     *(
         Method(
-            f"balanced_sigmoid_{form}_{counts}",
-            f"Balanced Sigmoid, {form} form, {counts}",
-            replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": rate}, counts=counts),
+            f"balanced_sigmoid_{form}_{counts}{'' if lr == SECOND_STAGE.lr else f'_lr_{lr}'}",
+            f"Balanced Sigmoid, {form} form, {counts}" + ("" if lr == SECOND_STAGE.lr else f", learning rate {lr}"),
+            replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": rate}, counts=counts, lr=lr),
         )
+        for lr in (0.02, 0.002)
         for form, rate in (("paper", None), ("released", 0.5))
         for counts in ("images", "instances")
     ),

@@ -7,6 +7,7 @@ start from them and for use.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ from equipoise.data.masks import hotcoco
 from equipoise.detection_records import DetectionRecord
 from equipoise.metrics.detection import GroundTruth
 from equipoise.models.batched_rcnn import world
-from equipoise.models.mask_rcnn import detector_weights
+from equipoise.models.mask_rcnn import detector_weights, load_detector_weights
 from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
 from equipoise.train.classification import thinned
@@ -86,10 +87,58 @@ class DetectionSettings:
     say: Callable[[str], None] = print
     report: Callable[[Status], None] = lambda status: None  # every few seconds
 
+
+class _Files:
+    """What outlives a process: of a run cut off its state, of a finished one its weights and how they came about.
+
+    Names end with a fingerprint of the recipe, so that a changed recipe never goes on from old files, and a run that
+    was one of the choices need not be trained again for the table.
+    """
+
+    def __init__(self, settings: DetectionSettings, methods: Sequence[Method]) -> None:
+        self.settings = settings
+        self.recipes = {method.name: method.recipe for method in methods}
+
+    def fingerprint(self, method: str) -> str:
+        recipe = self.recipes[method]
+        start = None if recipe.start is None else self.fingerprint(recipe.start)
+        content = recipe.as_dict() | {"start": start, "length": self.settings.iterations}
+        trained = [content, self.settings.train.name, Path(self.settings.backbone or "").name]
+        return hashlib.sha256(json.dumps(trained, default=str).encode()).hexdigest()[:10]
+
     def path(self, cell: Cell, ending: str) -> Path:
-        """Where a run keeps what outlives a process."""
-        length = "" if self.iterations is None else f"-{self.iterations}"
-        return self.checkpoints / f"{self.table.replace('/', '-')}-{cell.method}-{cell.seed}{length}.{ending}"
+        table = self.settings.table.replace("/", "-")
+        return self.settings.checkpoints / f"{table}-{cell.method}-{cell.seed}-{self.fingerprint(cell.method)}.{ending}"
+
+    def finished(self, cell: Cell) -> Path | None:
+        """The weights of this run, or of the same run under another name."""
+        same = f"*-{cell.seed}-{self.fingerprint(cell.method)}.weights.pt"
+        found = [self.path(cell, "weights.pt"), *sorted(self.settings.checkpoints.glob(same))]
+        return next((path for path in found if path.is_file() and self.note(path).is_file()), None)
+
+    @staticmethod
+    def note(weights: Path) -> Path:
+        return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
+
+    def finish(self, cell: Cell, run: DetectionTraining) -> None:
+        path = self.path(cell, "weights.pt")
+        unsettled = 0 if run.batched.unsettled is None else int(run.batched.unsettled)
+        if world()[1] == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            note = {"iteration": run.iteration, "losses": run.losses, "seconds": run.seconds, "unsettled": unsettled}
+            self.note(path).write_text(json.dumps(note))
+        _write_tensors(path, detector_weights(run.model))
+
+    def take_up(self, cell: Cell, run: DetectionTraining) -> None:
+        """Bring a new run to where it was left."""
+        weights, state = self.finished(cell), self.path(cell, "checkpoint.pt")
+        if weights is not None:
+            note = json.loads(self.note(weights).read_text())
+            run.iteration, run.losses, run.seconds = note["iteration"], note["losses"], note["seconds"]
+            run.batched.unsettled = torch.tensor(note["unsettled"], device=run.device)
+            load_detector_weights(run.model, torch.load(weights, map_location=run.device, weights_only=True))
+        elif state.is_file():
+            run.load_state_dict(torch.load(state, map_location=run.device, weights_only=True))
 
 
 def run_cells(
@@ -109,35 +158,37 @@ def run_cells(
     hotcoco()  # what is trained will be evaluated: better to learn now that it cannot
     deadline = time.monotonic() + budget
     by_name = {method.name: method for method in methods}
-    store = _Store(settings)
+    store, files = _Store(settings), _Files(settings, methods)
     wanted, waiting, recorded = set(cells), list(cells), []
     evaluation = EVALUATION[settings.device.type]
     while waiting:
         cell = waiting[0]
         start = by_name[cell.method].recipe.start
-        if start is not None and not settings.path(Cell(start, cell.seed), "weights.pt").is_file():
-            first = Cell(start, cell.seed)
+        first = None if start is None else Cell(start, cell.seed)
+        if first is not None and files.finished(first) is None:
             waiting = [first, *(other for other in waiting if other != first)]
             continue
         waiting.pop(0)
-        run = _resumed(cell, by_name[cell.method], store, settings)
+        run = _resumed(cell, by_name[cell.method], store, files)
         finished = train(
             run,
             until=deadline - evaluation,
             workers=settings.workers,
             report=lambda done, seconds, loss, run=run: settings.report(_status(run, done, seconds)),  # type: ignore[misc]
             every=REPORT_EVERY,
-            save=lambda cell=cell, run=run: _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
+            save=lambda cell=cell, run=run: _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
             save_every=settings.save_every,
         )
         if not finished:
-            _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict())
+            _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict())
             settings.say(f"{cell}: out of time at iteration {run.iteration} of {run.iterations}; saved for next time")
             break
-        _write_tensors(settings.path(cell, "weights.pt"), detector_weights(run.model))
+        if _first_says(files.finished(cell) is None, settings.device):
+            files.finish(cell, run)
+        if world()[1] == 0:
+            files.path(cell, "checkpoint.pt").unlink(missing_ok=True)
         if cell in wanted:
             if _first_says(time.monotonic() + evaluation > deadline, settings.device):
-                _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict())
                 settings.say(f"{cell}: trained, but too little time is left to evaluate it; saved for next time")
                 break
             recorded.append(cell)
@@ -147,8 +198,6 @@ def run_cells(
             evaluation = record.evaluation_seconds * 1.2
             write(record)
             settings.say(f"{cell}: " + ", ".join(f"{k} {_number(getattr(record, k))}" for k in _SHOWN))
-        if world()[1] == 0:
-            settings.path(cell, "checkpoint.pt").unlink(missing_ok=True)
     return recorded
 
 
@@ -222,11 +271,13 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _resumed(cell: Cell, method: Method, store: _Store, settings: DetectionSettings) -> DetectionTraining:
-    recipe, data = method.recipe, store.data
+def _resumed(cell: Cell, method: Method, store: _Store, files: _Files) -> DetectionTraining:
+    settings, recipe, data = files.settings, method.recipe, store.data
     start: dict[str, Tensor] | None = None
     if recipe.start is not None:
-        start = torch.load(settings.path(Cell(recipe.start, cell.seed), "weights.pt"), weights_only=True)
+        weights = files.finished(Cell(recipe.start, cell.seed))
+        assert weights is not None  # run_cells trains it first
+        start = torch.load(weights, weights_only=True)
     if settings.iterations is not None:
         recipe = shortened(recipe, settings.iterations, len(data))
     run = DetectionTraining(
@@ -239,10 +290,9 @@ def _resumed(cell: Cell, method: Method, store: _Store, settings: DetectionSetti
         iterations=settings.iterations,
         resident=store.resident(recipe, training=True),
     )
-    store.frozen(run, (recipe.start, cell.seed, recipe.min_sizes, recipe.max_size, recipe.proposals))
-    path = settings.path(cell, "checkpoint.pt")
-    if path.is_file():
-        run.load_state_dict(torch.load(path, map_location=settings.device, weights_only=True))
+    files.take_up(cell, run)
+    if recipe.start is not None and not run.done:
+        store.frozen(run, (files.fingerprint(recipe.start), cell.seed, recipe.proposals))
     settings.say(f"{cell}: iteration {run.iteration} of {run.iterations}, {recipe.batch_size} images each")
     return run
 
