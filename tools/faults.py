@@ -146,6 +146,17 @@ FAULTS = [
     Fault("report/table1.py", "np.argsort(-np.asarray(record.counts)", "np.argsort(np.asarray(record.counts)", "test_table1_report.py"),
     Fault("report/table1.py", "column = table1.IMBALANCES.index(imbalance)", "column = sorted(table1.IMBALANCES).index(imbalance)", "test_table1_report.py"),
     Fault("report/figures.py", "        if not len(runs):\n            continue\n        p =", "        if not len(runs):\n            break\n        p =", "test_table1_report.py"),
+    # detectors on whole batches
+    Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "torch.where(there, labels, -1)", "labels", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "> overlap).triu_(1)", "> overlap).triu_(0)", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "+ self.corners[level - 2].repeat(1, 2)", "", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "row = batch.first[image] + instance", "row = instance", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "return total / number", "return total", "test_detection_distributed.py"),
+    Fault("models/batched_rcnn.py", "[rank * rows : (rank + 1) * rows]", "[:rows]", "test_detection_distributed.py"),
+    Fault("train/resident.py", "image.flip(-1) if turned else image", "image", "test_batched_rcnn.py"),
+    Fault("data/masks.py", "lengths - torch.where(place > 2, lengths.roll(2), 0)", "lengths - torch.where(place > 1, lengths.roll(2), 0)", "test_coco_images.py"),
+    Fault("report/table2.py", "(ours[a] - ours[b]) * (both[a] - both[b]) > 0", "(ours[a] - ours[b]) * (both[a] - both[b]) < 0", "test_detection_report.py"),
 ]
 # fmt: on
 
