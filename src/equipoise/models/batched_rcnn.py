@@ -427,7 +427,8 @@ class Batched(nn.Module):
         """The levels side by side in fp32: the finest left, the others below each other beside it. Each is continued
         by its last row and column, which is what RoIAlign sees beyond an edge."""
         finest, *others = (
-            _continued(features[name].float().contiguous()) for name in self.model.roi_heads.box_roi_pool.featmap_names
+            _continued(features[name].to(torch.float32, memory_format=torch.contiguous_format))
+            for name in self.model.roi_heads.box_roi_pool.featmap_names
         )
         key = ("corners", tuple(finest.shape[-2:]), finest.device)
         if key not in self.constants:

@@ -348,7 +348,8 @@ class DetectionTraining:
         """One step of SGD on what `batches` gave; the loss, still on the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate(self.iteration, self.iterations)
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         torch.manual_seed((self.seed << 32) + self.iteration)
         batch = self.gathered(first, second)
         torch.manual_seed((self.seed << 32) + self.iteration)  # again: how many sizes were drawn depends on the process
