@@ -178,9 +178,24 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(voc: Path, tmp
     assert shown.startswith("bbox: AP ")
 
 
+def test_smaller_images_and_federated_labels_are_an_option_and_recorded_under_another_name(
+    voc: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "records.jsonl"
+    equipoise(
+        "run", "voc2012-lt", "--train", voc / "train_lt.json", "--val", voc / "val.json", "--images", voc, "--out", out,
+        "--device", "cpu", "--only", "rfs", "--seeds", 0, "--results", tmp_path, "--size", 48, "--size", 32,
+        "--federated",
+    )  # fmt: skip
+    (record,) = read_jsonl(out)
+    assert record.table == "own/train_lt/voc2012-lt-48px-federated"
+    assert [record.recipe[key] for key in ("min_sizes", "max_size", "federated")] == [[32, 48], 80, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("voc2012-lt", "--train", "a", "--val", "b", "--images", "c", "--longest", "9"), "goes with --size"),
         (("voc2012-lt",), "which data"),
         (("table2", "--data", "."), "lvis_v1_train.json"),
         (("voc2012-lt", "--train", "a.json"), "your own data needs"),

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,16 @@ def run_detectors(
     images: Annotated[Path | None, typer.Option(help="The folder that their file names start from.")] = None,
     weights: Annotated[str | None, typer.Option(help="Backbone weights: a file, or torchvision to fetch them.")] = None,
     backbone: Annotated[str, typer.Option(help="resnet50 or resnet101; table2 only.")] = "resnet50",
+    size: Annotated[
+        list[int] | None,
+        typer.Option(help="Shorter side of images, instead of the recipe's. Repeatable: one is drawn an image."),
+    ] = None,
+    longest: Annotated[
+        int | None, typer.Option(help="With --size: the longer side at most; 5/3 of it by default.")
+    ] = None,
+    federated: Annotated[
+        bool, typer.Option("--federated", help="Leave classes that an image was not searched for out of the loss.")
+    ] = False,
     only: Annotated[list[str] | None, typer.Option(help="Only this method. Repeatable.")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Only these seeds: --seeds 0 1 2.")] = None,
     out: Annotated[Path, typer.Option(help="Where each record is appended as its run ends.")] = Path("records.jsonl"),
@@ -85,6 +96,16 @@ def run_detectors(
     where = _paths(table, data, own)
     if all(own):
         name = f"own/{Path(where[0]).stem}/{name}"
+    if longest is not None and not size:
+        raise typer.BadParameter("--longest goes with --size")
+    changes: dict[str, Any] = {}
+    if size:
+        changes |= {"min_sizes": tuple(sorted(size)), "max_size": longest or round(max(size) * 5 / 3)}
+        name += f"-{max(size)}px"
+    if federated:
+        changes["federated"] = True
+        name += "-federated"
+    methods = tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
     evaluated_on = "val"
     if validate and data is not None:
         evaluated_on = "held_out"

@@ -161,10 +161,10 @@ def survivors(
         drops &= classes[:, :, None] == classes[:, None, :]
     number = torch.bfloat16 if boxes.is_cuda else torch.float32
     drops, kept = drops.to(number), there.to(number)[:, None]
-    exist, before, done = kept, kept, 0
+    exist = before = kept
     with torch.autocast(boxes.device.type, enabled=False):
-        while rounds is None or done < rounds:
-            before, done = kept, done + 1
+        for _ in range(boxes.shape[1] + 1 if rounds is None else rounds):
+            before = kept
             kept = torch.baddbmm(exist, kept, drops, alpha=-1).relu_()  # 1 where no kept box drops it
             if rounds is None and torch.equal(kept, before):
                 break
