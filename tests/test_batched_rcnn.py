@@ -198,6 +198,26 @@ def test_half_precision_runs_through_and_stays_near(data: CocoImages) -> None:
         assert rounded[name].item() == pytest.approx(exact[name].item(), rel=0.05)
 
 
+@pytest.mark.parametrize("what", ["box", "mask"])
+def test_boxes_of_every_size_are_pooled_from_the_level_that_torchvision_takes(data: CocoImages, what: str) -> None:
+    model, height, width = a_detector(data), 320, 480
+    generator = torch.Generator().manual_seed(1)
+    features = {
+        str(level): torch.randn(2, 3, height >> 2 + level, width >> 2 + level, generator=generator)
+        for level in range(4)
+    }
+    side = 2 ** (3 + 5 * torch.rand(2, 200, 2, generator=generator))  # 8 to 256 and more: all four levels
+    side = torch.minimum(side * torch.tensor([1.6, 1.2]), torch.tensor([width, height]))
+    corner = torch.rand(2, 200, 2, generator=generator) * (torch.tensor([width, height]) - side)
+    some = torch.cat([corner, corner + side], dim=2)
+    some[:, 0] = torch.tensor([0.0, 0.0, width, height])
+    expected = getattr(model.roi_heads, f"{what}_roi_pool")(features, list(some), [(height, width)] * 2)
+    batched = Batched(model)
+    picture = batched.picture(features)
+    found = batched.pool(picture, some.flatten(0, 1), torch.arange(2).repeat_interleave(200), what)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
 # -------------------------------------------------------------------- use
 
 

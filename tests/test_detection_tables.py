@@ -118,6 +118,7 @@ def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(v
     records = list(read_jsonl(out))
     assert [record.method for record in records] == ["crt", "eql"]
     assert {record.engine["features"] for record in records} == {"computed once"}
+    assert records[0].engine["features_seconds"] == records[1].engine["features_seconds"] > 0
     for key in ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "commit", "versions", "hardware", "seconds"):
         assert key in json.loads(out.read_text().splitlines()[0])
 

@@ -207,6 +207,8 @@ class FrozenRegions:
     """What the classifier of a frozen detector sees in each image and its mirror image: features and labels of all
     boxes it could be trained on, [rows, P, features] and [rows, P], rows as 2 i and 2 i + 1 of image i."""
 
+    seconds = 0.0  # that it took, where someone looked at the clock
+
     def __init__(self, batched: Batched, resident: Resident, autocast: Any, *, batch_size: int = 16) -> None:
         self.resident = resident
         model: Any = batched.model
