@@ -16,7 +16,7 @@ from coco_files import SIDE, edit, rectangle, write_lvis
 
 import equipoise as eq
 from equipoise.data.coco import CocoImages, read_image
-from equipoise.data.masks import compress, decode_mask, encode_masks, run_lengths
+from equipoise.data.masks import compress, decode_mask, encode_compressed, encode_masks, run_lengths
 
 
 @pytest.fixture
@@ -216,3 +216,16 @@ def test_a_missing_or_broken_image_is_named(file: Path) -> None:
         load(file)[0]
     with pytest.raises(FileNotFoundError, match=r"1\.png is not there"):
         load(file)[1]
+
+
+def test_masks_compressed_on_their_device_are_hotcocos() -> None:
+    pytest.importorskip("hotcoco")
+    generator = torch.Generator().manual_seed(0)
+    masks = torch.rand(9, 70, 90, generator=generator) < torch.linspace(0, 1, 9)[:, None, None]
+    masks[5, :30], masks[6, 3:60, 4:80] = True, True
+    large = torch.zeros(2, 1500, 1400, dtype=torch.bool)
+    large[0, -1, -1] = True
+    large[1, 0] = True
+    for some in (masks, large):
+        assert encode_compressed(some) == [compress(rle) for rle in encode_masks(some)]
+    assert encode_compressed(masks[:0]) == []

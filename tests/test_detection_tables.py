@@ -25,7 +25,6 @@ from equipoise.models.mask_rcnn import detector
 from equipoise.recipes import table2, voc2012_lt
 from equipoise.recipes.table2 import Method
 from equipoise.report.detections import colour, draw_detections
-from equipoise.train.detection import DetectionTraining, predict, train
 
 pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
@@ -46,7 +45,7 @@ def tiny(method: Method) -> Method:
 @pytest.fixture
 def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as VOC2012-LT's, with recipes small enough for a CPU."""
-    fewer = partial(detector, detections=10, box_batch_size_per_image=32)
+    fewer = partial(detector, detections=10, box_batch_size_per_image=32, rpn_post_nms_top_n_test=50)
     monkeypatch.setattr("equipoise.train.detection.detector", fewer)
     monkeypatch.setattr(voc2012_lt, "METHODS", tuple(map(tiny, voc2012_lt.METHODS)))
     monkeypatch.setattr(voc2012_lt, "CHOICES", tuple(map(tiny, voc2012_lt.CHOICES)))
@@ -108,6 +107,22 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert [line.split("|")[1].strip() for line in table[2:]] == ["LWS", "Balanced Sigmoid"]
 
 
+def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(voc: Path, tmp_path: Path) -> None:
+    out = tmp_path / "records.jsonl"
+    said = equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
+        "--only", "eql", "--only", "crt", "--seeds", 0,
+    )  # fmt: skip
+    assert said.count("features of all boxes computed") == 1
+    assert said.count("kept on the device") == 2  # to train on, and to evaluate on
+    records = list(read_jsonl(out))
+    assert [record.method for record in records] == ["crt", "eql"]
+    assert {record.engine["features"] for record in records} == {"computed once"}
+    assert records[0].engine["features_seconds"] == records[1].engine["features_seconds"] > 0
+    for key in ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "commit", "versions", "hardware", "seconds"):
+        assert key in json.loads(out.read_text().splitlines()[0])
+
+
 def test_smoke_tests_never_enter_the_table_and_choices_are_made_on_held_out_images(voc: Path, tmp_path: Path) -> None:
     out = tmp_path / "records.jsonl"
     equipoise(
@@ -164,9 +179,24 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(voc: Path, tmp
     assert shown.startswith("bbox: AP ")
 
 
+def test_smaller_images_and_federated_labels_are_an_option_and_recorded_under_another_name(
+    voc: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "records.jsonl"
+    equipoise(
+        "run", "voc2012-lt", "--train", voc / "train_lt.json", "--val", voc / "val.json", "--images", voc, "--out", out,
+        "--device", "cpu", "--only", "rfs", "--seeds", 0, "--results", tmp_path, "--size", 48, "--size", 32,
+        "--federated",
+    )  # fmt: skip
+    (record,) = read_jsonl(out)
+    assert record.table == "own/train_lt/voc2012-lt-48px-federated"
+    assert [record.recipe[key] for key in ("min_sizes", "max_size", "federated")] == [[32, 48], 80, True]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("voc2012-lt", "--train", "a", "--val", "b", "--images", "c", "--longest", "9"), "goes with --size"),
         (("voc2012-lt",), "which data"),
         (("table2", "--data", "."), "lvis_v1_train.json"),
         (("voc2012-lt", "--train", "a.json"), "your own data needs"),
@@ -201,28 +231,86 @@ def test_table_2_runs_on_lvis_in_its_official_layout(tmp_path: Path, monkeypatch
     assert (found.key, found.evaluated_images) == ("table2/resnet18/eql/0", 2)
 
 
-@pytest.mark.skipif("EQUIPOISE_LVIS" not in os.environ, reason="EQUIPOISE_LVIS names no folder of LVIS images")
+def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_must(
+    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "records.jsonl"
+    command = (
+        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--only", "rfs", "--seeds", 0,
+        "--results", tmp_path,
+    )  # fmt: skip
+    assert "rfs/0: iteration 0 of 2" in equipoise(*command, "--validate")
+    assert "rfs/0: iteration 2 of 2" in equipoise(*command)
+    chosen, final = read_jsonl(out)
+    assert (chosen.table, final.table) == ("choices/voc2012-lt", "voc2012-lt")
+    assert (chosen.weights, chosen.loss_curve, chosen.seconds) == (final.weights, final.loss_curve, final.seconds)
+    assert (chosen.evaluated_images, final.evaluated_images) == (4, 3)
+    out.unlink()
+    (first, *others) = voc2012_lt.METHODS
+    changed = replace(first, recipe=replace(first.recipe, lr=0.01))
+    monkeypatch.setattr(voc2012_lt, "METHODS", (changed, *others))
+    assert "rfs/0: iteration 0 of 2" in equipoise(*command)
+
+
+def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("equipoise.commands.SECONDS_BETWEEN_LINES", -1)
+    monkeypatch.setattr("equipoise.train.detection_queue.REPORT_EVERY", 0)
+    said = equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "new.jsonl", "--device", "cpu", "--only", "rfs",
+        "--seeds", 0, "--results", tmp_path,
+    )  # fmt: skip
+    lines = [line for line in said.splitlines() if line.endswith("to go") and "img/s" in line]
+    assert [line.split(",")[0].strip() for line in lines] == [
+        "1 of 2 iterations", "2 of 2 iterations", "3 of 3 images evaluated",
+    ]  # fmt: skip
+
+
+# -------------------------------------------------------------------- real LVIS images
+
+LVIS = Path(os.environ.get("EQUIPOISE_LVIS") or Path(__file__).resolve().parent.parent.parent / "shared/data/lvis")
+
+
+@pytest.mark.skipif(not (LVIS / "sample_val.json").is_file(), reason="EQUIPOISE_LVIS names no folder of LVIS images")
 @pytest.mark.filterwarnings("ignore:.* classes have no item")
-def test_real_lvis_images_train_evaluate_and_submit(tmp_path: Path) -> None:
+def test_real_lvis_images_train_predict_evaluate_and_submit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """EQUIPOISE_LVIS is a folder with a sample_val.json in LVIS's format and the images it names."""
-    folder = Path(os.environ["EQUIPOISE_LVIS"])
-    content = read_json(folder / "sample_val.json")
-    content["images"] = content["images"][:6]
+    small = {"backbone": "resnet18", "batch_size": 2, "min_sizes": (160,), "max_size": 240, "federated": True}
+    released = table2.METHODS[-1]
+    recipe = replace(released.recipe, start=None, **small)
+    monkeypatch.setattr(table2, "METHODS", (replace(released, recipe=recipe),))
+    monkeypatch.setattr(table2, "BACKBONES", ("resnet18",))
+    few = partial(detector, detections=5, rpn_post_nms_top_n_test=50, box_batch_size_per_image=32)
+    monkeypatch.setattr("equipoise.train.detection.detector", few)
+    content = read_json(LVIS / "sample_val.json")
+    assert len(content["images"]) == 88
+    content["images"] = content["images"][:4]
     kept = {image["id"] for image in content["images"]}
     content["annotations"] = [a for a in content["annotations"] if a["image_id"] in kept]
-    (tmp_path / "sample.json").write_text(json.dumps(content))
-    data = CocoImages(tmp_path / "sample.json", folder)
-    recipe = replace(
-        table2.METHODS[-1].recipe, backbone="resnet18", batch_size=2, min_sizes=(160,), max_size=240, start=None
-    )
-    run = DetectionTraining(replace(recipe, federated=True), data, 0, torch.device("cpu"), iterations=2)
-    assert train(run)
-    run.model.roi_heads.detections_per_img = 5
-    found = predict(run.model, data, torch.device("cpu"))
-    assert 0 < len(found) <= 5 * len(data)
-    numbers = GroundTruth(data.file).evaluate(found, "segm")
-    again = Detections.from_results(json.loads(json.dumps(found.to_results())))
-    assert GroundTruth(data.file).evaluate(again, "segm")["AP"] == pytest.approx(numbers["AP"], abs=1e-3)
+    few_images, out = tmp_path / "few.json", tmp_path / "records.jsonl"
+    few_images.write_text(json.dumps(content))
+    said = equipoise(
+        "run", "table2", "--train", LVIS / "sample_val.json", "--val", few_images, "--images", LVIS, "--out", out,
+        "--iterations", 3, "--backbone", "resnet18", "--device", "cpu", "--only", released.name, "--results", tmp_path,
+    )  # fmt: skip
+    assert "1 runs recorded" in said
+    (found,) = read_jsonl(out)
+    assert (found.iterations, found.evaluated_images, len(found.counts)) == (3, 4, 1203)
+    assert found.mask is not None
+    (weights,) = (tmp_path / "checkpoints").glob("*.weights.pt")
+    monkeypatch.setattr("equipoise.models.mask_rcnn.detector", few)
+    picture = CocoImages(few_images, LVIS).images[0].path
+    for_all = ("--annotations", few_images, "--backbone", "resnet18", "--size", 160)
+    said = equipoise("detect", "predict", picture, "--weights", weights, *for_all, "--out", tmp_path, "--threshold", 0)
+    assert "5 objects" in said
+    submitted = tmp_path / "results.json"
+    equipoise("detect", "submit", weights, *for_all, "--images", LVIS, "--out", submitted)
+    results = json.loads(submitted.read_text())
+    assert set(results[0]) == {"image_id", "category_id", "score", "bbox", "segmentation"}
+    assert {result["image_id"] for result in results} == kept
+    said = equipoise("detect", "eval", submitted, "--annotations", few_images)
+    assert [line.split(":")[0] for line in said.splitlines()] == ["bbox", "segm"]
+    again = GroundTruth(few_images).evaluate(Detections.from_results(results), "segm")
+    assert again["AP"] == pytest.approx(found.mask["AP"], abs=0.5)
 
 
 def test_a_mask_is_drawn_in_the_colour_of_its_class_and_weak_detections_are_not() -> None:

@@ -28,6 +28,7 @@ from equipoise.train.detection import (
     predict,
     train,
 )
+from equipoise.train.resident import Resident
 
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
 CPU = torch.device("cpu")
@@ -61,8 +62,9 @@ def first_stage(data: CocoImages) -> dict[str, torch.Tensor]:
 
 
 def quick(*arguments: Any, **options: Any) -> DetectionTraining:
-    """A run that samples few boxes an image, for a CPU."""
+    """A run that proposes and samples few boxes an image, for a CPU."""
     run = DetectionTraining(*arguments, **options)
+    run.model.rpn._post_nms_top_n = {"training": 40, "testing": 40}
     run.model.roi_heads.fg_bg_sampler.batch_size_per_image = 32
     return run
 
@@ -171,6 +173,83 @@ def test_the_second_stage_keeps_the_stride_of_the_backbone_and_what_it_found(dat
 def test_a_stage_with_the_wrong_start_is_refused(data: CocoImages, recipe: DetectionRecipe, start: Any) -> None:
     with pytest.raises(ValueError, match="starts from the weights of"):
         DetectionTraining(recipe, data, 0, CPU, start=start)
+
+
+# -------------------------------------------------------------------- images that stay on the device
+
+
+def resident_of(data: CocoImages) -> Resident:
+    return Resident(data, CPU, shorter=SIDE, longer=SIDE)
+
+
+def test_resident_images_train_what_files_do_where_all_boxes_are_sampled(data: CocoImages) -> None:
+    losses = []
+    for resident in (None, resident_of(data)):
+        run = DetectionTraining(TINY, data, 0, CPU, resident=resident)
+        for sampler in (run.model.rpn.fg_bg_sampler, run.model.roi_heads.fg_bg_sampler):
+            sampler.batch_size_per_image = 10**5
+        run.model.rpn._post_nms_top_n["training"] = 60
+        assert train(run)
+        losses.append(run.losses)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_a_resident_run_that_stops_goes_on_as_if_it_had_not(data: CocoImages) -> None:
+    resident = resident_of(data)
+    whole = quick(TINY, data, 0, CPU, resident=resident)
+    assert train(whole)
+    part, saved = quick(TINY, data, 0, CPU, resident=resident), []
+    assert not train(part, until=time.monotonic())
+    rest = quick(TINY, data, 0, CPU, resident=resident)
+    rest.load_state_dict(part.state_dict())
+    assert train(rest, save=lambda: saved.append(rest.iteration), every=0, save_every=0)
+    assert rest.losses == whole.losses
+    assert saved == []  # the last iteration is the end, not a checkpoint
+    again = quick(TINY, data, 0, CPU, resident=resident)
+    assert train(again, save=lambda: saved.append(again.iteration), every=0, save_every=0)
+    assert saved == [1]
+
+
+@pytest.mark.parametrize("name", STAGE_2)
+def test_a_second_stage_from_features_computed_once_changes_the_classifier_alone_and_resumes(
+    data: CocoImages, first_stage: dict[str, torch.Tensor], name: str
+) -> None:
+    recipe, expected = STAGE_2[name]
+    recipe, resident = replace(recipe, epochs=0.75), resident_of(data)
+    whole = quick(recipe, data, 1, CPU, start=first_stage, resident=resident)
+    before = {key: value.clone() for key, value in whole.model.state_dict().items()}
+    frozen = whole.freeze()
+    assert train(whole)
+    changed = {key for key, value in whole.model.state_dict().items() if not torch.equal(value, before[key])}
+    assert changed == {f"roi_heads.box_predictor.{part}" for part in expected}
+    rest = quick(recipe, data, 1, CPU, start=first_stage, resident=resident)
+    rest.freeze(frozen)
+    assert not train(rest, until=time.monotonic())
+    assert train(rest)
+    assert rest.losses == whole.losses
+    assert len(whole.losses) == 3
+
+
+def test_only_a_second_stage_of_resident_images_can_compute_features_once(data: CocoImages) -> None:
+    with pytest.raises(ValueError, match="only a run with a start"):
+        quick(TINY, data, 0, CPU, resident=resident_of(data)).freeze()
+
+
+def test_resident_images_give_the_detections_of_their_files(
+    data: CocoImages, first_stage: dict[str, torch.Tensor]
+) -> None:
+    run = quick(SECOND, data, 0, CPU, start=first_stage)
+    run.model.roi_heads.detections_per_img = 20
+    expected = predict(run.model, data, CPU, batch_size=3)
+    resident, done = Resident(data, CPU, shorter=SIDE, longer=SIDE, targets=False, mirrored=False), []
+    found = predict(run.model, data, CPU, batch_size=3, resident=resident, report=done.append)
+    assert done == [3, 6, 8]
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
+    np.testing.assert_allclose(found.boxes, expected.boxes, atol=1e-2)
+    assert found.category_ids.tolist() == expected.category_ids.tolist()
+    assert found.image_ids.tolist() == expected.image_ids.tolist()
+    same = sum(one == two for one, two in zip(found.masks or [], expected.masks or [], strict=True))
+    assert same >= 0.95 * len(expected)
 
 
 # -------------------------------------------------------------------- the loop

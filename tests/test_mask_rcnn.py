@@ -412,3 +412,11 @@ def test_frozen_batch_norm_is_torchvisions_and_keeps_the_dtype() -> None:
     assert ours(x.bfloat16()).dtype == torch.bfloat16
     assert list(ours.parameters()) == []
     assert np.isclose(ours.eps, 1e-5)
+
+
+def test_no_proposal_gives_no_detection() -> None:
+    model = detector(resnet_fpn("resnet18"), 3, sigmoid(3), min_size=64, max_size=64).eval()
+    model.rpn.score_thresh = 2.0
+    with torch.no_grad():
+        (found,) = model([torch.rand(3, 64, 64)])
+    assert {name: len(values) for name, values in found.items()} == {"boxes": 0, "labels": 0, "scores": 0, "masks": 0}

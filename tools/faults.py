@@ -231,6 +231,17 @@ FAULTS = [
     Fault("report/page_data.py", "low, high = wilson_intervals(correct, items)", "low, high = wilson_intervals(items - correct, items)", "test_report.py"),
     Fault("report/tail_figures.py", "return (float((correct[seen] / items[seen]).mean())", "return (float(correct[seen].sum() / items.sum() / 2)", "test_tail_figures.py"),
     Fault("report_commands.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)", "pass", "test_report.py"),
+    # detectors on whole batches
+    Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "torch.where(there, labels, -1)", "labels", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "> overlap).triu_(1)", "> overlap).triu_(0)", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "+ self.corners[level - 2].repeat(1, 2)", "", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "row = batch.first[image] + instance", "row = instance", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "return total / number", "return total", "test_detection_distributed.py"),
+    Fault("models/batched_rcnn.py", "[rank * rows : (rank + 1) * rows]", "[:rows]", "test_detection_distributed.py"),
+    Fault("train/resident.py", "image.flip(-1) if turned else image", "image", "test_batched_rcnn.py"),
+    Fault("data/masks.py", "lengths - torch.where(place > 2, lengths.roll(2), 0)", "lengths - torch.where(place > 1, lengths.roll(2), 0)", "test_coco_images.py"),
+    Fault("report/table2.py", "(ours[a] - ours[b]) * (both[a] - both[b]) > 0", "(ours[a] - ours[b]) * (both[a] - both[b]) < 0", "test_detection_report.py"),
 ]
 # fmt: on
 

@@ -251,7 +251,8 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
 
         def report(status: Status) -> None:
             speed = f"{status.images_a_second:,.0f} img/s, {in_words(status.seconds_to_go)} to go,"
-            bar.update(task, completed=status.done, total=status.iterations, speed=speed, visible=True, refresh=True)
+            shown = {"description": status.what, "completed": status.done, "total": status.iterations}
+            bar.update(task, **shown, speed=speed, visible=True, refresh=True)  # type: ignore[arg-type]
 
         yield say, report
 
@@ -260,7 +261,7 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
 
 
 def table(
-    table: Annotated[str, typer.Argument(help="Which table: table1, or prior-shift.")],
+    table: Annotated[str, typer.Argument(help="Which table: table1, table2, voc2012-lt or prior-shift.")],
     results: Results = Path("results"),
     write: Annotated[
         bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
@@ -268,13 +269,18 @@ def table(
 ) -> None:
     """Print a table from its records, beside the published numbers."""
     from equipoise import shift_commands
+    from equipoise.detect_commands import TABLES, show_table
     from equipoise.report import table1 as report
 
     if table == shift_commands.NAME:
         shift_commands.show_prior_shift(results, write)
         return
+    if table in TABLES:
+        show_table(table, results, write)
+        return
     if table != table1.NAME:
-        raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME} or {shift_commands.NAME}")
+        known = ", ".join((table1.NAME, *TABLES, shift_commands.NAME))
+        raise typer.BadParameter(f"no table is named {table!r}: expected one of {known}")
     records = report.shown(record_files.read_records(results))
     if not records:
         raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +45,16 @@ def run_detectors(
     images: Annotated[Path | None, typer.Option(help="The folder that their file names start from.")] = None,
     weights: Annotated[str | None, typer.Option(help="Backbone weights: a file, or torchvision to fetch them.")] = None,
     backbone: Annotated[str, typer.Option(help="resnet50 or resnet101; table2 only.")] = "resnet50",
+    size: Annotated[
+        list[int] | None,
+        typer.Option(help="Shorter side of images, instead of the recipe's. Repeatable: one is drawn an image."),
+    ] = None,
+    longest: Annotated[
+        int | None, typer.Option(help="With --size: the longer side at most; 5/3 of it by default.")
+    ] = None,
+    federated: Annotated[
+        bool, typer.Option("--federated", help="Leave classes that an image was not searched for out of the loss.")
+    ] = False,
     only: Annotated[list[str] | None, typer.Option(help="Only this method. Repeatable.")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Only these seeds: --seeds 0 1 2.")] = None,
     out: Annotated[Path, typer.Option(help="Where each record is appended as its run ends.")] = Path("records.jsonl"),
@@ -50,15 +64,21 @@ def run_detectors(
     iterations: Annotated[int | None, typer.Option(help="A smoke test of so many iterations.")] = None,
     validate: Annotated[bool, typer.Option(help="voc2012-lt: the runs that choices are made from.")] = False,
     workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+    resident: Annotated[
+        bool | None,
+        typer.Option(help="Decode images once and keep them on the device; by default on a GPU, where they fit."),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
     commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
 ) -> None:
     """Train what is still missing of a table of detectors; a record is appended as each run ends."""
     import torch
 
+    from equipoise.commands import progress
+    from equipoise.models.batched_rcnn import world
     from equipoise.recipes import table2, voc2012_lt
     from equipoise.recipes.table2 import Method
-    from equipoise.train.detection_queue import Cell, DetectionSettings, run_cells
+    from equipoise.train.detection_queue import Cell, DetectionSettings, join_processes, run_cells
 
     if more and not seeds:
         raise typer.BadParameter(f"what is {more}? Seeds are given as --seeds 0 1 2")
@@ -79,6 +99,16 @@ def run_detectors(
     where = _paths(table, data, own)
     if all(own):
         name = f"own/{Path(where[0]).stem}/{name}"
+    if longest is not None and not size:
+        raise typer.BadParameter("--longest goes with --size")
+    changes: dict[str, Any] = {}
+    if size:
+        changes |= {"min_sizes": tuple(sorted(size)), "max_size": longest or round(max(size) * 5 / 3)}
+        name += f"-{max(size)}px"
+    if federated:
+        changes["federated"] = True
+        name += "-federated"
+    methods = tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
     evaluated_on = "val"
     if validate and data is not None:
         evaluated_on = "held_out"
@@ -96,30 +126,40 @@ def run_detectors(
         for method in methods
         if (not only or method.name in only) and f"{name}/{method.name}/{seed}" not in have
     ]
-    device_found = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    typer.echo(f"{len(cells)} runs are missing, on {record_files.hardware(device_found)['device']}")
-    settings = DetectionSettings(
-        table=name,
-        train=where[0],
-        val=where[1],
-        images=where[2],
-        device=device_found,
-        checkpoints=kept,
-        backbone=weights,
-        evaluated_on=evaluated_on,
-        workers=(min(12, os.cpu_count() or 1) if device_found.type == "cuda" else 0) if workers is None else workers,
-        iterations=iterations,
-        commit=commit or record_files.current_commit(),
-        say=typer.echo,
-    )
-    done = run_cells(
-        cells,
-        methods,
-        settings,
-        write=lambda record: record_files.append_record(out, record),
-        budget=float("inf") if budget is None else budget,
-    )
-    typer.echo(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
+    device_found = join_processes(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+    say: Callable[[str], None] = typer.echo if world()[1] == 0 else lambda text: None
+    say(f"{len(cells)} runs are missing, on {record_files.hardware(device_found)['device']}")
+    if not cells:
+        return
+    with progress() if world()[1] == 0 else nullcontext((say, lambda status: None)) as (tell, report):
+        settings = DetectionSettings(
+            table=name,
+            train=where[0],
+            val=where[1],
+            images=where[2],
+            device=device_found,
+            checkpoints=kept,
+            backbone=weights,
+            evaluated_on=evaluated_on,
+            workers=_workers(device_found.type) if workers is None else workers,
+            resident=resident,
+            iterations=iterations,
+            commit=commit or record_files.current_commit(),
+            say=tell,
+            report=report,
+        )
+        done = run_cells(
+            cells,
+            methods,
+            settings,
+            write=lambda record: record_files.append_record(out, record),
+            budget=float("inf") if budget is None else budget,
+        )
+    say(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
+
+
+def _workers(device: str) -> int:
+    return min(12, os.cpu_count() or 1) if device == "cuda" else 0
 
 
 def _paths(table: str, data: Path | None, own: tuple[Path | None, ...]) -> tuple[Path, Path, Path]:
@@ -166,6 +206,39 @@ def import_(
     typer.echo(f"{len(record_files.import_records(source, results, DetectionRecord))} new records under {results}")
 
 
+def show_table(table: str, results: Path, write: bool) -> None:
+    """`equipoise table table2 | voc2012-lt`: print it, and with `write` render it into the documents."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from equipoise.recipes import table2, voc2012_lt
+    from equipoise.report import table2 as report
+
+    console = Console()
+    methods = voc2012_lt.METHODS if table == voc2012_lt.NAME else table2.METHODS
+    titles = [(method.name, method.title) for method in methods]
+    for backbone in ("resnet50",) if table == voc2012_lt.NAME else report.TITLES:
+        name = table if table == voc2012_lt.NAME else f"{table}/{backbone}"
+        records = record_files.read_records(results, name, DetectionRecord)
+        what = "VOC2012-LT" if table == voc2012_lt.NAME else f"LVIS v1, {report.TITLES[backbone]}"
+        shown = Table(title=f"{what}: average precision, %", caption="ours: mean ± standard deviation of n runs")
+        for header in ("method", ""):
+            shown.add_column(header, no_wrap=True)
+        for header in (*COLUMNS, "n"):
+            shown.add_column(header, justify="right", no_wrap=True)
+        for row in report.method_rows(records, titles, backbone):
+            if table == table2.NAME or row[1] == "ours":  # the paper has no VOC2012-LT
+                shown.add_row(*row, style="bold" if row[1] == "ours" else "dim")
+        console.print(shown)
+        if table == voc2012_lt.NAME:
+            console.print(report.orders_compared(records, titles) or f"{results} holds no record of {table} yet")
+    if write:
+        root = results.resolve().parent
+        for path, text in report.documents(root).items():
+            path.write_text(text)
+            typer.echo(f"rendered {path.relative_to(root)}")
+
+
 @detect_app.command("table")
 def table_(
     table: Annotated[str, typer.Argument(help="voc2012-lt, choices/voc2012-lt, table2/resnet50 or table2/resnet101.")],
@@ -198,13 +271,22 @@ def submit(
     """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
     import torch
 
+    from equipoise.commands import progress
     from equipoise.data.coco import CocoImages
     from equipoise.train.detection import predict as find_objects
+    from equipoise.train.queue import Status
 
     data = CocoImages(annotations, images)
     model = _load(weights, data.num_classes, backbone, stride, size).to(device)
     data.has_masks = model.roi_heads.has_mask()
-    found = find_objects(model, data, torch.device(device))
+    with progress() as (_, report):
+        began = time.monotonic()
+
+        def tell(done: int) -> None:
+            rate = (time.monotonic() - began) / done
+            report(Status(done, len(data), 1 / max(rate, 1e-9), rate * (len(data) - done), "images"))
+
+        found = find_objects(model, data, torch.device(device), report=tell)
     out.write_text(json.dumps(found.to_results()))
     typer.echo(f"{len(found)} detections in {len(data)} images, in {out}")
 

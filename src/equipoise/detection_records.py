@@ -60,13 +60,14 @@ def summary(records: Sequence[DetectionRecord], methods: Sequence[tuple[str, str
     for name, title in methods:
         runs = [record for record in records if record.method == name]
         if runs:
-            rows.append((title, *(_cell([getattr(run, column) for run in runs]) for column in COLUMNS), str(len(runs))))
+            rows.append((title, *(cell([getattr(run, column) for run in runs]) for column in COLUMNS), str(len(runs))))
     return rows
 
 
-def _cell(values: Sequence[float | None]) -> str:
-    """
-    >>> _cell([20.0, 22.0]), _cell([20.0]), _cell([None])
+def cell(values: Sequence[float | None]) -> str:
+    """Mean ± standard deviation of a column.
+
+    >>> cell([20.0, 22.0]), cell([20.0]), cell([None])
     ('21.0 ± 1.4', '20.0', '–')
     """
     known = [value for value in values if value is not None]

@@ -226,6 +226,10 @@ class CocoImages:
             target["verified"] = verified
         return self._pixels(image), target
 
+    def pixels(self, index: int) -> Tensor:
+        """The image alone: no mask is decoded."""
+        return self._pixels(self.images[index])
+
     def _masks(self, image: Image, mine: slice) -> Tensor:
         masks = np.zeros((mine.stop - mine.start, image.height, image.width), np.uint8)
         for place, (identity, segmentation) in enumerate(zip(self._ids[mine], self._segmentations[mine], strict=True)):

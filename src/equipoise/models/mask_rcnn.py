@@ -52,6 +52,7 @@ class SoftmaxClassification(nn.Module):
 
     background_columns = 1
     first_bias = 0.0
+    ignored = -100  # the label of a box that does not count
 
     def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of `logits` [N, K + 1] against `labels` [N], 0 for background."""
@@ -69,6 +70,7 @@ class SigmoidClassification(nn.Module):
 
     background_columns = 0
     first_bias = RARE
+    ignored = -99
 
     def __init__(self, criterion: BalancedSigmoidLoss | SigmoidEqualizationLoss) -> None:
         super().__init__()
@@ -132,8 +134,13 @@ class BoxPredictor(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(features.device.type, enabled=False):
-            features = features.float()
-            return self.cls_score(features), self.bbox_pred(features)
+            return self.classify(features), self.bbox_pred(features.float())
+
+    def classify(self, features: Tensor) -> Tensor:
+        """The class logits alone."""
+        with torch.autocast(features.device.type, enabled=False):
+            logits: Tensor = self.cls_score(features.float())
+            return logits
 
 
 def reset_classifier(classifier: nn.Linear, bias: float) -> None:
@@ -226,9 +233,9 @@ class Heads(RoIHeads):  # type: ignore[misc]
     def _detections(
         self, logits: Tensor, regression: Tensor, proposals: list[Tensor], image_shapes: list[tuple[int, int]]
     ) -> list[dict[str, Tensor]]:
-        sizes = [len(boxes) for boxes in proposals]
-        boxes = self.box_coder.decode(regression, proposals).split(sizes)
-        scores = self.classification.scores(logits).split(sizes)
+        sizes, every = [len(boxes) for boxes in proposals], self.classification.scores(logits)
+        decoded = self.box_coder.decode(regression, proposals).reshape(*every.shape, 4)  # also of no box at all
+        boxes, scores = decoded.split(sizes), every.split(sizes)
         return [
             best_boxes(
                 clip_boxes_to_image(boxes_of_image, shape),
@@ -350,9 +357,7 @@ class FrozenBatchNorm(FrozenBatchNorm2d):  # type: ignore[misc]
     """torchvision's, but its output has the dtype of its input: under autocast half the memory traffic."""
 
     def forward(self, x: Tensor) -> Tensor:
-        scale: Tensor = self.weight * (self.running_var + self.eps).rsqrt()
-        shift: Tensor = self.bias - self.running_mean * scale
-        return x * scale.to(x.dtype)[:, None, None] + shift.to(x.dtype)[:, None, None]
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
 
 
 def resnet_fpn(

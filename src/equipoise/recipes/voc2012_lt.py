@@ -7,6 +7,7 @@
 This is not LVIS and never called so; what is alike is the regime: frequent, common and rare classes by LVIS's rule,
 LVIS's evaluation, sigmoid heads, two stages. What the size of the data set changes:
 
+    images             shorter side 320, longer at most 480 (LVIS: 800 and 1,333), so 1,000 boxes of a level compete
     repeat threshold   0.02 where LVIS has 0.001, which would repeat nothing here; one of CHOICES
     eql                λ = 100 of 862 images, as LVIS's 1.1e-3 is about 100 images
     balanced_sigmoid   its form (target rate) and what is counted (images, instances): CHOICES
@@ -28,7 +29,9 @@ from equipoise.train.detection import DetectionRecipe
 NAME = "voc2012-lt"
 SEEDS = (0, 1, 2)
 
-BASE = DetectionRecipe(repeat_threshold=0.02, warmup=100, steps=(0.7, 0.9), min_sizes=(320,), max_size=640)
+BASE = DetectionRecipe(
+    repeat_threshold=0.02, warmup=100, steps=(0.7, 0.9), min_sizes=(320,), max_size=480, proposals=1000
+)
 SECOND_STAGE = replace(BASE, start="rfs", epochs=10, warmup=50, steps=(1 / 2, 9 / 11))
 
 METHODS = (
@@ -42,19 +45,21 @@ METHODS = (
 
 # What had to be chosen, and among what.
 CHOICES = (
+    Method("rfs", f"RFS, threshold {BASE.repeat_threshold}", BASE),
     *(
         Method(f"rfs_{threshold}", f"RFS, threshold {threshold}", replace(BASE, repeat_threshold=threshold))
-        for threshold in (0.001, 0.05, 0.1)
+        for threshold in (0.001, 0.02, 0.05, 0.1)
+        if threshold != BASE.repeat_threshold
     ),
-    Method("rfs", "RFS, threshold 0.02", BASE),
     Method("rfs_lr_0.01", "RFS, learning rate 0.01", replace(BASE, lr=0.01)),
     Method("rfs_longer", "RFS, 10 epochs more", SECOND_STAGE),
     *(
         Method(
-            f"balanced_sigmoid_{form}_{counts}",
-            f"Balanced Sigmoid, {form} form, {counts}",
-            replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": rate}, counts=counts),
+            f"balanced_sigmoid_{form}_{counts}{'' if lr == SECOND_STAGE.lr else f'_lr_{lr}'}",
+            f"Balanced Sigmoid, {form} form, {counts}" + ("" if lr == SECOND_STAGE.lr else f", learning rate {lr}"),
+            replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": rate}, counts=counts, lr=lr),
         )
+        for lr in (0.02, 0.002)
         for form, rate in (("paper", None), ("released", 0.5))
         for counts in ("images", "instances")
     ),

@@ -3,6 +3,9 @@
 An epoch is as many images as the training set has, whatever a sampler repeats. Draw p of a run takes the p-th image of
 the sampler's stream, flipped or not by the seed and p; iteration i starts torch's generators from the seed and i. So a
 run that stops anywhere goes on as if it had not stopped.
+
+Images come from their files, or from a data set that stays on the device (`resident`); of a second stage whose images
+are resident, the features of all boxes are computed once. Under torchrun every process trains on its part of a batch.
 """
 
 from __future__ import annotations
@@ -10,29 +13,35 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from itertools import count
+from itertools import count, islice
 from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from equipoise.data.coco import CocoImages, read_image
-from equipoise.data.masks import Rle, compress, encode_masks
+from equipoise.data.masks import Rle, encode_compressed
 from equipoise.metrics.detection import Detections
+from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
 from equipoise.models.mask_rcnn import (
     SigmoidClassification,
     SoftmaxClassification,
     detector,
     detector_weights,
     load_detector_weights,
+    paste_masks,
     reset_classifier,
     resnet_fpn,
     sigmoid,
 )
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
+from equipoise.train.resident import FrozenRegions, Resident
+
+ASK_EVERY = 20  # iterations of several processes between two looks at the clock
 
 Item = tuple[Tensor, dict[str, Tensor]]
 Classification = SoftmaxClassification | SigmoidClassification
@@ -57,6 +66,7 @@ class DetectionRecipe:
     steps              after these shares of the iterations the learning rate falls to a tenth
     min_sizes          the shorter side of an image: one of these in training, the last in use; `max_size` bounds the
                        longer one
+    proposals          boxes of each level of the pyramid that compete for being proposed, in training
     """
 
     classification: Callable[..., Classification] = plain_sigmoid
@@ -77,6 +87,7 @@ class DetectionRecipe:
     weight_decay: float = 1e-4
     min_sizes: tuple[int, ...] = (640, 672, 704, 736, 768, 800)
     max_size: int = 1333
+    proposals: int = 2000
 
     def iterations(self, images: int) -> int:
         """Steps of the optimiser for a training set of so many images.
@@ -127,6 +138,11 @@ def drawn_images(data: CocoImages, recipe: DetectionRecipe, seed: int, number: i
     raise AssertionError
 
 
+def is_flipped(seed: int, position: int) -> bool:
+    """Whether a draw of a run shows the mirror image."""
+    return bool(np.random.default_rng([seed, position]).random() < 0.5)
+
+
 class Draws(Dataset[Item]):
     """Draw p of a run: image `drawn[p]`, flipped for one half of all p."""
 
@@ -140,7 +156,7 @@ class Draws(Dataset[Item]):
         image, target = self.data[int(self.drawn[position])]
         if not self.federated:
             target.pop("verified", None)
-        if np.random.default_rng([self.seed, position]).random() < 0.5:
+        if is_flipped(self.seed, position):
             return flipped(image, target)
         return image, target
 
@@ -161,6 +177,33 @@ def share_through_files() -> None:
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
 
 
+def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: Any) -> Batch:
+    """Images and targets of any sizes as one batch: `transform` is the detector's."""
+    together, targets = transform(images, targets)
+    device, (high, wide) = together.tensors.device, together.tensors.shape[-2:]
+    numbers = [len(target["labels"]) for target in targets]
+    # processes that share a batch pad it alike, so that they see the same anchors and draw the same random keys
+    most, height, width = largest_over_ranks([max(1, *numbers), high, wide], device)
+    pixels = F.pad(together.tensors, (0, width - wide, 0, height - high))
+    boxes = torch.zeros(len(targets), most, 4, device=device)
+    labels = torch.zeros(boxes.shape[:2], dtype=torch.int64, device=device)
+    masks = first = None
+    if all("masks" in target for target in targets):
+        masks = torch.zeros(sum(numbers), height, width, dtype=torch.uint8, device=device)
+        first = torch.tensor([sum(numbers[:place]) for place in range(len(numbers))], device=device)
+    start = 0
+    for place, (target, number) in enumerate(zip(targets, numbers, strict=True)):
+        boxes[place, :number], labels[place, :number] = target["boxes"], target["labels"]
+        if masks is not None and number:
+            high, wide = target["masks"].shape[-2:]
+            masks[start : start + number, :high, :wide] = target["masks"]
+            start += number
+    verified = [target["verified"] for target in targets if "verified" in target]
+    sizes = torch.tensor(together.image_sizes, dtype=torch.float32, device=device)
+    known = torch.stack(verified) if len(verified) == len(targets) else None
+    return Batch(pixels, sizes, boxes, labels, masks, first, known)
+
+
 def _lists(items: list[Item]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
     return [image for image, _ in items], [target for _, target in items]
 
@@ -179,6 +222,7 @@ def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None
         scaled=recipe.head == "scaled",
         min_size=recipe.min_sizes,
         max_size=recipe.max_size,
+        rpn_pre_nms_top_n_train=recipe.proposals,
         rpn_post_nms_top_n_train=1000,
     )
     return model
@@ -198,7 +242,10 @@ def keep_only_the_classifier_trainable(model: nn.Module, head: str) -> None:
 
 
 class DetectionTraining:
-    """The state of one run: model, optimiser, iteration, losses."""
+    """The state of one run: model, optimiser, iteration, losses.
+
+    `resident` is `data` on the device; `frozen`, for a run with `start`, what its classifier sees in these images.
+    """
 
     def __init__(
         self,
@@ -210,12 +257,16 @@ class DetectionTraining:
         backbone: str | None = None,
         start: dict[str, Tensor] | None = None,
         iterations: int | None = None,
+        resident: Resident | None = None,
     ) -> None:
         if (recipe.start is None) != (start is None):
             given = "none were" if start is None else "some were"
             raise ValueError(f"the recipe starts from the weights of {recipe.start!r}, but {given} given")
+        if recipe.batch_size % world()[0]:
+            raise ValueError(f"a batch of {recipe.batch_size} images cannot be shared by {world()[0]} processes")
         self.recipe, self.data, self.seed, self.device = recipe, data, seed, device
         self.iterations = recipe.iterations(len(data)) if iterations is None else iterations
+        self.resident, self.frozen = resident, None  # type: Resident | None, FrozenRegions | None
         torch.manual_seed(seed)
         model = build(recipe, data, backbone)  # also with a start: the file says where the stride is, and what trains
         if start is not None:
@@ -223,10 +274,18 @@ class DetectionTraining:
             keep_only_the_classifier_trainable(model, recipe.head)
         self.model = model.to(device)
         if device.type == "cuda":
-            self.model.get_submodule("backbone").to(memory_format=torch.channels_last)
+            self.model.to(memory_format=torch.channels_last)
+        self.batched = Batched(self.model)
+        self.parallel: nn.Module = self.batched
+        if world()[0] > 1:
+            self.parallel = nn.parallel.DistributedDataParallel(self.batched)
         trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.SGD(
-            trained, lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
+            trained,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            fused=device.type == "cuda",
         )
         self.iteration = 0
         self.losses: list[float] = []
@@ -236,26 +295,66 @@ class DetectionTraining:
     def done(self) -> bool:
         return self.iteration >= self.iterations
 
-    def batches(self, workers: int = 0) -> Iterator[tuple[list[Tensor], list[dict[str, Tensor]]]]:
-        """What is still to be trained on, batch after batch."""
+    def batches(self, workers: int = 0) -> Iterator[Any]:
+        """What is still to be trained on, batch after batch: this process's part."""
         size = self.recipe.batch_size
+        number, rank = world()
+        mine = slice(rank * (size // number), (rank + 1) * (size // number))
+        if self.resident is not None:
+            yield from self._resident_batches(self.resident, mine)
+            return
         drawn = drawn_images(self.data, self.recipe, self.seed, self.iterations * size)
         draws = Draws(self.data, drawn, self.seed, self.recipe.federated)
         if workers:
             share_through_files()
-        left = range(self.iteration * size, self.iterations * size)
-        return iter(DataLoader(draws, size, sampler=left, num_workers=workers, collate_fn=_lists))
+        left = np.arange(self.iteration * size, self.iterations * size).reshape(-1, size)[:, mine].ravel()
+        loader = DataLoader(draws, size // number, sampler=left.tolist(), num_workers=workers, collate_fn=_lists)
+        yield from loader
 
-    def step(self, images: list[Tensor], targets: list[dict[str, Tensor]]) -> Tensor:
-        """One step of SGD; the loss, still on the device."""
-        torch.manual_seed((self.seed << 32) + self.iteration)
+    def _resident_batches(self, resident: Resident, mine: slice) -> Iterator[tuple[int, IntArray]]:
+        """Rows of a canvas; of a frozen detector, whose features have one size, of all images: canvas -1."""
+        size = self.recipe.batch_size
+        waiting = 2 * (size - 1)  # images that no full batch was found for
+        drawn = drawn_images(self.data, self.recipe, self.seed, self.iterations * size + waiting)
+        flips = np.array([is_flipped(self.seed, position) for position in range(len(drawn))])
+        if self.frozen is not None:
+            for start in range(self.iteration * size, self.iterations * size, size):
+                yield -1, (2 * drawn + flips)[start : start + size][mine]
+            return
+        for canvas, rows in islice(resident.grouped(drawn, flips, size), self.iteration, self.iterations):
+            yield canvas, rows[mine]
+
+    def freeze(self, frozen: FrozenRegions | None = None) -> FrozenRegions:
+        """Train from what the classifier sees in the resident images, computed now unless given."""
+        if self.resident is None or self.recipe.start is None:
+            raise ValueError("only a run with a start, from resident images, has anything to compute once")
+        self.frozen = frozen or FrozenRegions(self.batched, self.resident, autocast(self.device))
+        return self.frozen
+
+    def gathered(self, first: Any, second: Any) -> Batch | FrozenBatch:
+        """A batch on the device, from what `batches` gave."""
+        if self.resident is None:
+            images = [image.to(self.device, non_blocking=True) for image in first]
+            transform: Any = self.model.transform
+            for _ in range(world()[1] * len(images)):  # sizes of the images that other processes have
+                transform.torch_choice(transform.min_size)
+            targets = [{name: value.to(self.device, non_blocking=True) for name, value in t.items()} for t in second]
+            return padded(images, targets, transform)
+        if self.frozen is not None:
+            return self.frozen.batch(second, federated=self.recipe.federated)
+        return self.resident.batch(first, second, self.model.transform, federated=self.recipe.federated)
+
+    def step(self, first: Any, second: Any) -> Tensor:
+        """One step of SGD on what `batches` gave; the loss, still on the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate(self.iteration, self.iterations)
-        images = [image.to(self.device, non_blocking=True) for image in images]
-        targets = [{name: value.to(self.device, non_blocking=True) for name, value in t.items()} for t in targets]
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
+        torch.manual_seed((self.seed << 32) + self.iteration)
+        batch = self.gathered(first, second)
+        torch.manual_seed((self.seed << 32) + self.iteration)  # again: how many sizes were drawn depends on the process
         with autocast(self.device):
-            losses = self.model(images, targets)
+            losses = self.parallel(batch)
         loss = torch.stack([value.float() for value in losses.values() if value.requires_grad]).sum()
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -292,20 +391,24 @@ def train(
     workers: int = 0,
     report: Callable[[int, float, float], None] | None = None,
     every: float = 20.0,
+    save: Callable[[], None] | None = None,
+    save_every: float = 120.0,
 ) -> bool:
     """Train to the end, or until the clock (`time.monotonic`) says `until`; whether it came to the end.
 
     `report` gets, every so many seconds, the iterations done in this call, the seconds they took and the mean loss.
+    `save` is called now and then, so that little is lost where the process is ended from outside.
     """
     if run.done:
         return True
-    start = last = time.monotonic()
+    start = last = saved = time.monotonic()
     first, pending = run.iteration, []
-    for images, targets in run.batches(workers):
-        pending.append(run.step(images, targets))
+    for first_part, second_part in run.batches(workers):
+        pending.append(run.step(first_part, second_part))
         now = time.monotonic()
-        if now - last >= every or run.done or now >= until:
-            recent = torch.stack(pending).tolist()  # the only wait for the device
+        due, stop = _agreed(run, now - last >= every, now >= until)
+        if due or stop or run.done:
+            recent = mean_over_ranks(torch.stack(pending)).tolist()  # the only wait for the device
             run.losses.extend(recent)
             pending, before, last = [], last, time.monotonic()
             run.seconds += last - before
@@ -313,9 +416,24 @@ def train(
                 raise FloatingPointError(f"the loss became infinite or not a number near iteration {run.iteration}")
             if report is not None:
                 report(run.iteration - first, last - start, float(np.mean(recent)))
-            if now >= until:
+            if stop:
                 break
+            if save is not None and not run.done and now - saved >= save_every:
+                save()
+                saved = last = time.monotonic()
     return run.done
+
+
+def _agreed(run: DetectionTraining, due: bool, stop: bool) -> tuple[bool, bool]:
+    """What the clock of the first process says: all must stop after the same iteration, and ask each other seldom."""
+    if world()[0] == 1:
+        return due, stop
+    if run.iteration % ASK_EVERY:
+        return False, False
+    flags = torch.tensor([due, stop], dtype=torch.int32, device=run.device)
+    torch.distributed.broadcast(flags, 0)
+    due, stop = flags.bool().tolist()
+    return due, stop
 
 
 # -------------------------------------------------------------------- what a detector finds
@@ -336,10 +454,22 @@ class _Pixels(Dataset[Tensor]):
 
 @torch.no_grad()
 def predict(
-    model: nn.Module, data: CocoImages, device: torch.device, *, batch_size: int = 8, workers: int = 0
+    model: nn.Module,
+    data: CocoImages,
+    device: torch.device,
+    *,
+    batch_size: int = 8,
+    workers: int = 0,
+    resident: Resident | None = None,
+    report: Callable[[int], None] | None = None,
 ) -> Detections:
-    """What `model` finds in every image of `data`, with the ids of its file."""
+    """What `model` finds in every image of `data`, with the ids of its file; `resident` is `data` on the device.
+
+    `report` gets the number of images done after each batch.
+    """
     model.eval()
+    if resident is not None:
+        return _predict_resident(model, resident, batch_size, report)
     if workers:
         share_through_files()
     loader = DataLoader(_Pixels(data), batch_size, num_workers=workers, collate_fn=list)
@@ -352,9 +482,44 @@ def predict(
                 name: result[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")
             }
             if "masks" in result:
-                arrays["masks"] = [compress(rle) for rle in encode_masks(result["masks"])]  # LVIS: 6 million of them
+                arrays["masks"] = encode_compressed(result["masks"])  # LVIS: 6 million of them
             found.append(arrays)
+        if report is not None:
+            report(len(found))
     return _as_detections(data, found)
+
+
+def _predict_resident(
+    model: Any, resident: Resident, batch_size: int, report: Callable[[int], None] | None
+) -> Detections:
+    batched, data = Batched(model), resident.data
+    found: dict[int, dict[str, Any]] = {}
+    for canvas in range(len(resident.canvases)):
+        numbers = [number for number, place in enumerate(resident.place) if place[0] == canvas]
+        for start in range(0, len(numbers), batch_size):
+            some = numbers[start : start + batch_size]
+            rows = np.array([resident.place[number][1] for number in some])
+            batch = resident.batch(canvas, rows, model.transform)
+            with autocast(resident.device):
+                results = batched.detect(batch.pixels, batch.sizes)
+            ratio = torch.tensor(
+                [
+                    [data.images[n].width / resident.sizes[n][1], data.images[n].height / resident.sizes[n][0]] * 2
+                    for n in some
+                ]
+            ).to(resident.device)
+            results["boxes"] = results["boxes"] * ratio[:, None]
+            kept = (results["scores"] > 0).sum(dim=1).tolist()
+            arrays = {name: results[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")}
+            for place, (number, most) in enumerate(zip(some, kept, strict=True)):
+                found[number] = {name: values[place, :most] for name, values in arrays.items()}
+                if "masks" in results:
+                    size = (data.images[number].height, data.images[number].width)
+                    drawn = paste_masks(results["masks"][place, :most], results["boxes"][place, :most], size)
+                    found[number]["masks"] = encode_compressed(drawn)
+            if report is not None:
+                report(len(found))
+    return _as_detections(data, [found[number] for number in range(len(data))])
 
 
 def _as_detections(data: CocoImages, found: list[dict[str, Any]]) -> Detections:

@@ -7,9 +7,12 @@ start from them and for use.
 from __future__ import annotations
 
 import hashlib
+import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +23,37 @@ from equipoise.data.coco import CocoImages
 from equipoise.data.masks import hotcoco
 from equipoise.detection_records import DetectionRecord
 from equipoise.metrics.detection import GroundTruth
-from equipoise.models.mask_rcnn import detector_weights
+from equipoise.models.batched_rcnn import world
+from equipoise.models.mask_rcnn import detector_weights, load_detector_weights
 from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
 from equipoise.train.classification import thinned
-from equipoise.train.detection import DetectionTraining, predict, shortened, train
+from equipoise.train.detection import DetectionRecipe, DetectionTraining, predict, shortened, train
+from equipoise.train.queue import Status
+from equipoise.train.resident import FrozenRegions, Resident
 
-EVALUATION = {"cuda": 60.0, "cpu": 0.0}  # seconds kept for it before it was measured
+EVALUATION = {"cuda": 30.0, "cpu": 0.0}  # seconds kept for it before it was measured
+REPORT_EVERY = 2.0  # seconds
+SHARE = 0.4  # of the device's free memory that images may take
+
+
+def join_processes(device: torch.device) -> torch.device:
+    """Under torchrun, join the other processes; the device of this one. Alone, nothing happens."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return device
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if not torch.distributed.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        torch.distributed.init_process_group(backend, timeout=timedelta(hours=6))  # the first evaluates, others wait
+    return device
+
+
+def _together() -> None:
+    """Wait for the other processes."""
+    if world()[0] > 1:
+        torch.distributed.barrier()
 
 
 @dataclass(frozen=True)
@@ -53,14 +80,65 @@ class DetectionSettings:
     backbone: str | None = None
     evaluated_on: str = "val"
     workers: int = 0
+    resident: bool | None = None  # images stay on the device; None: on a GPU, where they fit
+    save_every: float = 120.0  # seconds, in case the process is ended from outside
     iterations: int | None = None  # a smoke test: shorter than the recipe says
     commit: str | None = None
     say: Callable[[str], None] = print
+    report: Callable[[Status], None] = lambda status: None  # every few seconds
+
+
+class _Files:
+    """What outlives a process: of a run cut off its state, of a finished one its weights and how they came about.
+
+    Names end with a fingerprint of the recipe, so that a changed recipe never goes on from old files, and a run that
+    was one of the choices need not be trained again for the table.
+    """
+
+    def __init__(self, settings: DetectionSettings, methods: Sequence[Method]) -> None:
+        self.settings = settings
+        self.recipes = {method.name: method.recipe for method in methods}
+
+    def fingerprint(self, method: str) -> str:
+        recipe = self.recipes[method]
+        start = None if recipe.start is None else self.fingerprint(recipe.start)
+        content = recipe.as_dict() | {"start": start, "length": self.settings.iterations}
+        trained = [content, self.settings.train.name, Path(self.settings.backbone or "").name]
+        return hashlib.sha256(json.dumps(trained, default=str).encode()).hexdigest()[:10]
 
     def path(self, cell: Cell, ending: str) -> Path:
-        """Where a run keeps what outlives a process."""
-        length = "" if self.iterations is None else f"-{self.iterations}"
-        return self.checkpoints / f"{self.table.replace('/', '-')}-{cell.method}-{cell.seed}{length}.{ending}"
+        table = self.settings.table.replace("/", "-")
+        return self.settings.checkpoints / f"{table}-{cell.method}-{cell.seed}-{self.fingerprint(cell.method)}.{ending}"
+
+    def finished(self, cell: Cell) -> Path | None:
+        """The weights of this run, or of the same run under another name."""
+        same = f"*-{cell.seed}-{self.fingerprint(cell.method)}.weights.pt"
+        found = [self.path(cell, "weights.pt"), *sorted(self.settings.checkpoints.glob(same))]
+        return next((path for path in found if path.is_file() and self.note(path).is_file()), None)
+
+    @staticmethod
+    def note(weights: Path) -> Path:
+        return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
+
+    def finish(self, cell: Cell, run: DetectionTraining) -> None:
+        path = self.path(cell, "weights.pt")
+        unsettled = 0 if run.batched.unsettled is None else int(run.batched.unsettled)
+        if world()[1] == 0:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            note = {"iteration": run.iteration, "losses": run.losses, "seconds": run.seconds, "unsettled": unsettled}
+            self.note(path).write_text(json.dumps(note))
+        _write_tensors(path, detector_weights(run.model))
+
+    def take_up(self, cell: Cell, run: DetectionTraining) -> None:
+        """Bring a new run to where it was left."""
+        weights, state = self.finished(cell), self.path(cell, "checkpoint.pt")
+        if weights is not None:
+            note = json.loads(self.note(weights).read_text())
+            run.iteration, run.losses, run.seconds = note["iteration"], note["losses"], note["seconds"]
+            run.batched.unsettled = torch.tensor(note["unsettled"], device=run.device)
+            load_detector_weights(run.model, torch.load(weights, map_location=run.device, weights_only=True))
+        elif state.is_file():
+            run.load_state_dict(torch.load(state, map_location=run.device, weights_only=True))
 
 
 def run_cells(
@@ -73,50 +151,121 @@ def run_cells(
 ) -> list[Cell]:
     """Train `cells` in order while `budget` seconds last; returns those that were recorded.
 
+    Under torch.distributed all processes call it; the first writes files and records, and evaluates.
+
     A cell whose start is not there is trained after that start, which is recorded only if it is among the cells.
     """
     hotcoco()  # what is trained will be evaluated: better to learn now that it cannot
     deadline = time.monotonic() + budget
     by_name = {method.name: method for method in methods}
-    data = CocoImages(settings.train, settings.images)
-    val = CocoImages(settings.val, settings.images)
-    if val.class_ids != data.class_ids:
-        raise ValueError(f"{settings.train} and {settings.val} have different categories")
-    truth = GroundTruth(settings.val, data.prior())
+    store, files = _Store(settings), _Files(settings, methods)
     wanted, waiting, recorded = set(cells), list(cells), []
     evaluation = EVALUATION[settings.device.type]
     while waiting:
         cell = waiting[0]
         start = by_name[cell.method].recipe.start
-        if start is not None and not settings.path(Cell(start, cell.seed), "weights.pt").is_file():
-            first = Cell(start, cell.seed)
+        first = None if start is None else Cell(start, cell.seed)
+        if first is not None and files.finished(first) is None:
             waiting = [first, *(other for other in waiting if other != first)]
             continue
         waiting.pop(0)
-        run = _resumed(cell, by_name[cell.method], data, settings)
+        run = _resumed(cell, by_name[cell.method], store, files)
         finished = train(
             run,
             until=deadline - evaluation,
             workers=settings.workers,
-            report=lambda done, seconds, loss, run=run: _report(settings, run, done, seconds, loss),  # type: ignore[misc]
+            report=lambda done, seconds, loss, run=run: settings.report(_status(run, done, seconds)),  # type: ignore[misc]
+            every=REPORT_EVERY,
+            save=lambda cell=cell, run=run: _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
+            save_every=settings.save_every,
         )
         if not finished:
-            _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict())
+            _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict())
             settings.say(f"{cell}: out of time at iteration {run.iteration} of {run.iterations}; saved for next time")
             break
-        _write_tensors(settings.path(cell, "weights.pt"), detector_weights(run.model))
+        if _first_says(files.finished(cell) is None, settings.device):
+            files.finish(cell, run)
+        if world()[1] == 0:
+            files.path(cell, "checkpoint.pt").unlink(missing_ok=True)
         if cell in wanted:
-            if time.monotonic() + evaluation > deadline:
-                _write_tensors(settings.path(cell, "checkpoint.pt"), run.state_dict())
+            if _first_says(time.monotonic() + evaluation > deadline, settings.device):
                 settings.say(f"{cell}: trained, but too little time is left to evaluate it; saved for next time")
                 break
-            record = _record(cell, run, val, truth, settings)
+            recorded.append(cell)
+            if world()[1] > 0:
+                continue
+            record = _record(cell, run, store, settings)
             evaluation = record.evaluation_seconds * 1.2
             write(record)
-            recorded.append(cell)
             settings.say(f"{cell}: " + ", ".join(f"{k} {_number(getattr(record, k))}" for k in _SHOWN))
-        settings.path(cell, "checkpoint.pt").unlink(missing_ok=True)
     return recorded
+
+
+def _first_says(answer: bool, device: torch.device) -> bool:
+    """The first process's answer, for all of them."""
+    if world()[0] == 1:
+        return answer
+    flag = torch.tensor(int(answer), device=device)
+    torch.distributed.broadcast(flag, 0)
+    return bool(flag)
+
+
+class _Store:
+    """The images to train and to evaluate on, and what is kept of them on the device between runs."""
+
+    def __init__(self, settings: DetectionSettings) -> None:
+        self.settings = settings
+        self.data = CocoImages(settings.train, settings.images)
+        self.val = CocoImages(settings.val, settings.images)
+        if self.val.class_ids != self.data.class_ids:
+            raise ValueError(f"{settings.train} and {settings.val} have different categories")
+        self.truth = GroundTruth(settings.val, self.data.prior())
+        self._resident: dict[tuple[bool, int, int], Resident] = {}
+        self._frozen: tuple[Any, FrozenRegions] | None = None
+
+    def resident(self, recipe: DetectionRecipe, *, training: bool) -> Resident | None:
+        """The images on the device, where the recipe has one size of images and they fit."""
+        data = self.data if training else self.val
+        sizes = (recipe.min_sizes[-1], recipe.max_size)
+        if self.settings.resident is False or len(recipe.min_sizes) > 1:
+            return None
+        if (training, *sizes) not in self._resident:
+            if self.settings.resident is None and not self._fits(data, sizes, training):
+                return None
+            began = time.monotonic()
+            self._resident[training, *sizes] = Resident(
+                data,
+                self.settings.device,
+                shorter=sizes[0],
+                longer=sizes[1],
+                targets=training,
+                mirrored=training,
+                workers=max(1, self.settings.workers),
+            )
+            self.settings.say(f"{len(data)} images decoded in {time.monotonic() - began:.0f} s, kept on the device")
+        return self._resident[training, *sizes]
+
+    def _fits(self, data: CocoImages, sizes: tuple[int, int], training: bool) -> bool:
+        if self.settings.device.type != "cuda":
+            return False
+        free, _ = torch.cuda.mem_get_info(self.settings.device)
+        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * free
+
+    def frozen(self, run: DetectionTraining, key: Any) -> None:
+        """What the classifier of a second stage sees, computed once for all methods that start from the same."""
+        if run.resident is None or run.recipe.start is None:
+            return
+        if self._frozen is not None and self._frozen[0] == key:
+            run.freeze(self._frozen[1])
+            return
+        self._frozen = None  # first make room
+        began = time.monotonic()
+        frozen = run.freeze()
+        if self.settings.device.type == "cuda":
+            torch.cuda.synchronize(self.settings.device)
+        frozen.seconds = time.monotonic() - began
+        self._frozen = key, frozen
+        self.settings.say(f"features of all boxes computed in {frozen.seconds:.0f} s")
 
 
 _SHOWN = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "seconds", "evaluation_seconds")
@@ -126,11 +275,13 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.1f}"
 
 
-def _resumed(cell: Cell, method: Method, data: CocoImages, settings: DetectionSettings) -> DetectionTraining:
-    recipe = method.recipe
+def _resumed(cell: Cell, method: Method, store: _Store, files: _Files) -> DetectionTraining:
+    settings, recipe, data = files.settings, method.recipe, store.data
     start: dict[str, Tensor] | None = None
     if recipe.start is not None:
-        start = torch.load(settings.path(Cell(recipe.start, cell.seed), "weights.pt"), weights_only=True)
+        weights = files.finished(Cell(recipe.start, cell.seed))
+        assert weights is not None  # run_cells trains it first
+        start = torch.load(weights, weights_only=True)
     if settings.iterations is not None:
         recipe = shortened(recipe, settings.iterations, len(data))
     run = DetectionTraining(
@@ -141,31 +292,40 @@ def _resumed(cell: Cell, method: Method, data: CocoImages, settings: DetectionSe
         backbone=settings.backbone,
         start=start,
         iterations=settings.iterations,
+        resident=store.resident(recipe, training=True),
     )
-    path = settings.path(cell, "checkpoint.pt")
-    if path.is_file():
-        run.load_state_dict(torch.load(path, map_location=settings.device, weights_only=True))
+    files.take_up(cell, run)
+    if recipe.start is not None and not run.done:
+        store.frozen(run, (files.fingerprint(recipe.start), cell.seed, recipe.proposals))
     settings.say(f"{cell}: iteration {run.iteration} of {run.iterations}, {recipe.batch_size} images each")
     return run
 
 
-def _report(settings: DetectionSettings, run: DetectionTraining, done: int, seconds: float, loss: float) -> None:
+def _status(run: DetectionTraining, done: int, seconds: float) -> Status:
+    """How far a run is, after so many iterations in so many seconds of this process."""
     rate = seconds / max(done, 1)
-    settings.say(
-        f"  {run.iteration} of {run.iterations} iterations, loss {loss:.3f}, {run.recipe.batch_size / rate:.1f} img/s, "
-        f"{rate * (run.iterations - run.iteration):.0f} s to go"
-    )
+    left = run.iterations - run.iteration
+    return Status(run.iteration, run.iterations, run.recipe.batch_size / max(rate, 1e-9), rate * left)
 
 
 def _record(
     cell: Cell,
     run: DetectionTraining,
-    val: CocoImages,
-    truth: GroundTruth,
+    store: _Store,
     settings: DetectionSettings,
 ) -> DetectionRecord:
+    val, truth = store.val, store.truth
+    resident = store.resident(run.recipe, training=False)
     began = time.monotonic()
-    found = predict(run.model, val, settings.device, workers=settings.workers)
+
+    def report(done: int) -> None:
+        rate = (time.monotonic() - began) / done
+        settings.report(Status(done, len(val), 1 / max(rate, 1e-9), rate * (len(val) - done), "images evaluated"))
+
+    found = predict(
+        run.model, val, settings.device, batch_size=16, workers=settings.workers, resident=resident, report=report
+    )
+    predicted = time.monotonic() - began
     masks = None
     if run.data.has_masks and truth.has_masks:
         masks = _rounded(truth.evaluate(found, "segm"))
@@ -199,7 +359,13 @@ def _record(
         evaluation_seconds=round(time.monotonic() - began, 1),
         engine={
             "precision": "bf16 autocast, classifier and losses fp32" if settings.device.type == "cuda" else "fp32",
+            "processes": world()[0],
+            "images": "from files" if run.resident is None else "resident",
+            "features": "computed once" if run.frozen is not None else "computed anew",
+            "features_seconds": None if run.frozen is None else round(run.frozen.seconds, 1),  # for all methods
             "detections": len(found),
+            "predicted_images_per_second": round(len(val) / max(predicted, 1e-9), 1),
+            "nms_unsettled": 0 if run.batched.unsettled is None else int(run.batched.unsettled),
         },
         commit=settings.commit,
         versions=versions() | _detection_versions(),
@@ -225,8 +391,10 @@ def _digest(model: torch.nn.Module) -> str:
 
 
 def _write_tensors(path: Path, content: Any) -> None:
-    """Whole or not at all: a process killed meanwhile leaves the file as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".part")
-    torch.save(content, scratch)
-    scratch.replace(path)
+    """Whole or not at all: a process killed meanwhile leaves the file as it was. The first process writes it."""
+    if world()[1] == 0:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(".part")
+        torch.save(content, scratch)
+        scratch.replace(path)
+    _together()

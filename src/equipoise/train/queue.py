@@ -36,10 +36,11 @@ class Status:
     iterations: int
     images_a_second: float
     seconds_to_go: float
+    what: str = "iterations"
 
     def __str__(self) -> str:
         return (
-            f"{self.done:,} of {self.iterations:,} iterations, {self.images_a_second:,.0f} img/s, "
+            f"{self.done:,} of {self.iterations:,} {self.what}, {self.images_a_second:,.0f} img/s, "
             f"{in_words(self.seconds_to_go)} to go"
         )
 

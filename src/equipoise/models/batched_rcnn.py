@@ -1,0 +1,544 @@
+"""Training and use of the detectors of `mask_rcnn` on whole batches: the same losses and detections, without waiting.
+
+torchvision goes through a batch image by image and asks the device how many boxes it found at every turn. Here a batch
+is a few padded arrays, so that a step is some hundred large operations:
+
+    matching    IoU of all instances of the batch with all boxes, instances padded to the most an image has
+    sampling    a random key a box; the largest keys among positives, then among negatives
+    NMS         the boxes that a better one overlaps, then again for the boxes left over by that, until nothing changes;
+                after r rounds every box is right that hangs on at most r others
+    pooling     the levels of the pyramid side by side in one picture, so that one RoIAlign serves all of them
+
+Losses equal `model(images, targets)` when everything is sampled, detections equal `model(images)`; tests show both.
+Under torch.distributed every rank draws the keys of the whole batch and takes its part, and means are those of the
+whole batch: two processes train what one does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchvision.models.detection.image_list import ImageList  # type: ignore[import-untyped]
+from torchvision.models.detection.rpn import concat_box_prediction_layers  # type: ignore[import-untyped]
+from torchvision.ops import roi_align  # type: ignore[import-untyped]
+
+from equipoise.models.mask_rcnn import FIRST_CANDIDATES, best_boxes
+
+ROUNDS = 16  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
+ELEMENTS = 1 << 26  # of a matrix of overlaps at a time
+CANONICAL, LARGEST_RATIO = 224, math.log(1000 / 16)  # of the feature pyramid, and of box regression
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images of one padded size. Rows of `boxes` and `labels` beyond an image's instances are 0; label 0 is no class.
+
+    pixels     float [B, 3, H, W], normalised, 0 beyond each image
+    sizes      float [B, 2]: height and width of each image
+    boxes      float [B, M, 4] as x0, y0, x1, y1;  labels [B, M] from 1
+    masks      uint8 [I, H, W]: the instances of the batch one after another, of image b from row first[b]
+    verified   bool [B, K], where the data set says for which classes an unmarked place is free of the class
+    """
+
+    pixels: Tensor
+    sizes: Tensor
+    boxes: Tensor
+    labels: Tensor
+    masks: Tensor | None = None
+    first: Tensor | None = None
+    verified: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class FrozenBatch:
+    """A batch of which the classifier alone is trained: features [B, P, F] of all boxes, labels [B, P] (-1: none)."""
+
+    features: Tensor
+    labels: Tensor
+    verified: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Proposals:
+    """What the proposal network says: of all anchors, and its best boxes [B, P, 4] (`there`: not padding)."""
+
+    objectness: Tensor
+    deltas: Tensor
+    anchors: Tensor
+    boxes: Tensor
+    there: Tensor
+
+
+@dataclass(frozen=True)
+class Regions:
+    """The boxes of a batch that the heads can be trained on: [B, P] with labels, -1 where there is none."""
+
+    boxes: Tensor
+    labels: Tensor
+    instance: Tensor
+
+
+# -------------------------------------------------------------------- boxes
+
+
+def overlaps(first: Tensor, second: Tensor) -> Tensor:
+    """IoU of boxes [..., N, 4] with boxes [..., M, 4]: [..., N, M].
+
+    >>> overlaps(torch.tensor([[0.0, 0.0, 2.0, 2.0]]), torch.tensor([[1.0, 0.0, 3.0, 2.0], [0.0, 0.0, 2.0, 2.0]]))
+    tensor([[0.3333, 1.0000]])
+    """
+    a, b = first.unsqueeze(-2).unbind(-1), second.unsqueeze(-3).unbind(-1)
+    width = (torch.minimum(a[2], b[2]) - torch.maximum(a[0], b[0])).clamp_(min=0)
+    height = (torch.minimum(a[3], b[3]) - torch.maximum(a[1], b[1])).clamp_(min=0)
+    shared = width.mul_(height)
+    return shared / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - shared)
+
+
+def encode(wanted: Tensor, boxes: Tensor, weights: tuple[float, ...]) -> Tensor:
+    """What box regression should say for `boxes` [..., 4] to become `wanted`."""
+    centre, size = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
+    to, large = (wanted[..., :2] + wanted[..., 2:]) / 2, wanted[..., 2:] - wanted[..., :2]
+    wx, wy, ww, wh = weights
+    dx, dy = ((to - centre) / size).unbind(-1)
+    dw, dh = (large / size).log().unbind(-1)
+    return torch.stack([wx * dx, wy * dy, ww * dw, wh * dh], dim=-1)
+
+
+def decode(codes: Tensor, boxes: Tensor, weights: tuple[float, ...]) -> Tensor:
+    """The boxes that box regression says, from `boxes` [..., 4]."""
+    centre, size = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
+    wx, wy, ww, wh = weights
+    dx, dy, dw, dh = codes.unbind(-1)
+    shift = torch.stack([dx / wx, dy / wy], dim=-1) * size
+    half = torch.stack([dw / ww, dh / wh], dim=-1).clamp(max=LARGEST_RATIO).exp() * size / 2
+    return torch.cat([centre + shift - half, centre + shift + half], dim=-1)
+
+
+def clip(boxes: Tensor, sizes: Tensor) -> Tensor:
+    """Boxes [B, ..., 4] cut off at the edges of their images, `sizes` [B, 2]. No number becomes 0: what a diverged
+    detector says must not be an index."""
+    edge = sizes.flip(-1).repeat(1, 2).view(len(sizes), *[1] * (boxes.dim() - 2), 4)
+    return torch.minimum(boxes.nan_to_num(0.0).clamp(min=0), edge)
+
+
+def sides(boxes: Tensor) -> Tensor:
+    """The shorter side of boxes [..., 4]."""
+    return torch.minimum(boxes[..., 2] - boxes[..., 0], boxes[..., 3] - boxes[..., 1])
+
+
+def take(values: Tensor, index: Tensor) -> Tensor:
+    """Rows `index` [B, n] of `values` [B, P, ...]."""
+    return values[torch.arange(len(values), device=values.device)[:, None], index]
+
+
+def survivors(
+    boxes: Tensor, there: Tensor, overlap: float, classes: Tensor | None = None, rounds: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """NMS in G groups of boxes [G, n, 4], best first: which are kept, bool [G, n], and whether that is settled.
+
+    `there` [G, n] says which boxes exist, `classes` [G, n] that only boxes of the same class drop each other.
+    Without `rounds` it goes on until nothing changes.
+
+    >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.9], [9.0, 9.0, 10.0, 10.0]]])
+    >>> survivors(boxes, torch.ones(1, 3, dtype=torch.bool), 0.5)[0]
+    tensor([[ True, False,  True]])
+    """
+    at_once = max(1, ELEMENTS // boxes.shape[1] ** 2)
+    if len(boxes) > at_once:
+        starts = range(0, len(boxes), at_once)
+        some = [[None if x is None else x[n : n + at_once] for x in (boxes, there, classes)] for n in starts]
+        parts = [survivors(box, here, overlap, kind, rounds) for box, here, kind in some]  # type: ignore[arg-type]
+        return torch.cat([kept for kept, _ in parts]), torch.stack([settled for _, settled in parts]).all()
+    drops = (overlaps(boxes, boxes) > overlap).triu_(1)
+    if classes is not None:
+        drops &= classes[:, :, None] == classes[:, None, :]
+    number = torch.bfloat16 if boxes.is_cuda else torch.float32
+    drops, kept = drops.to(number), there.to(number)[:, None]
+    exist = before = kept
+    with torch.autocast(boxes.device.type, enabled=False):
+        for _ in range(boxes.shape[1] + 1 if rounds is None else rounds):
+            before = kept
+            kept = torch.baddbmm(exist, kept, drops, alpha=-1).relu_()  # 1 where no kept box drops it
+            if rounds is None and torch.equal(kept, before):
+                break
+    return kept[:, 0] > 0, (kept == before).all()
+
+
+def match(boxes: Tensor, instances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The instance [B, P] that each of `boxes` [B, P, 4] overlaps most, by how much, and whether it is the best box, or
+    as good as the best, of some instance. `labels` [B, M] are 0 where there is no instance."""
+    at_once = max(1, ELEMENTS // (instances.shape[1] * boxes.shape[-2]))
+    most, index, best = [], [], []
+    for start in range(0, len(instances), at_once):
+        some = slice(start, start + at_once)
+        shared = overlaps(instances[some], boxes[some])
+        there = (labels[some] > 0)[:, :, None]
+        shared = shared.masked_fill(~there, -1.0)
+        values, places = shared.max(dim=1)
+        most.append(values)
+        index.append(places)
+        best.append(((shared == shared.amax(dim=2, keepdim=True)) & there).any(dim=1))
+    return torch.cat(index), torch.cat(most), torch.cat(best)
+
+
+def sample(labels: Tensor, number: int, positive: float, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """`number` boxes of each row of `labels` [B, P] (-1: none), at most a share `positive` of them with a label > 0.
+
+    Returns their places [B, n], positives first, and which of these are boxes at all. `keys` [B, P] in [0, 1) decide.
+
+    >>> sample(torch.tensor([[1, 0, 1, 0, -1]]), 3, 0.5, torch.tensor([[0.1, 0.2, 0.9, 0.3, 0.8]]))
+    (tensor([[2, 3, 1]]), tensor([[True, True, True]]))
+    """
+    number = min(number, labels.shape[1])
+    most = min(int(number * positive), labels.shape[1])
+    wanted = torch.where(labels > 0, keys, -1.0)
+    least = wanted.topk(most, dim=1).values[:, -1:] if most else torch.ones_like(wanted[:, :1])
+    rank = torch.where(labels == 0, keys, -1.0)
+    rank = torch.where((wanted >= least) & (wanted >= 0), 2 + keys, rank)
+    values, places = rank.topk(number, dim=1)
+    return places, values >= 0
+
+
+# -------------------------------------------------------------------- many processes
+
+
+def world() -> tuple[int, int]:
+    """How many processes train together, and which of them this is."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size(), torch.distributed.get_rank()
+    return 1, 0
+
+
+def mean_over_ranks(count: Tensor) -> Tensor:
+    """A count as its mean over all processes: what a sum is divided by, so that averaged gradients are exact."""
+    number, _ = world()
+    if number == 1:
+        return count
+    total = count.detach().clone().float()
+    torch.distributed.all_reduce(total)
+    return total / number
+
+
+def largest_over_ranks(numbers: list[int], device: torch.device) -> list[int]:
+    """The largest of all processes' numbers, one by one."""
+    if world()[0] == 1:
+        return numbers
+    most = torch.tensor(numbers, device=device)
+    torch.distributed.all_reduce(most, torch.distributed.ReduceOp.MAX)
+    return [int(number) for number in most.tolist()]
+
+
+def random_keys(rows: int, columns: int, device: torch.device) -> Tensor:
+    """Keys [rows, columns] for this process, out of those of the whole batch."""
+    number, rank = world()
+    return torch.rand(number * rows, columns, device=device)[rank * rows : (rank + 1) * rows]
+
+
+# -------------------------------------------------------------------- the detector
+
+
+class Batched(nn.Module):
+    """A detector of `mask_rcnn.detector` on batches: `forward` gives the losses of a Batch."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.constants: dict[Any, Any] = {}
+        self.unsettled: Tensor | None = None  # batches of this process whose NMS needed more rounds
+
+    def forward(self, batch: Batch | FrozenBatch) -> dict[str, Tensor]:
+        if isinstance(batch, FrozenBatch):
+            return {"loss_classifier": self.frozen_loss(batch)}
+        features = self.features(batch.pixels)
+        found = self.proposals(features, batch.pixels.shape, batch.sizes, "training")
+        losses = self.proposal_losses(found, batch) if found.deltas.requires_grad or not torch.is_grad_enabled() else {}
+        return losses | self.region_losses(features, self.regions(found, batch), batch)
+
+    def frozen_loss(self, batch: FrozenBatch) -> Tensor:
+        """The classification loss: sampled as ever, but from features that are there."""
+        places, taken = self.drawn(batch.labels)
+        logits = self.model.roi_heads.box_predictor.classify(take(batch.features, places).flatten(0, 1))
+        return self.classification_loss(logits, take(batch.labels, places), taken, batch.verified)
+
+    def features(self, pixels: Tensor) -> dict[str, Tensor]:
+        """The levels of the pyramid."""
+        return dict(self.model.backbone(channels_last(pixels)))
+
+    # ---------------------------------------------------------------- proposals
+
+    def proposals(self, features: dict[str, Tensor], shape: torch.Size, sizes: Tensor, stage: str) -> Proposals:
+        rpn = self.model.rpn
+        maps = list(features.values())
+        objectness, deltas = rpn.head(maps)
+        numbers = [level[0].numel() for level in objectness]
+        scores, codes = concat_box_prediction_layers(objectness, deltas)
+        scores, codes = scores.view(len(sizes), -1), codes.view(len(sizes), -1, 4)
+        anchors = self._anchors(shape, maps)
+        with torch.no_grad():
+            boxes, there = self._best(scores, codes, anchors, numbers, sizes, stage)
+        return Proposals(scores, codes, anchors, boxes, there)
+
+    def _anchors(self, shape: torch.Size, maps: list[Tensor]) -> Tensor:
+        key = ("anchors", tuple(shape[-2:]), maps[0].device)
+        if key not in self.constants:
+            images = ImageList(maps[0].new_empty(1, 3, *shape[-2:], dtype=torch.float32), [tuple(shape[-2:])])
+            levels = [level.float() for level in maps]
+            self.constants[key] = self.model.rpn.anchor_generator(images, levels)[0]
+        return self.constants[key]  # type: ignore[no-any-return]
+
+    def _best(
+        self, scores: Tensor, codes: Tensor, anchors: Tensor, numbers: list[int], sizes: Tensor, stage: str
+    ) -> tuple[Tensor, Tensor]:
+        """The best boxes after NMS within each level."""
+        rpn = self.model.rpn
+        most = rpn._pre_nms_top_n[stage]
+        values, places, first = [], [], 0
+        for number in numbers:
+            top = scores[:, first : first + number].topk(min(most, number), dim=1)
+            values.append(top.values)
+            places.append(top.indices + first)
+            first += number
+        place = torch.cat(places, dim=1)
+        boxes = clip(decode(take(codes, place), anchors[place], rpn.box_coder.weights), sizes)
+        score = torch.cat(values, dim=1).sigmoid()
+        there = (sides(boxes) >= rpn.min_size) & (score >= rpn.score_thresh)
+        kept = self._settle(boxes, there, [level.shape[1] for level in values], stage)
+        rank = torch.where(kept, score, -1.0)
+        best = rank.topk(min(rpn._post_nms_top_n[stage], rank.shape[1]), dim=1)
+        return take(boxes, best.indices), best.values >= 0
+
+    def _settle(self, boxes: Tensor, there: Tensor, numbers: list[int], stage: str) -> Tensor:
+        """NMS within each level of boxes [B, P, 4], `numbers` of a level: bool [B, P]. All levels at once, padded."""
+        most = max(numbers)
+        levels = [F.pad(part, (0, 0, 0, most - part.shape[1])) for part in boxes.split_with_sizes(numbers, dim=1)]
+        exist = [F.pad(part, (0, most - part.shape[1])) for part in there.split_with_sizes(numbers, dim=1)]
+        rounds = ROUNDS if boxes.is_cuda and stage == "training" else None
+        overlap = self.model.rpn.nms_thresh
+        kept, settled = survivors(torch.cat(levels), torch.cat(exist), overlap, rounds=rounds)
+        if rounds is not None:
+            missed = (~settled).long()
+            self.unsettled = missed if self.unsettled is None else self.unsettled + missed
+        parts = kept.chunk(len(numbers))
+        return torch.cat([part[:, :number] for part, number in zip(parts, numbers, strict=True)], dim=1)
+
+    def proposal_losses(self, found: Proposals, batch: Batch) -> dict[str, Tensor]:
+        """Whether an anchor holds something, and where: as torchvision's, on the same anchors."""
+        rpn = self.model.rpn
+        with torch.no_grad():
+            anchors = found.anchors.expand(len(batch.boxes), -1, -1)
+            index, shared, best = match(anchors, batch.boxes, batch.labels)
+            matcher, sampler = rpn.proposal_matcher, rpn.fg_bg_sampler
+            positive = (shared >= matcher.high_threshold) | best
+            labels = torch.where(positive, 1, torch.where(shared < matcher.low_threshold, 0, -1))
+            keys = random_keys(labels.shape[0], labels.shape[1], labels.device)
+            places, taken = sample(labels, sampler.batch_size_per_image, sampler.positive_fraction, keys)
+            labels = take(labels, places)
+            counted = (taken & (labels > 0))[..., None]
+            wanted = encode(take(batch.boxes, take(index, places)), found.anchors[places], rpn.box_coder.weights)
+            wanted = torch.where(counted, wanted, 0.0)
+            total = mean_over_ranks(taken.sum())
+        said = torch.where(counted, take(found.deltas, places), 0.0)
+        scores = take(found.objectness, places)
+        objectness = F.binary_cross_entropy_with_logits(
+            scores, labels.clamp(min=0).float(), taken.float(), reduction="sum"
+        )
+        return {
+            "loss_objectness": objectness / total,
+            "loss_rpn_box_reg": F.smooth_l1_loss(said, wanted, beta=1 / 9, reduction="sum") / total,
+        }
+
+    # ---------------------------------------------------------------- regions
+
+    @torch.no_grad()
+    def regions(self, found: Proposals, batch: Batch) -> Regions:
+        """Proposals and the instances themselves, with the class of the instance that each holds."""
+        heads = self.model.roi_heads
+        boxes = torch.cat([found.boxes, batch.boxes], dim=1)
+        there = torch.cat([found.there, batch.labels > 0], dim=1)
+        index, shared, _ = match(boxes, batch.boxes, batch.labels)
+        labels = torch.where(shared >= heads.proposal_matcher.high_threshold, take(batch.labels, index), 0)
+        return Regions(boxes, torch.where(there, labels, -1), index)
+
+    def drawn(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Places [B, n] of the boxes that are trained on, positives first, and which of these are boxes at all."""
+        sampler = self.model.roi_heads.fg_bg_sampler
+        keys = random_keys(labels.shape[0], labels.shape[1], labels.device)
+        return sample(labels, sampler.batch_size_per_image, sampler.positive_fraction, keys)
+
+    def region_losses(self, features: dict[str, Tensor], regions: Regions, batch: Batch) -> dict[str, Tensor]:
+        heads = self.model.roi_heads
+        places, taken = self.drawn(regions.labels)
+        labels, boxes = take(regions.labels, places), take(regions.boxes, places)
+        sampler = heads.fg_bg_sampler
+        first = min(int(sampler.batch_size_per_image * sampler.positive_fraction), labels.shape[1])  # all positives
+        positive = (taken & (labels > 0))[:, :first]
+        count = count_on_host(positive)
+        picture = self.picture(features)
+        images = torch.arange(len(labels), device=labels.device)
+        hidden = heads.box_head(
+            self.pool(picture, boxes.flatten(0, 1), images.repeat_interleave(boxes.shape[1]), "box")
+        )
+        logits, regression = heads.box_predictor(hidden)
+        losses = {"loss_classifier": self.classification_loss(logits, labels, taken, batch.verified)}
+        instance = take(regions.instance, places[:, :first])
+        total = mean_over_ranks(taken.sum())
+        if heads._trains("bbox_pred"):
+            said = regression.view(*labels.shape, -1, 4)[:, :first]
+            said = said.gather(2, (labels[:, :first] - 1).clamp(min=0)[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
+            wanted = encode(take(batch.boxes, instance), boxes[:, :first], heads.box_coder.weights)
+            said, wanted = (torch.where(positive[..., None], value, 0.0) for value in (said, wanted))
+            losses["loss_box_reg"] = F.smooth_l1_loss(said, wanted, beta=1 / 9, reduction="sum") / total
+        if heads.has_mask() and heads._trains("mask") and batch.masks is not None and batch.first is not None:
+            number = count()
+            some = positive.flatten().to(torch.uint8).argsort(descending=True, stable=True)[:number]
+            image, chosen = some // first, boxes[:, :first].flatten(0, 1)[some]
+            hidden = heads.mask_head(channels_last(self.pool(picture, chosen, image, "mask")))
+            said = heads.mask_predictor(hidden, labels[:, :first].flatten()[some] - 1)
+            row = batch.first[image] + instance.flatten()[some]
+            wanted = drawn_masks(batch.masks, row, chosen, said.shape[-1])
+            share = 1.0 if world()[0] == 1 else number / mean_over_ranks(positive.sum()).clamp(min=1e-6)
+            mean = F.binary_cross_entropy_with_logits(said, wanted) if number else said.sum()
+            losses["loss_mask"] = mean * share
+        return losses
+
+    def classification_loss(self, logits: Tensor, labels: Tensor, taken: Tensor, verified: Tensor | None) -> Tensor:
+        """The classification part's loss of `logits` [B · n, columns], for labels [B, n] of boxes that are `taken`."""
+        part = self.model.roi_heads.classification
+        weight = None
+        if verified is not None:
+            own = F.one_hot(labels.clamp(min=0), verified.shape[1] + 1)[..., 1:].bool()
+            weight = (verified[:, None] | own).flatten(0, 1).float()
+        loss: Tensor = part.loss(logits, torch.where(taken, labels, part.ignored).flatten(), weight)
+        if world()[0] == 1:
+            return loss
+        count = taken.sum()
+        return loss * count / mean_over_ranks(count)
+
+    # ---------------------------------------------------------------- pooling
+
+    def picture(self, features: dict[str, Tensor]) -> Tensor:
+        """The levels side by side in fp32: the finest left, the others below each other beside it. Each is continued
+        by its last row and column, which is what RoIAlign sees beyond an edge."""
+        finest, *others = (
+            _continued(features[name].to(torch.float32, memory_format=torch.contiguous_format))
+            for name in self.model.roi_heads.box_roi_pool.featmap_names
+        )
+        key = ("corners", tuple(finest.shape[-2:]), finest.device)
+        if key not in self.constants:
+            corners, down = [(0, 0)], 0
+            for level in others:
+                corners.append((finest.shape[-1], down))
+                down += level.shape[-2]
+            self.constants[key] = torch.tensor(corners, dtype=torch.float32, device=finest.device)
+        self.corners = self.constants[key]
+        width = max(level.shape[-1] for level in others)
+        beside = torch.cat([F.pad(level, (0, width - level.shape[-1])) for level in others], dim=-2)
+        height = max(finest.shape[-2], beside.shape[-2])
+        finest, beside = (F.pad(part, (0, 0, 0, height - part.shape[-2])) for part in (finest, beside))
+        return torch.cat([finest, beside], dim=-1)
+
+    def pool(self, picture: Tensor, boxes: Tensor, images: Tensor, what: str) -> Tensor:
+        """Features of boxes [N, 4] of images [N], from the level that fits a box's size."""
+        pooler = getattr(self.model.roi_heads, f"{what}_roi_pool")
+        with torch.no_grad():
+            size = (boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(dim=1).sqrt()
+            level = (4 + (size / CANONICAL).log2() + 1e-6).floor().clamp(2, 1 + len(self.corners)).long()
+            where = boxes / (1 << level)[:, None] + self.corners[level - 2].repeat(1, 2)
+            rows = torch.cat([images[:, None].to(where.dtype), where], dim=1)
+        return roi_align(picture, rows, pooler.output_size, 1.0, pooler.sampling_ratio)  # type: ignore[no-any-return]
+
+    # ---------------------------------------------------------------- use
+
+    @torch.no_grad()
+    def detect(self, pixels: Tensor, sizes: Tensor) -> dict[str, Tensor]:
+        """What is found, best first, padded to the most an image may have: "boxes" [B, D, 4] in the coordinates of
+        `pixels`, "labels" [B, D] from 1, "scores" [B, D] (0: padding) and "masks" [B, D, M, M] as probabilities."""
+        heads = self.model.roi_heads
+        features = self.features(pixels)
+        found = self.proposals(features, pixels.shape, sizes, "testing")
+        picture = self.picture(features)
+        images = torch.arange(len(sizes), device=pixels.device)
+        number = found.boxes.shape[1]
+        hidden = self.pool(picture, found.boxes.flatten(0, 1), images.repeat_interleave(number), "box")
+        logits, regression = heads.box_predictor(heads.box_head(hidden))
+        scores = heads.classification.scores(logits).view(len(sizes), number, -1)
+        scores = torch.where(found.there[..., None], scores, 0.0)
+        results = self._best_of_classes(scores, regression.view(*scores.shape, 4), found.boxes, sizes)
+        if heads.has_mask():
+            most = results["boxes"].shape[1]
+            hidden = self.pool(picture, results["boxes"].flatten(0, 1), images.repeat_interleave(most), "mask")
+            classes = (results["labels"].flatten() - 1).clamp(min=0)
+            masks = heads.mask_predictor(heads.mask_head(channels_last(hidden)), classes).sigmoid()
+            results["masks"] = masks.view(len(sizes), most, *masks.shape[1:])
+        return results
+
+    def _best_of_classes(self, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor) -> dict[str, Tensor]:
+        heads = self.model.roi_heads
+        classes, most = scores.shape[2], heads.detections_per_img
+        looked_at = min(FIRST_CANDIDATES, scores[0].numel())
+        top = scores.flatten(1).topk(looked_at, dim=1)
+        row, column = top.indices // classes, top.indices % classes
+        codes = regression.flatten(1, 2)
+        candidates = clip(decode(take(codes, top.indices), take(boxes, row), heads.box_coder.weights), sizes)
+        there = (top.values > heads.score_thresh) & (sides(candidates) >= 1e-2)
+        kept, _ = survivors(candidates, there, heads.nms_thresh, column)
+        rank = torch.where(kept, top.values, 0.0)
+        best = rank.topk(min(most, looked_at), dim=1)
+        results = {
+            "boxes": take(candidates, best.indices) * (best.values > 0)[..., None],
+            "labels": torch.where(best.values > 0, take(column, best.indices) + 1, 0),
+            "scores": best.values,
+        }
+        more = (kept.sum(dim=1) < most) & ((scores > heads.score_thresh).sum(dim=(1, 2)) > looked_at)
+        for image in more.nonzero().flatten().tolist():  # boxes so alike that NMS left too few: look at all of them
+            every = decode(regression[image], boxes[image][:, None], heads.box_coder.weights)
+            again = best_boxes(
+                clip(every[None], sizes[image : image + 1])[0],
+                scores[image],
+                threshold=heads.score_thresh,
+                overlap=heads.nms_thresh,
+                most=most,
+            )
+            for name, values in again.items():
+                results[name][image] = 0
+                results[name][image, : len(values)] = values
+        return results
+
+
+def channels_last(pixels: Tensor) -> Tensor:
+    """In the order of memory in which a GPU convolves fastest."""
+    return pixels.contiguous(memory_format=torch.channels_last) if pixels.is_cuda else pixels
+
+
+def _continued(level: Tensor) -> Tensor:
+    """Two more columns and rows like the last."""
+    level = torch.cat([level, level[..., -1:].expand(-1, -1, -1, 2)], dim=-1)
+    return torch.cat([level, level[:, :, -1:].expand(-1, -1, 2, -1)], dim=-2)
+
+
+def drawn_masks(masks: Tensor, rows: Tensor, boxes: Tensor, side: int) -> Tensor:
+    """Instances `rows` of uint8 masks [I, H, W] within boxes [N, 4]: [N, side, side], as torchvision draws them."""
+    where = torch.cat([rows[:, None].to(boxes.dtype), boxes], dim=1)
+    return roi_align(masks[:, None].float(), where, (side, side), 1.0)[:, 0]  # type: ignore[no-any-return]
+
+
+def count_on_host(flags: Tensor) -> Callable[[], int]:
+    """How many of `flags` are true, on the way to the host while the device works on."""
+    if not flags.is_cuda:
+        return lambda: int(flags.sum())
+    number = flags.sum().to("cpu", non_blocking=True)
+    arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    arrived.record()
+
+    def wait() -> int:
+        arrived.synchronize()
+        return int(number)
+
+    return wait

@@ -1,0 +1,235 @@
+"""The tables of detectors, rendered from their records: Table 2 of the paper, VOC2012-LT, and what was chosen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from equipoise.detection_records import COLUMNS, DetectionRecord, cell, summary
+from equipoise.records import read_records
+from equipoise.report import markdown
+
+# Table 2 of the paper (LVIS v1 val), in the order of COLUMNS.
+PUBLISHED = {
+    "resnet50": {
+        "rfs": (22.1, 27.8, 21.1, 11.6, 23.6),
+        "crt": (23.2, 27.8, 22.5, 14.7, 24.8),
+        "lws": (23.3, 27.8, 22.5, 14.9, 24.8),
+        "eql": (24.2, 27.5, 24.2, 16.5, 25.8),
+        "balanced_sigmoid": (25.1, 29.3, 24.0, 18.3, 26.7),
+    },
+    "resnet101": {
+        "rfs": (23.2, 28.8, 22.0, 13.5, 24.7),
+        "crt": (23.9, 28.7, 22.7, 15.8, 25.6),
+        "lws": (24.2, 28.8, 23.1, 16.5, 24.7),
+        "eql": (25.4, 28.8, 25.3, 18.5, 27.3),
+        "balanced_sigmoid": (26.4, 30.2, 25.4, 20.1, 28.4),
+    },
+}
+TITLES = {"resnet50": "ResNet-50", "resnet101": "ResNet-101"}
+BENCHMARK = "results/benchmarks/detection-{}.json"
+Methods = Sequence[tuple[str, str]]
+
+
+def method_rows(records: Sequence[DetectionRecord], methods: Methods, backbone: str) -> list[tuple[str, ...]]:
+    """Ours and the paper's of each method: title, source, the columns, n."""
+    rows = []
+    for name, title in methods:
+        runs = [record for record in records if record.method == name]
+        ours = [cell([getattr(run, column) for run in runs]) for column in COLUMNS]
+        rows.append((title, "ours", *ours, str(len(runs))))
+        if name in PUBLISHED[backbone]:
+            rows.append(("", "paper", *(f"{value:.1f}" for value in PUBLISHED[backbone][name]), ""))
+    return rows
+
+
+def order(values: dict[str, float]) -> list[str]:
+    """Names, best first.
+
+    >>> order({"a": 1.0, "b": 2.0})
+    ['b', 'a']
+    """
+    return sorted(values, key=lambda name: -values[name])
+
+
+def orders_compared(records: Sequence[DetectionRecord], methods: Methods) -> str:
+    """Which order of the methods came out, and how far it is the paper's (LVIS, ResNet-50)."""
+    titles, lines = dict(methods), []
+    for column in ("AP_mask", "AP_r"):
+        ours: dict[str, float] = {}
+        for name, _ in methods:
+            values = [getattr(record, column) for record in records if record.method == name]
+            if values and None not in values:
+                ours[name] = mean(values)
+        both = {name: row[COLUMNS.index(column)] for name, row in PUBLISHED["resnet50"].items() if name in ours}
+        pairs = list(combinations(both, 2))
+        if not pairs:
+            continue
+        alike = sum((ours[a] - ours[b]) * (both[a] - both[b]) > 0 for a, b in pairs)
+        said = " > ".join(titles[name] for name in order(ours))
+        paper = " > ".join(titles[name] for name in order(both))
+        agrees = "the same" if order({name: ours[name] for name in both}) == order(both) else "another order"
+        lines.append(
+            f"- {column}, best first: {said}. The paper's on LVIS: {paper}; {agrees}, {alike} of {len(pairs)} pairs "
+            "alike."
+        )
+    return "\n".join(lines)
+
+
+def provenance(records: Sequence[DetectionRecord]) -> str:
+    """Where the numbers come from: a row a device, versions and commit."""
+    groups: dict[tuple[str, ...], list[DetectionRecord]] = {}
+    for record in records:
+        shown = ", ".join(
+            f"{name} {record.versions[name]}" for name in ("torch", "torchvision", "hotcoco") if name in record.versions
+        )
+        key = (
+            record.hardware.get("device", "–"),
+            shown,
+            str(record.engine.get("precision", "–")),
+            (record.commit or "–")[:7],
+        )
+        groups.setdefault(key, []).append(record)
+    rows = [
+        (
+            *key[:3],
+            key[3],
+            str(len(runs)),
+            _spread([run.seconds for run in runs]),
+            _spread([run.images_per_second for run in runs]),
+            f"{median(run.evaluation_seconds for run in runs):.0f}",
+        )
+        for key, runs in groups.items()
+    ]
+    header = ("device", "versions", "precision", "commit", "runs", "seconds a run", "img/s", "seconds to evaluate")
+    return markdown.table(header, rows, left=4)
+
+
+def _spread(values: Sequence[float]) -> str:
+    """
+    >>> _spread([3.2, 60.4]), _spread([5.0])
+    ('3 to 60', '5')
+    """
+    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def voc_part(records: Sequence[DetectionRecord], methods: Methods) -> str:
+    """VOC2012-LT under its own name."""
+    if not records:
+        return "Not run yet."
+    missing = [title for name, title in methods if not any(record.method == name for record in records)]
+    counts = records[0].counts
+    parts = [
+        f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
+        f"{sum(count <= 10 for count in counts)} rare classes; trained on {records[0].trained_on}, tested on "
+        f"{records[0].evaluated_images:,} images. Mean ± standard deviation over n seeds, the last iterate; "
+        "AP_f, AP_c and AP_r are of masks." + (f" Not run yet: {', '.join(missing)}." if missing else ""),
+        markdown.table(("method", *COLUMNS, "n"), summary(records, methods)),
+        orders_compared(records, methods),
+        provenance(records),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def table2_part(records: dict[str, Sequence[DetectionRecord]], methods: Methods) -> str:
+    """Ours beside the paper's, a table a backbone."""
+    parts = []
+    for backbone, title in TITLES.items():
+        rows = method_rows(records[backbone], methods, backbone)
+        run = "" if records[backbone] else "Not run yet.\n\n"
+        parts.append(f"### {title}\n\n{run}" + markdown.table(("method", "", *COLUMNS, "n"), rows, left=2))
+        if records[backbone]:
+            parts.append(provenance(records[backbone]))
+    return "\n\n".join(parts)
+
+
+def choices_part(records: Sequence[DetectionRecord], methods: Methods) -> str:
+    """What was compared on the held-out training images."""
+    if not records:
+        return "Not run yet."
+    images = records[0].evaluated_images
+    return "\n\n".join(
+        [
+            f"On the {images:,} training images that the long-tailed draw leaves out; no test image was looked at.",
+            markdown.table(("choice", *COLUMNS, "n"), summary(records, methods)),
+            provenance(records),
+        ]
+    )
+
+
+def benchmark_part(found: dict[str, Any]) -> str:
+    """What benchmarks/detection.py measured, `found` a device's JSON."""
+    lines = []
+    for device, content in found.items():
+        lines.append(f"On {device}:")
+        for name, title in (("masks", "the mask predictor, forward and backward"), ("step", "a whole training step")):
+            if name in content:
+                lines.append(_classes_table(content[name], title))
+        if "evaluation" in content:
+            measured = content["evaluation"]
+            line = (
+                f"- Evaluation of boxes, {measured['images']:,} images with {measured['detections']:,} detections of "
+                f"{measured['classes']:,} classes: {measured['ours, CPU s']:.1f} CPU seconds"
+            )
+            if "lvis, CPU s" in measured:
+                equal = "equal" if measured["13 numbers equal"] else "not equal"
+                line += (
+                    f"; the `lvis` package {measured['lvis, CPU s']:.0f}, {measured['faster']:.0f} times as many, "
+                    f"the 13 numbers {equal}"
+                )
+            lines.append(line + ".")
+        if "profile" in content:
+            measured = content["profile"]
+            lines.append(
+                f"- A step of {measured['images']} images of {measured['size'][0]} × {measured['size'][1]}: "
+                f"{measured['batched']['images/s']:,.0f} img/s; the losses image by image "
+                f"{measured['image by image, no optimizer']['images/s']:,.0f} img/s, without the optimizer."
+            )
+    return "\n\n".join(lines) if lines else "Not measured yet."
+
+
+def _classes_table(measured: dict[str, Any], title: str) -> str:
+    rows = []
+    for head in ("gathered", "torchvision"):
+        small, large, ratio = (measured[f"{head}, {what}"] for what in ("81 classes", "1204 classes", "1204 / 81"))
+        memory = "–" if ratio["memory"] is None else f"{ratio['memory']:.2f}"
+        rows.append((head, f"{small['ms']:,.0f}", f"{large['ms']:,.0f}", f"{ratio['time']:.2f}", memory))
+    header = (f"{title}, ms", "81 classes", "1,204 classes", "time, ratio", "memory, ratio")
+    return markdown.table(header, rows)
+
+
+def documents(root: Path) -> dict[Path, str]:
+    """Every document under `root` that shows part of these tables, as it should read."""
+    from equipoise.recipes import table2, voc2012_lt
+
+    results = root / "results"
+    rows = [(method.name, method.title) for method in voc2012_lt.METHODS]
+    lvis = {name: read_records(results, f"table2/{name}", DetectionRecord) for name in TITLES}
+    choices = read_records(results, "choices/voc2012-lt", DetectionRecord)
+    benchmarks = {
+        title: json.loads((root / BENCHMARK.format(name)).read_text())
+        for name, title in (("cpu", "a CPU"), ("h200", "an NVIDIA H200"))
+        if (root / BENCHMARK.format(name)).is_file()
+    }
+    parts = {
+        "results/README.md": {
+            "voc2012-lt": voc_part(read_records(results, voc2012_lt.NAME, DetectionRecord), rows),
+            "table2": table2_part(lvis, [(method.name, method.title) for method in table2.METHODS]),  # type: ignore[arg-type]
+        },
+        "docs/lab-notes.md": {
+            "voc2012-lt-choices": choices_part(choices, [(m.name, m.title) for m in voc2012_lt.CHOICES])
+        },
+        "docs/detection.md": {"detection-benchmarks": benchmark_part(benchmarks)},
+    }
+    texts = {}
+    for name, contents in parts.items():
+        text = (root / name).read_text()
+        for place, content in contents.items():
+            text = markdown.fill(text, place, content)
+        texts[root / name] = text
+    return texts
