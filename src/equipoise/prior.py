@@ -216,7 +216,17 @@ class Prior:
         >>> Prior.from_probabilities([0.5, 0.3, 0.2])
         Prior(3 classes, not counted, imbalance 2.5, head 0: 0.5, tail 2: 0.2)
         """
-        probabilities = as_array(p).astype(np.float64)
+        if isinstance(p, Mapping):
+            raise TypeError(
+                f"probabilities are a mapping of {', '.join(map(str, list(p)[:3]))}, ...: give them in column order, "
+                "with class_names, or use Prior.from_counts for counts by name"
+            )
+        if isinstance(getattr(p, "prior", None), Prior):
+            raise TypeError(f"probabilities are a {type(p).__name__}: pass its .prior")
+        try:
+            probabilities = as_array(p).astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"probabilities are {p!r}: expected numbers, one a class, or a Prior") from error
         if probabilities.ndim != 1 or probabilities.size == 0:
             raise ValueError(f"probabilities have shape {probabilities.shape}: give one a class, [K]")
         bad = ~np.isfinite(probabilities) | (probabilities < 0)
@@ -553,6 +563,8 @@ def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
 
 def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:
     """Refuse logits whose class dimension does not have `num_classes` entries."""
+    if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
+        raise ValueError(f"the classes are said to be in dimension {dim}, but logits have shape {tuple(logits.shape)}")
     if logits.ndim == 0 or logits.shape[dim] != num_classes:
         size = "no dimension at all" if logits.ndim == 0 else f"{logits.shape[dim]} in dimension {dim}"
         fitting = [d for d, length in enumerate(logits.shape) if length == num_classes]
@@ -637,9 +649,9 @@ def _columns(counts: Mapping[Any, Any]) -> tuple[Sequence[Any], list[str] | None
 
 
 def outside() -> int:
-    """The stack level of the first caller outside this package, for a warning."""
+    """The stack level of the first caller outside this package and torch, which calls modules, for a warning."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("equipoise"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("equipoise", "torch"):
         level, frame = level + 1, frame.f_back
     return level
 
