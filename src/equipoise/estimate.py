@@ -230,8 +230,8 @@ def _flat_doubts(ratios: Tensor, pi: Tensor, prior: Prior) -> list[str]:
     classes = found.nonzero()[:, 0]
     names = [prior.name(int(classes[place])) for place in (int(step.argmax()), int(step.argmin()))]
     return [
-        f"the predictions do not tell classes {names[0]} and {names[1]} apart, so their shares are a guess: merge them, "
-        "or use a model that does"
+        f"the predictions do not tell classes {names[0]} and {names[1]} apart, so their shares are a guess: merge "
+        "them, or use a model that does"
     ]
 
 
