@@ -138,10 +138,11 @@ def _head_of_logits(served: Served, inputs: tuple[Any, ...]) -> str | None:
     unfold_prior(served.model)
     with torch.no_grad():
         program = torch.export.export(served.model, inputs)
+    if not program.call_spec.out_spec.is_leaf():
+        served.corrected(served.model(*inputs))  # refuses what is not a tensor alone, and says so
     (output,) = (node for node in program.graph.nodes if node.op == "output")
-    results = output.args[0]
-    logits = _before_dropout(results[0])
-    if len(results) != 1 or getattr(logits, "target", None) is not torch.ops.aten.linear.default:
+    logits = _before_dropout(output.args[0][0])
+    if getattr(logits, "target", None) is not torch.ops.aten.linear.default:
         return None
     values = logits.meta["val"]
     classes_last = served.dim % values.ndim == values.ndim - 1
@@ -174,7 +175,14 @@ def _input_names(model: nn.Module, count: int) -> list[str] | None:
 
 
 def _as_tuple(inputs: Inputs) -> tuple[Any, ...]:
-    return inputs if isinstance(inputs, tuple) else (inputs,)
+    if not isinstance(inputs, Tensor | tuple):
+        raise TypeError(
+            f"inputs is a {type(inputs).__name__}: expected an example for the model, a tensor, or a tuple of arguments"
+        )
+    found = inputs if isinstance(inputs, tuple) else (inputs,)
+    if any(_has_rows(value) and len(value) == 0 for value in found):
+        raise ValueError("inputs have no row: give an example of one or more")
+    return found
 
 
 def _has_rows(value: Any) -> bool:
