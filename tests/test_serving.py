@@ -522,6 +522,21 @@ def test_vmap_takes_a_served_model_from_its_first_call(digits, plain):
 def test_a_single_logit_leads_to_the_sigmoid_twin():
     with pytest.raises(ValueError, match="has one output: a single logit is a sigmoid's, so use RebalancedSigmoid"):
         eq.Rebalanced(nn.Linear(4, 1), source=[0.9, 0.1])
+    for source in (None, "rare"):
+        with pytest.raises(TypeError, match=f"source is {source!r}: expected a rate"):
+            eq.RebalancedSigmoid(nn.Linear(4, 1), source=source, target_rate=0.5)
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda model: torch.compile(model, backend="eager")])
+def test_a_compiled_or_parallel_model_has_the_checkpoint_of_the_plain_one(wrap, tmp_path: Path):
+    served = eq.Rebalanced(wrap(nn.Linear(4, 2)), source=[0.9, 0.1])
+    served.save(tmp_path / "model.safetensors")
+    assert sorted(load_file(tmp_path / "model.safetensors")) == ["bias", "weight"]
+    x = torch.randn(3, 4)
+    for model in (nn.Linear(4, 2), wrap(nn.Linear(4, 2))):
+        torch.testing.assert_close(eq.Rebalanced.load(tmp_path / "model.safetensors", model)(x), served(x))
+    with pytest.raises(ValueError, match="last layer has 3 outputs"):
+        eq.Rebalanced(wrap(nn.Linear(4, 3)), source=[0.9, 0.1])
 
 
 def test_what_is_no_prior_leads_to_one():

@@ -593,7 +593,10 @@ def _exact_zeros(shift: FloatArray) -> FloatArray:
 
 
 def _rate_logit(rate: Any, what: str) -> FloatArray:
-    rates = as_array(rate).astype(np.float64)
+    given = as_array(rate)
+    if given.dtype.kind not in "biuf":
+        raise TypeError(f"{what} is {given.tolist()!r}: expected a rate, or one a class, strictly between 0 and 1")
+    rates = given.astype(np.float64)
     if rates.ndim > 1 or not ((rates > 0) & (rates < 1)).all():
         shown = rates if rates.size <= 10 else f"in [{rates.min()}, {rates.max()}]"
         raise ValueError(f"{what} is {shown}: a rate, or one a class, strictly between 0 and 1")

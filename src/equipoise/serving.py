@@ -190,7 +190,7 @@ class Served(PriorModule):
 
         Whatever reads safetensors can load the weights into the plain model. Needs `equipoise[serve]`.
         """
-        _safetensors().torch.save_model(self.model, os.fspath(path), {"format": "pt", **self.metadata})
+        _safetensors().torch.save_model(_plain(self.model), os.fspath(path), {"format": "pt", **self.metadata})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
@@ -218,7 +218,7 @@ class Served(PriorModule):
                 "the model is on the meta device and cannot take weights: call model.to_empty(device='cpu') first"
             )
         served = cls(model, **vars(correction))
-        _safetensors().torch.load_model(model, os.fspath(path))
+        _safetensors().torch.load_model(_plain(model), os.fspath(path))
         return served
 
     def get_extra_state(self) -> Tensor:
@@ -439,13 +439,16 @@ def _check_names(ours: Sequence[Any] | None, theirs: Sequence[Any] | None, what:
 
 def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) -> None:
     """What can be told before the first batch: the size of a last layer, and a head that gives cosines."""
-    last = model
+    last = _plain(model)
     while isinstance(last, nn.Sequential) and len(last) > 0:
         last = last[-1]
     if num_classes is not None and isinstance(last, nn.Linear | NormalizedLinear) and last.out_features != num_classes:
         outputs, way = f"{last.out_features} outputs", "build the prior with the model's num_classes"
         if last.out_features == 1:
-            outputs, way = "one output", "a single logit is a sigmoid's, so use RebalancedSigmoid with rates"
+            outputs, way = (
+                "one output",
+                "a single logit is a sigmoid's, so use RebalancedSigmoid with one rate, e.g. 0.1",
+            )
         raise ValueError(f"the prior has {num_classes} classes, the model's last layer has {outputs}: {way}")
     if scale is None and any(isinstance(module, NormalizedLinear) for module in model.modules()):
         raise ValueError(
@@ -464,6 +467,17 @@ def _is_traced() -> bool:
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
         return True
     return torch._C._functorch.maybe_current_level() is not None
+
+
+def _plain(model: nn.Module) -> nn.Module:
+    """The model inside of what torch.compile and data parallelism put around it, whose tensors have its own names."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):  # torch's OptimizedModule
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
 
 
 def _device(model: nn.Module) -> torch.device:
