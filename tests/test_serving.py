@@ -544,8 +544,10 @@ def test_what_is_no_prior_leads_to_one():
     estimate = eq.estimate_prior(torch.tensor([[0.6, 0.4], [0.3, 0.7]]).repeat(50, 1), [0.9, 0.1], resamples=0)
     with pytest.raises(TypeError, match=r"PriorEstimate: pass its \.prior"):
         served.target = estimate
-    with pytest.raises(TypeError, match=r"mapping of cat, owl.*Prior\.from_counts"):
+    with pytest.raises(ValueError, match=r"sum to 100, not 1: .*Prior\.from_counts for counts"):
         served.target = {"cat": 90, "owl": 10}
+    served.target = {"cat": 0.2, "owl": 0.8}
+    assert served.class_names == ("cat", "owl")
     with pytest.raises(ValueError, match=r"in dimension 2, but logits have shape \(3, 2\)"):
         eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1], dim=2)(torch.randn(3, 4))
 

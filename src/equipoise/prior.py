@@ -213,14 +213,20 @@ class Prior:
     def from_probabilities(cls, p: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
         """A stated prior: probabilities that sum to 1. It was not counted, so `.counts` and `.groups()` raise.
 
+        A mapping, or a pandas Series such as `value_counts(normalize=True)`, is read by class name or index, as in
+        `from_counts`.
+
         >>> Prior.from_probabilities([0.5, 0.3, 0.2])
         Prior(3 classes, not counted, imbalance 2.5, head 0: 0.5, tail 2: 0.2)
         """
+        if hasattr(p, "to_dict"):  # a pandas Series: its index says which class
+            p = p.to_dict()
         if isinstance(p, Mapping):
-            raise TypeError(
-                f"probabilities are a mapping of {', '.join(map(str, list(p)[:3]))}, ...: give them in column order, "
-                "with class_names, or use Prior.from_counts for counts by name"
-            )
+            names: Sequence[str] | None
+            given, (p, names) = len(p), _columns(p)
+            if len(p) > given:
+                raise ValueError(f"{given} probabilities for the classes 0 to {len(p) - 1}: give one a class")
+            class_names = names if class_names is None else class_names
         if isinstance(getattr(p, "prior", None), Prior):
             raise TypeError(f"probabilities are a {type(p).__name__}: pass its .prior")
         try:
