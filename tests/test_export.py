@@ -305,3 +305,12 @@ def test_an_example_that_is_none_is_refused(digits, trained):
         eq.export_program(served, [digits.test_images[:2]])
     with pytest.raises(ValueError, match="no row"):
         eq.export_program(served, digits.test_images[:0])
+
+
+def test_a_model_from_logits_to_logits_has_two_names_for_them(tmp_path):
+    served = eq.Rebalanced(eq.Calibration(2.0), source=[0.9, 0.1])
+    logits = torch.randn(5, 2)
+    eq.export_onnx(served, logits, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (found,) = session.run(["logits"], {"logits_in": logits.numpy()})
+    np.testing.assert_allclose(found, served(logits), atol=1e-6)
