@@ -82,6 +82,7 @@ def adapt(
     meant = prior_of(source, found, "--source")
     estimate = _estimate(found, meant, method, validation) if target == "estimate" else None
     wanted = prior_of(target, found, "--target") if estimate is None else estimate.prior
+    _check_columns(meant.class_names, wanted.class_names, "--source", "--target")
 
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
@@ -128,6 +129,7 @@ def _estimate(found: Predictions, meant: Prior, method: str, validation: Path | 
         other = read_predictions(validation, "--validation")
         if other.labels is None:
             raise typer.BadParameter(f"--validation {validation} has no array `labels` [N] of class indices")
+        _check_columns(found.class_names or meant.class_names, other.class_names, "PREDICTIONS", "--validation")
         held_out = (other.logits.softmax(1), other.labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # doubts are printed below the table
@@ -290,6 +292,15 @@ def read_prior(text: str) -> Prior:
     if not all(isinstance(value, int | float) for value in content):
         raise ValueError(f"not a prior: expected numbers, got {content[:3]}")
     return Prior.from_probabilities(content, class_names=names)
+
+
+def _check_columns(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, our: str, their: str) -> None:
+    """Refuse columns that two files name differently: one of the orders is not that of the predictions."""
+    if ours is not None and theirs is not None and ours != theirs:
+        raise typer.BadParameter(
+            f"{our} names the classes {', '.join(ours[:5])}, {their} {', '.join(theirs[:5])}: bring both into the "
+            "order of the columns; a prior is matched by name where the predictions have an array `class_names`"
+        )
 
 
 def _by_name(prior: Prior, names: tuple[str, ...], where: str, path: Path) -> Prior:
