@@ -170,6 +170,45 @@ def test_a_file_that_is_no_npz_and_the_file_itself_as_out_are_refused(tmp_path: 
     assert "is the file that is read" in result.output
 
 
+def test_files_that_are_missing_or_cannot_be_written_are_named_without_a_traceback(tmp_path: Path) -> None:
+    np.save(tmp_path / "single.npy", LOGITS)
+    (tmp_path / "old.npz").write_text("an older result")
+    cases = [
+        ("nowhere.npz", "old.npz", "nowhere.npz is not a file"),
+        ("single.npy", "out.npz", "it is a single array): write it with numpy.savez"),
+    ]
+    for predictions, out, message in cases:
+        options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / out)]
+        result = CliRunner().invoke(app, ["adapt", str(tmp_path / predictions), *options], env={"COLUMNS": "300"})
+        assert result.exit_code == 2, result.output
+        assert message in result.output
+    result = adapt(tmp_path, "uniform", "--out", str(tmp_path / "old.npz" / "out.npz"))
+    assert result.exit_code == 2
+    assert "cannot be written" in result.output
+
+
+def test_names_are_shown_as_they_are_and_classes_counted_zero_times_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text(json.dumps([3, 1, 0]), encoding="utf-8-sig")  # as Windows writes it
+    names = ["猫", "owl [red]", "yak [/]"]
+    result = adapt(tmp_path, "none.json", source="none.json", logits=LOGITS, class_names=names)
+    assert result.exit_code == 0, result.output
+    assert all(name in result.output for name in names)
+    assert "1 of 3 classes have no item (2): each is treated as if it had one" in result.output
+
+
+def test_files_that_name_the_columns_in_different_orders_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(json.dumps({"cat": 60, "owl": 30, "yak": 10}))
+    result = adapt(tmp_path, "other.json", logits=LOGITS)
+    assert result.exit_code == 2, result.output
+    assert "--source names the classes owl, yak, cat, --target cat, owl, yak: bring both" in result.output
+    assert adapt(tmp_path, "other.json", logits=LOGITS, class_names=NAMES).exit_code == 0  # matched by name
+    held_out, labels = world(SOURCE, 400, 1)
+    np.savez(tmp_path / "labelled.npz", logits=held_out, labels=labels, class_names=NAMES[::-1])
+    result = adapt(tmp_path, "estimate", "--validation", str(tmp_path / "labelled.npz"))
+    assert result.exit_code == 2, result.output
+    assert "--validation yak, owl, cat" in result.output
+
+
 def test_the_options_are_these() -> None:
     from typer.main import get_command
 

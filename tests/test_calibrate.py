@@ -215,6 +215,15 @@ def test_thresholds_let_the_rate_through() -> None:
         eq.rate_thresholds(evidence, 1e-6)
 
 
+def test_a_rate_that_ties_do_not_allow_is_said() -> None:
+    saturated = torch.tensor([[0.0, 0.1], [0.0, 0.2], [1.0, 0.3], [1.0, 0.4]]).repeat(25, 1) + torch.tensor([0, 1e-3])
+    saturated[:, 1] += torch.arange(100) / 1e5
+    with pytest.warns(UserWarning, match="0 of the items exceed the threshold of class 0, not 0.3: .* pass logits"):
+        eq.rate_thresholds(saturated, 0.3)
+    thresholds = eq.rate_thresholds(saturated, 0.5)  # this one they allow
+    np.testing.assert_allclose((saturated > thresholds).double().mean(0), [0.5, 0.5])
+
+
 # -------------------------------------------------------------------- scores
 
 
@@ -233,6 +242,12 @@ def test_scores_are_those_of_scikit_learn_and_of_evaluate() -> None:
     assert found.brier == pytest.approx(brier_score_loss(answers[:, 0].numpy(), evidence[:, 0].sigmoid().numpy()))
 
 
+def test_probabilities_in_half_precision_are_scored() -> None:
+    evidence, labels = world(SOURCE, 500)
+    exact, rounded = (eq.calibration_scores(p, labels) for p in (evidence.softmax(1), evidence.softmax(1).bfloat16()))
+    assert rounded.log_loss == pytest.approx(exact.log_loss, rel=1e-2)
+
+
 def test_a_weight_of_two_is_the_item_twice() -> None:
     evidence, labels = world(SOURCE, 200)
     twice = torch.cat([evidence, evidence[:50]]).softmax(1), torch.cat([labels, labels[:50]])
@@ -243,6 +258,10 @@ def test_a_weight_of_two_is_the_item_twice() -> None:
 
 
 # -------------------------------------------------------------------- what is refused, or warned of
+
+
+def broken(logits: Tensor) -> Tensor:
+    return torch.where(torch.arange(logits.numel()).reshape(logits.shape) == 5 * logits.shape[1] + 1, torch.nan, logits)
 
 
 EVIDENCE, LABELS = world(SOURCE, 300)
@@ -274,6 +293,18 @@ QUESTIONS, ANSWERS = questions([0.3, 0.2], 300)
         (lambda: eq.calibration_scores(EVIDENCE.softmax(1), LABELS[:3]), r"expected \[N, K\] and indices"),
         (lambda: eq.calibration_scores(EVIDENCE.softmax(1), LABELS, weights=[1.0]), r"expected \(300,\)"),
         (lambda: eq.sigmoid_calibration_scores(QUESTIONS.sigmoid(), ANSWERS / 2), "zeros and ones"),
+        (lambda: eq.calibration_scores(EVIDENCE, LABELS), r"no distribution .* pass logits\.softmax\(1\)"),
+        (lambda: eq.calibration_scores(EVIDENCE.softmax(1) * float("nan"), LABELS), r"row 0 .*sum nan"),
+        (lambda: eq.calibration_scores(EVIDENCE.softmax(1), LABELS - 3), r"labels\[0\] is -\d"),
+        (lambda: eq.calibration_scores(EVIDENCE.softmax(1), LABELS + 3), "expected a class from 0 to 2"),
+        (lambda: eq.sigmoid_calibration_scores(QUESTIONS, ANSWERS), r"from 0 to 1; .* pass logits\.sigmoid\(\)"),
+        (lambda: eq.sigmoid_calibration_scores(QUESTIONS.sigmoid(), ANSWERS, weights=[1.0]), r"expected \(300, 2\)"),
+        (lambda: eq.fit_temperature(broken(EVIDENCE), LABELS), r"logits\[5, 1\] is nan: expected finite"),
+        (
+            lambda: eq.fit_sigmoid_temperature(broken(QUESTIONS), ANSWERS, source=0.2, target_rate=0.5),
+            r"logits\[5, 1\] is nan",
+        ),
+        (lambda: eq.rate_thresholds(broken(QUESTIONS), 0.1), r"logits\[5, 1\] is nan"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_way_out(call: Any, message: str) -> None:
@@ -283,8 +314,9 @@ def test_what_cannot_work_is_refused_with_a_way_out(call: Any, message: str) -> 
 
 def test_a_validation_set_that_cannot_carry_the_weights_is_said_to_be_small() -> None:
     evidence, labels = world([0.98, 0.01, 0.01], 300)
-    with pytest.warns(UserWarning, match="the 300 validation items count as"):
+    with pytest.warns(UserWarning, match="the 300 validation items count as") as caught:
         eq.fit_temperature(evidence, labels)
+    assert caught[0].filename == __file__  # the line that fitted, not one of torch
 
 
 def test_items_all_predicted_right_cannot_tell_how_sure_to_be() -> None:

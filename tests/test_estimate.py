@@ -172,6 +172,18 @@ def test_a_model_that_cannot_tell_the_classes_apart_is_found_out() -> None:
         eq.estimate_prior(p, SOURCE, method="bbse", validation=world(SOURCE, separation=0.1, seed=1))
 
 
+@pytest.mark.parametrize("resamples", [0, 200])
+def test_classes_that_are_always_predicted_in_proportion_are_found_out(resamples: int) -> None:
+    """Every split of their shares is as likely, which resampling cannot show: it always comes back to the same one."""
+    p, _ = world([0.2, 0.8], source=[0.6, 0.4])
+    merged = np.stack([p[:, 0], 0.75 * p[:, 1], 0.25 * p[:, 1]], 1)
+    source = eq.Prior.from_counts({"cat": 60, "owl": 30, "yak": 10})
+    with pytest.warns(UserWarning, match="classes (yak and owl|owl and yak) apart.*are a guess: merge them"):
+        assert not eq.estimate_prior(merged, source, resamples=resamples).trusted
+    with pytest.warns(UserWarning, match="apart, so their shares are a guess"):
+        eq.estimate_prior(np.tile(SOURCE, (500, 1)), SOURCE, resamples=resamples)  # a model that knows nothing
+
+
 @pytest.mark.parametrize(("temperature", "word"), [(0.4, "over-confident"), (2.0, "under-confident")])
 def test_uncalibrated_probabilities_are_found_out_with_labels(temperature: float, word: str) -> None:
     def sharpened(p: Any) -> Any:

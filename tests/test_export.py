@@ -276,3 +276,41 @@ def test_a_plain_model_is_refused_and_a_missing_extra_is_named(digits, trained, 
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     with pytest.raises(ImportError, match=r"pip install 'equipoise\[serve\]'"):
         eq.export_onnx(eq.Rebalanced(trained, source=digits.prior), digits.test_images[:1], tmp_path / "a.onnx")
+
+
+class Answer(nn.Module):
+    """A model that hands its logits out in a container."""
+
+    def __init__(self, container) -> None:
+        super().__init__()
+        self.head, self.container = nn.Linear(4, 2), container
+
+    def forward(self, x):
+        return self.container(self.head(x))
+
+
+@pytest.mark.parametrize("container", [lambda z: {"logits": z}, lambda z: (z,), lambda z: [z, z]])
+@pytest.mark.parametrize("act", [eq.fold_correction, eq.export_program])
+def test_logits_in_a_container_are_refused_as_they_are_when_served(container, act):
+    served = eq.Rebalanced(Answer(container), source=[0.9, 0.1])
+    with pytest.raises(TypeError, match="not a tensor of logits: wrap a module that returns the tensor alone"):
+        act(served, torch.randn(3, 4))
+
+
+def test_an_example_that_is_none_is_refused(digits, trained):
+    served = eq.Rebalanced(trained, source=digits.prior)
+    with pytest.raises(TypeError, match="inputs is a ndarray: expected an example"):
+        eq.export_program(served, digits.test_images[:2].numpy())
+    with pytest.raises(TypeError, match=r"inputs is a list: .* a tuple of arguments"):
+        eq.export_program(served, [digits.test_images[:2]])
+    with pytest.raises(ValueError, match="no row"):
+        eq.export_program(served, digits.test_images[:0])
+
+
+def test_a_model_from_logits_to_logits_has_two_names_for_them(tmp_path):
+    served = eq.Rebalanced(eq.Calibration(2.0), source=[0.9, 0.1])
+    logits = torch.randn(5, 2)
+    eq.export_onnx(served, logits, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    (found,) = session.run(["logits"], {"logits_in": logits.numpy()})
+    np.testing.assert_allclose(found, served(logits), atol=1e-6)

@@ -297,3 +297,14 @@ def test_logits_of_another_size_are_refused_wherever_a_prior_meets_them() -> Non
     ):
         with pytest.raises(ValueError, match=r"prior has 100 classes, logits .*have 10"):
             call()
+
+
+def test_stated_probabilities_are_read_by_index_or_name_where_they_have_one() -> None:
+    shares = pd.Series([1, 1, 1, 0, 2, 2]).value_counts(normalize=True)  # the most frequent class first
+    np.testing.assert_allclose(Prior.from_probabilities(shares).probabilities, [1 / 6, 3 / 6, 2 / 6])
+    np.testing.assert_allclose(Prior.from_probabilities({1: 0.75, 0: 0.25}).probabilities, [0.25, 0.75])
+    assert Prior.from_probabilities({"cat": 0.75, "owl": 0.25}).class_names == ("cat", "owl")
+    with pytest.raises(ValueError, match="2 probabilities for the classes 0 to 2: give one a class"):
+        Prior.from_probabilities({0: 0.5, 2: 0.5})
+    with pytest.raises(TypeError, match="probabilities are 'uniform': expected numbers"):
+        Prior.from_probabilities("uniform")

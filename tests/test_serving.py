@@ -473,3 +473,97 @@ def test_no_guard_speaks_up_in_ordinary_use(digits, plain):
         served(digits.test_images)
         served.target = TARGET
         served(digits.test_images)
+
+
+def test_options_may_be_numbers_of_numpy_and_torch_and_survive_a_state_dict(tmp_path: Path):
+    calibration = eq.Calibration(2.0)
+    served = eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1], tau=np.float32(1), scale=1 / calibration.temperature)
+    served.save(tmp_path / "model.safetensors")
+    again = eq.Rebalanced.load(tmp_path / "model.safetensors", nn.Linear(4, 2))
+    again.load_state_dict(served.state_dict())
+    assert (again.scale, again.tau) == (0.5, 1.0)
+    dense = eq.Rebalanced(nn.Conv2d(3, 2, 1), source=[0.9, 0.1], dim=np.int64(1))
+    assert dense.metadata["dim"] == "1"
+
+
+@pytest.mark.parametrize("option", [{"scale": "30"}, {"tau": "1"}, {"tau": None}, {"dim": [1]}])
+def test_an_option_that_is_no_number_is_refused(option):
+    (name,) = option
+    with pytest.raises(TypeError, match=f"{name} is .*: expected a number"):
+        eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1], **option)
+
+
+def test_tau_can_be_read_and_not_assigned_without_effect():
+    served = eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1], tau=0.5)
+    assert served.tau == 0.5
+    with pytest.raises(AttributeError):
+        served.tau = 1.0
+
+
+def test_a_class_without_items_is_warned_of_once_a_correction():
+    with pytest.warns(UserWarning, match="classes have no item") as caught:
+        eq.Rebalanced(nn.Linear(4, 3), source=eq.Prior.from_counts([5, 5, 0]))
+    assert len(caught) == 1
+
+
+def test_warnings_point_at_the_line_that_called_the_model():
+    served = eq.Rebalanced(nn.Tanh(), source=[0.9, 0.1])
+    with pytest.warns(UserWarning, match="as cosines do") as caught:
+        served(torch.randn(200, 2))
+    assert caught[0].filename == __file__
+
+
+def test_vmap_takes_a_served_model_from_its_first_call(digits, plain):
+    images = digits.test_images[:4]
+    served = eq.Rebalanced(plain, source=digits.prior)
+    torch.testing.assert_close(torch.func.vmap(lambda x: served(x[None])[0])(images), served(images))
+
+
+def test_a_single_logit_leads_to_the_sigmoid_twin():
+    with pytest.raises(ValueError, match="has one output: a single logit is a sigmoid's, so use RebalancedSigmoid"):
+        eq.Rebalanced(nn.Linear(4, 1), source=[0.9, 0.1])
+    for source in (None, "rare"):
+        with pytest.raises(TypeError, match=f"source is {source!r}: expected a rate"):
+            eq.RebalancedSigmoid(nn.Linear(4, 1), source=source, target_rate=0.5)
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda model: torch.compile(model, backend="eager")])
+def test_a_compiled_or_parallel_model_has_the_checkpoint_of_the_plain_one(wrap, tmp_path: Path):
+    served = eq.Rebalanced(wrap(nn.Linear(4, 2)), source=[0.9, 0.1])
+    served.save(tmp_path / "model.safetensors")
+    assert sorted(load_file(tmp_path / "model.safetensors")) == ["bias", "weight"]
+    x = torch.randn(3, 4)
+    for model in (nn.Linear(4, 2), wrap(nn.Linear(4, 2))):
+        torch.testing.assert_close(eq.Rebalanced.load(tmp_path / "model.safetensors", model)(x), served(x))
+    with pytest.raises(ValueError, match="last layer has 3 outputs"):
+        eq.Rebalanced(wrap(nn.Linear(4, 3)), source=[0.9, 0.1])
+
+
+def test_what_is_no_prior_leads_to_one():
+    served = eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1])
+    estimate = eq.estimate_prior(torch.tensor([[0.6, 0.4], [0.3, 0.7]]).repeat(50, 1), [0.9, 0.1], resamples=0)
+    with pytest.raises(TypeError, match=r"PriorEstimate: pass its \.prior"):
+        served.target = estimate
+    with pytest.raises(ValueError, match=r"sum to 100, not 1: .*Prior\.from_counts for counts"):
+        served.target = {"cat": 90, "owl": 10}
+    served.target = {"cat": 0.2, "owl": 0.8}
+    assert served.class_names == ("cat", "owl")
+    with pytest.raises(ValueError, match=r"in dimension 2, but logits have shape \(3, 2\)"):
+        eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1], dim=2)(torch.randn(3, 4))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK, as torch.save writes it"])
+def test_a_file_of_another_format_is_named(content, tmp_path: Path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.pt is not a safetensors file .*load_state_dict"):
+        eq.Rebalanced.load(path, nn.Linear(4, 2))
+
+
+def test_metadata_that_cannot_be_read_are_named(tmp_path: Path):
+    served = eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1])
+    path = tmp_path / "model.safetensors"
+    for damage in ({"source": '{"counts": [3,'}, {"tau": "null"}, {"target": "[0.5, 0.5]"}):
+        save_file(served.model.state_dict(), path, served.metadata | damage)
+        with pytest.raises(ValueError, match=r"the metadata of .*model\.safetensors cannot be read"):
+            eq.Rebalanced.load(path, nn.Linear(4, 2))

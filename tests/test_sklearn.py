@@ -445,6 +445,16 @@ def test_frames_and_series_keep_their_names() -> None:
     np.testing.assert_array_equal(model.predict_proba(frame), BalancedLogisticRegression().fit(X, y).predict_proba(X))
 
 
+def test_a_series_of_shares_is_read_by_label_whatever_its_order() -> None:
+    X, y = np.arange(10.0)[:, None], np.array(["a"] * 2 + ["z"] * 8)
+    shares = pd.Series(y).value_counts(normalize=True)  # z comes first, a is the first class
+    plain = LogisticRegression().fit(X, y)
+    served = [PriorShiftClassifier(plain, source=source).predict_proba(X) for source in (shares, [0.2, 0.8])]
+    np.testing.assert_array_equal(*served)
+    moved = [BalancedLogisticRegression(target).fit(X, y).intercept_ for target in (shares, [0.2, 0.8])]
+    np.testing.assert_array_equal(*moved)
+
+
 def test_sparse_features_give_what_dense_ones_give() -> None:
     X, y = gaussians([90, 20, 10])
     dense, sparse = BalancedLogisticRegression().fit(X, y), BalancedLogisticRegression().fit(csr_array(X), y)

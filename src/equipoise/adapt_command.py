@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from equipoise.prior import FloatArray, IntArray, Prior
@@ -73,17 +74,18 @@ def adapt(
         raise typer.BadParameter(f"--method and --validation are for --target estimate, but --target is {target}")
     if out.suffix != ".npz":
         raise typer.BadParameter(f"--out {out}: expected a name that ends in .npz")
+    found = read_predictions(predictions, "PREDICTIONS")
     if out.is_dir() or (out.exists() and out.samefile(predictions)):
         raise typer.BadParameter(
             f"--out {out} is {'a folder' if out.is_dir() else 'the file that is read'}: name another"
         )
-    found = read_predictions(predictions, "PREDICTIONS")
     meant = prior_of(source, found, "--source")
     estimate = _estimate(found, meant, method, validation) if target == "estimate" else None
     wanted = prior_of(target, found, "--target") if estimate is None else estimate.prior
+    _check_columns(meant.class_names, wanted.class_names, "--source", "--target")
 
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*have no item")  # the table shows them
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
         adapted = found.logits - softmax_shift(meant, wanted).to(found.logits)
     nowhere = (adapted == -torch.inf).all(1)
     if nowhere.any():
@@ -94,21 +96,27 @@ def adapt(
     names = {} if found.class_names is None else {"class_names": np.array(found.class_names)}
     labels = {} if found.labels is None else {"labels": found.labels}
     priors = {"source": meant.probabilities, "target": wanted.probabilities}
-    out.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(out, **found.others | {found.kind: values.numpy()} | labels | names | priors)  # type: ignore[arg-type]
+    arrays = found.others | {found.kind: values.numpy()} | labels | names | priors
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(out, **arrays)  # type: ignore[arg-type]
+    except OSError as error:
+        raise typer.BadParameter(f"--out {out} cannot be written ({error}): name another") from None
 
     console = Console()
     for shown in tables(found, adapted, meant, wanted, estimate):
         console.print(shown)
+    for note in notes:  # a class that was counted 0 times
+        console.print(str(note.message), soft_wrap=True, markup=False)
     if estimate is not None:
         for doubt in estimate.doubts:
-            console.print(f"[bold]The estimate is not to be trusted:[/bold] {doubt}", soft_wrap=True)
+            console.print(f"[bold]The estimate is not to be trusted:[/bold] {escape(doubt)}", soft_wrap=True)
         if estimate.trusted and estimate.method == "em" and not estimate.calibration_checked:
             console.print("Calibration was not checked: --validation does.", soft_wrap=True)
     if np.allclose(meant.probabilities, wanted.probabilities, rtol=1e-6, atol=0):
         console.print("--source and --target are the same prior: nothing changed.")
     changed = int((adapted.argmax(1) != found.logits.argmax(1)).sum())
-    console.print(f"{changed:,} of {len(adapted):,} predictions changed. Written: {out}", soft_wrap=True)
+    console.print(f"{changed:,} of {len(adapted):,} predictions changed. Written: {out}", soft_wrap=True, markup=False)
 
 
 def _estimate(found: Predictions, meant: Prior, method: str, validation: Path | None) -> PriorEstimate:
@@ -121,6 +129,7 @@ def _estimate(found: Predictions, meant: Prior, method: str, validation: Path | 
         other = read_predictions(validation, "--validation")
         if other.labels is None:
             raise typer.BadParameter(f"--validation {validation} has no array `labels` [N] of class indices")
+        _check_columns(found.class_names or meant.class_names, other.class_names, "PREDICTIONS", "--validation")
         held_out = (other.logits.softmax(1), other.labels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # doubts are printed below the table
@@ -155,7 +164,7 @@ def tables(
         name = found.class_names[j] if found.class_names else meant.name(int(j))
         shares = (meant.probabilities[j], wanted.probabilities[j], before[j], after[j])
         texts = [f"{100 * share:.1f}" for share in shares]
-        classes.add_row(name, texts[0], texts[1] + interval, *texts[2:])
+        classes.add_row(escape(name), texts[0], texts[1] + interval, *texts[2:])
     return [classes] if found.labels is None else [classes, _judged(found, adapted)]
 
 
@@ -200,9 +209,10 @@ def read_predictions(path: Path, option: str) -> Predictions:
     if not path.is_file():
         raise typer.BadParameter(f"{option} {path} is not a file")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not hasattr(file, "files"):
-                raise ValueError("it is a single array")
+        loaded = np.load(path, allow_pickle=False)
+        if not hasattr(loaded, "files"):
+            raise ValueError("it is a single array")
+        with loaded as file:
             arrays = {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise typer.BadParameter(
@@ -246,7 +256,7 @@ def prior_of(text: str, found: Predictions, option: str) -> Prior:
         more = "" if option == "--source" else ", estimate"
         raise typer.BadParameter(f"{option} {text} is not a file: expected uniform{more}, or a JSON file of counts")
     try:
-        prior = read_prior(path.read_text())
+        prior = read_prior(path.read_text(encoding="utf-8-sig"))
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(f"{option} {path}: {error}") from None
     if prior.num_classes != found.num_classes:
@@ -282,6 +292,15 @@ def read_prior(text: str) -> Prior:
     if not all(isinstance(value, int | float) for value in content):
         raise ValueError(f"not a prior: expected numbers, got {content[:3]}")
     return Prior.from_probabilities(content, class_names=names)
+
+
+def _check_columns(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, our: str, their: str) -> None:
+    """Refuse columns that two files name differently: one of the orders is not that of the predictions."""
+    if ours is not None and theirs is not None and ours != theirs:
+        raise typer.BadParameter(
+            f"{our} names the classes {', '.join(ours[:5])}, {their} {', '.join(theirs[:5])}: bring both into the "
+            "order of the columns; a prior is matched by name where the predictions have an array `class_names`"
+        )
 
 
 def _by_name(prior: Prior, names: tuple[str, ...], where: str, path: Path) -> Prior:

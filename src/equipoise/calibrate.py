@@ -192,8 +192,8 @@ def rate_thresholds(
     tensor(89.5000)
     """
     scores = _in_double(logits)
-    if scores.ndim not in (1, 2) or scores.numel() == 0 or not bool(scores.isfinite().all()):
-        raise ValueError(f"logits have shape {tuple(scores.shape)}: expected finite numbers [N, K] or [N]")
+    if scores.ndim not in (1, 2) or scores.numel() == 0:
+        raise ValueError(f"logits have shape {tuple(scores.shape)}: expected [N, K] or [N], with an item")
     if (labels is None) != (target_rate is None):
         raise ValueError("labels and target_rate come together: they weight the items to the rates in use")
     columns = scores.reshape(len(scores), -1)
@@ -211,7 +211,9 @@ def rate_thresholds(
     found = [
         _threshold(column, weight, share) for column, weight, share in zip(columns.T, weights.T, shares, strict=True)
     ]
-    return torch.tensor(found, dtype=torch.float32).reshape(scores.shape[1:])
+    thresholds = torch.tensor(found, dtype=torch.float32)
+    _check_ties(columns, weights, shares, thresholds)
+    return thresholds.reshape(scores.shape[1:])
 
 
 # -------------------------------------------------------------------- inside
@@ -220,6 +222,9 @@ def rate_thresholds(
 def _in_double(logits: Tensor) -> Tensor:
     """A copy in float64, on its device if that has it, that gradients can be taken through."""
     found = full_precision(logits).detach()
+    if not bool(found.isfinite().all()):
+        where = tuple((~found.isfinite()).nonzero()[0].tolist())
+        raise ValueError(f"logits{list(where)} is {float(found[where])}: expected finite numbers")
     return (found.cpu() if found.device.type == "mps" else found).clone().double()
 
 
@@ -307,6 +312,20 @@ def _rates(rate: Any, num_classes: int) -> FloatArray:
             f"{num_classes} classes, strictly between 0 and 1"
         )
     return np.array(np.broadcast_to(rates.reshape(-1), num_classes))
+
+
+def _check_ties(scores: Tensor, weights: Tensor, shares: FloatArray, thresholds: Tensor) -> None:
+    """A warning where no threshold lets the rate through, because many items have the same score."""
+    weights = weights / weights.sum(0)
+    exceeding = (weights * (scores > thresholds.to(scores))).sum(0).cpu().numpy()
+    missing = np.abs(exceeding - shares) - weights.max(0).values.cpu().numpy()
+    column = int(missing.argmax())
+    if missing[column] > 1e-6:
+        warnings.warn(
+            f"{exceeding[column]:.3g} of the items exceed the threshold of class {column}, not {shares[column]:.3g}: "
+            "many have the same score; pass logits instead of probabilities that saturated or were rounded",
+            stacklevel=outside(),
+        )
 
 
 def _threshold(scores: Tensor, weights: Tensor, rate: float) -> float:

@@ -38,6 +38,7 @@ LARGEST_SPREAD = 0.1  # total variation that resampling the items may move the e
 MOST_CERTAIN_ROWS = 0.5  # share of rows that say exactly 0 or 1: beyond it they are decisions, not probabilities
 TEMPERATURES = (0.8, 1.25)  # a validation set that asks for one outside of these shows probabilities that are off
 LARGEST_EXCESS = 0.25  # of the sum of a class's probabilities over the number of its validation items
+MEAN_OF_HALF_NORMAL = 0.7978845608028654  # sqrt(2 / π): the mean distance from 0, in standard errors
 Z_99 = 2.3263478740408408  # a normal variable exceeds it once in a hundred
 CERTAINTY = 10.83  # of a likelihood ratio with one degree of freedom: one in a thousand by chance
 MAX_STEPS = 3000
@@ -201,8 +202,37 @@ def _em(
             f"{100 * certain:.0f} % of the rows are exactly 0 or 1: these are decisions, or probabilities that "
             "saturated; pass calibrated probabilities (docs/estimation.md)"
         )
+    doubts += _flat_doubts(ratios, pi, prior)
     replicates = _resampled(ratios, pi, start, resamples, generator)
     return pi[:, 0].cpu().numpy(), replicates, doubts
+
+
+def _flat_doubts(ratios: Tensor, pi: Tensor, prior: Prior) -> list[str]:
+    """Whether there is a direction in which the likelihood hardly bends: classes that always come in proportion.
+
+    The bootstrap cannot see it, because every resampled estimate stays where it started along such a direction.
+    """
+    num_items = len(ratios)
+    found = pi[:, 0] >= LEAST_ITEMS_A_CLASS / num_items  # at the edge of the simplex the bend says nothing
+    if int(found.sum()) < 2:
+        return []
+    posteriors = (ratios * pi[:, 0])[:, found]
+    posteriors = posteriors / (ratios @ pi).clamp_min(1e-300)
+    root = pi[found, 0].sqrt()
+    # What an item tells of π, beside what its label would: 1 in every direction where the classes are never mixed up.
+    information = posteriors.T @ posteriors / num_items / root[:, None] / root
+    unit = (root / root.norm())[:, None]
+    bend, directions = torch.linalg.eigh(information + (2 - unit.T @ information @ unit) * unit * unit.T)
+    step = directions[:, 0] * root / (num_items * bend[0].clamp_min(1e-12)).sqrt()  # one standard error
+    step = step - step.sum() * root**2 / (root**2).sum()
+    if float(step.abs().sum()) / 2 * MEAN_OF_HALF_NORMAL <= LARGEST_SPREAD:
+        return []
+    classes = found.nonzero()[:, 0]
+    names = [prior.name(int(classes[place])) for place in (int(step.argmax()), int(step.argmin()))]
+    return [
+        f"the predictions do not tell classes {names[0]} and {names[1]} apart, so their shares are a guess: merge "
+        "them, or use a model that does"
+    ]
 
 
 def _resampled(ratios: Tensor, pi: Tensor, start: Tensor, resamples: int, generator: np.random.Generator) -> FloatArray:

@@ -99,7 +99,8 @@ def export_onnx(
 ) -> None:
     """Write the corrected model as an ONNX file; arguments as in `export_program`. Needs `equipoise[serve]`.
 
-    Inputs have the names of the model's own arguments, the output is `logits` or `probabilities`. Priors and class
+    Inputs have the names of the model's own arguments, the output is `logits` or `probabilities` (an input of that name
+    gets `_in` at its end). Priors and class
     names are in the file's metadata: `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`.
     """
     try:
@@ -107,10 +108,11 @@ def export_onnx(
     except ImportError as error:
         raise ImportError("ONNX needs onnx and onnxscript: pip install 'equipoise[serve]'") from error
     program = export_program(served, inputs, probabilities=probabilities, dynamic_batch=dynamic_batch)
+    output = "probabilities" if probabilities else "logits"
     onnx = torch.onnx.export(
         program,
-        input_names=_input_names(served.model, len(_as_tuple(inputs))),
-        output_names=["probabilities" if probabilities else "logits"],
+        input_names=_input_names(served.model, len(_as_tuple(inputs)), output),
+        output_names=[output],
         dynamo=True,
         verbose=False,
     )
@@ -138,10 +140,11 @@ def _head_of_logits(served: Served, inputs: tuple[Any, ...]) -> str | None:
     unfold_prior(served.model)
     with torch.no_grad():
         program = torch.export.export(served.model, inputs)
+    if not program.call_spec.out_spec.is_leaf():
+        served.corrected(served.model(*inputs))  # refuses what is not a tensor alone, and says so
     (output,) = (node for node in program.graph.nodes if node.op == "output")
-    results = output.args[0]
-    logits = _before_dropout(results[0])
-    if len(results) != 1 or getattr(logits, "target", None) is not torch.ops.aten.linear.default:
+    logits = _before_dropout(output.args[0][0])
+    if getattr(logits, "target", None) is not torch.ops.aten.linear.default:
         return None
     values = logits.meta["val"]
     classes_last = served.dim % values.ndim == values.ndim - 1
@@ -168,13 +171,22 @@ def _is_shared(model: nn.Module, name: str) -> bool:
     return sum(value is found for _, value in model.named_parameters(remove_duplicate=False)) > 1
 
 
-def _input_names(model: nn.Module, count: int) -> list[str] | None:
+def _input_names(model: nn.Module, count: int, taken: str) -> list[str] | None:
+    """Those of the model's arguments, but no name twice in a file: a model may turn logits into logits."""
     names = list(inspect.signature(model.forward).parameters)[:count]
+    names = [f"{name}_in" if name == taken else name for name in names]
     return names if len(names) == count and not {"args", "kwargs"} & set(names) else None
 
 
 def _as_tuple(inputs: Inputs) -> tuple[Any, ...]:
-    return inputs if isinstance(inputs, tuple) else (inputs,)
+    if not isinstance(inputs, Tensor | tuple):
+        raise TypeError(
+            f"inputs is a {type(inputs).__name__}: expected an example for the model, a tensor, or a tuple of arguments"
+        )
+    found = inputs if isinstance(inputs, tuple) else (inputs,)
+    if any(_has_rows(value) and len(value) == 0 for value in found):
+        raise ValueError("inputs have no row: give an example of one or more")
+    return found
 
 
 def _has_rows(value: Any) -> bool:

@@ -224,10 +224,26 @@ class Prior:
     def from_probabilities(cls, p: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
         """A stated prior: probabilities that sum to 1. It was not counted, so `.counts` and `.groups()` raise.
 
+        A mapping, or a pandas Series such as `value_counts(normalize=True)`, is read by class name or index, as in
+        `from_counts`.
+
         >>> Prior.from_probabilities([0.5, 0.3, 0.2])
         Prior(3 classes, not counted, imbalance 2.5, head 0: 0.5, tail 2: 0.2)
         """
-        probabilities = as_array(p).astype(np.float64)
+        if hasattr(p, "to_dict"):  # a pandas Series: its index says which class
+            p = p.to_dict()
+        if isinstance(p, Mapping):
+            names: Sequence[str] | None
+            given, (p, names) = len(p), _columns(p)
+            if len(p) > given:
+                raise ValueError(f"{given} probabilities for the classes 0 to {len(p) - 1}: give one a class")
+            class_names = names if class_names is None else class_names
+        if isinstance(getattr(p, "prior", None), Prior):
+            raise TypeError(f"probabilities are a {type(p).__name__}: pass its .prior")
+        try:
+            probabilities = as_array(p).astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"probabilities are {p!r}: expected numbers, one a class, or a Prior") from error
         if probabilities.ndim != 1 or probabilities.size == 0:
             raise ValueError(f"probabilities have shape {probabilities.shape}: give one a class, [K]")
         bad = ~np.isfinite(probabilities) | (probabilities < 0)
@@ -564,6 +580,8 @@ def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
 
 def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:
     """Refuse logits whose class dimension does not have `num_classes` entries."""
+    if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
+        raise ValueError(f"the classes are said to be in dimension {dim}, but logits have shape {tuple(logits.shape)}")
     if logits.ndim == 0 or logits.shape[dim] != num_classes:
         size = "no dimension at all" if logits.ndim == 0 else f"{logits.shape[dim]} in dimension {dim}"
         fitting = [d for d, length in enumerate(logits.shape) if length == num_classes]
@@ -592,7 +610,10 @@ def _exact_zeros(shift: FloatArray) -> FloatArray:
 
 
 def _rate_logit(rate: Any, what: str) -> FloatArray:
-    rates = as_array(rate).astype(np.float64)
+    given = as_array(rate)
+    if given.dtype.kind not in "biuf":
+        raise TypeError(f"{what} is {given.tolist()!r}: expected a rate, or one a class, strictly between 0 and 1")
+    rates = given.astype(np.float64)
     if rates.ndim > 1 or not ((rates > 0) & (rates < 1)).all():
         shown = rates if rates.size <= 10 else f"in [{rates.min()}, {rates.max()}]"
         raise ValueError(f"{what} is {shown}: a rate, or one a class, strictly between 0 and 1")
@@ -648,9 +669,9 @@ def _columns(counts: Mapping[Any, Any]) -> tuple[Sequence[Any], list[str] | None
 
 
 def outside() -> int:
-    """The stack level of the first caller outside this package, for a warning."""
+    """The stack level of the first caller outside this package and torch, which calls modules, for a warning."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("equipoise"):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("equipoise", "torch"):
         level, frame = level + 1, frame.f_back
     return level
 

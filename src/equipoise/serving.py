@@ -47,7 +47,7 @@ class SoftmaxCorrection:
     dim: int = -1
 
     def __post_init__(self) -> None:
-        _check_scale(self.scale)
+        _make_plain(self, "tau", "scale", "dim")
         if self.source.num_classes != self.target.num_classes:
             raise ValueError(
                 f"source has {self.source.num_classes} classes, target has {self.target.num_classes}: "
@@ -63,9 +63,8 @@ class SoftmaxCorrection:
     def shift(self) -> Tensor:
         return softmax_shift(self.source, self.target, tau=self.tau)
 
-    def changes(self) -> bool:
+    def changes(self, shift: Tensor) -> bool:
         """Whether the shift is more than a constant, which a softmax does not see."""
-        shift = self.shift()
         return float(shift.max() - shift.min()) > SAME
 
     def to_metadata(self) -> dict[str, str]:
@@ -89,7 +88,7 @@ class SigmoidCorrection:
     dim: int = -1
 
     def __post_init__(self) -> None:
-        _check_scale(self.scale)
+        _make_plain(self, "scale", "dim")
         self.shift()  # refuses rates that are none, and numbers of classes that disagree
 
     @property
@@ -99,8 +98,8 @@ class SigmoidCorrection:
     def shift(self) -> Tensor:
         return sigmoid_shift(self.source, self.target_rate)
 
-    def changes(self) -> bool:
-        return float(self.shift().abs().max()) > SAME
+    def changes(self, shift: Tensor) -> bool:
+        return float(shift.abs().max()) > SAME
 
     def to_metadata(self) -> dict[str, str]:
         source = self.source.to_json() if isinstance(self.source, Prior) else json.dumps(self.source)
@@ -138,7 +137,7 @@ class Served(PriorModule):
         self.model = model
         self._values_to_see = ENOUGH if correction.scale is None else 0
         self.register_buffer("shift", shift.to(_device(model)), persistent=False)
-        self._use(correction)
+        self._use(correction, shift)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         return self.corrected(self.model(*args, **kwargs))
@@ -191,7 +190,7 @@ class Served(PriorModule):
 
         Whatever reads safetensors can load the weights into the plain model. Needs `equipoise[serve]`.
         """
-        _safetensors().torch.save_model(self.model, os.fspath(path), {"format": "pt", **self.metadata})
+        _safetensors().torch.save_model(_plain(self.model), os.fspath(path), {"format": "pt", **self.metadata})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
@@ -205,15 +204,21 @@ class Served(PriorModule):
         >>> again.target.probabilities.tolist()
         [0.3, 0.7]
         """
-        with _safetensors().safe_open(os.fspath(path), framework="pt") as file:
-            content = file.metadata() or {}
+        try:
+            with _safetensors().safe_open(os.fspath(path), framework="pt") as file:
+                content = file.metadata() or {}
+        except _safetensors().SafetensorError as error:
+            raise ValueError(
+                f"{os.fspath(path)} is not a safetensors file ({error}): what `save` wrote is; what torch.save wrote "
+                "goes into load_state_dict"
+            ) from error
         correction = _read(content, cls, os.fspath(path))
         if any(tensor.is_meta for tensor in model.state_dict().values()):
             raise ValueError(
                 "the model is on the meta device and cannot take weights: call model.to_empty(device='cpu') first"
             )
         served = cls(model, **vars(correction))
-        _safetensors().torch.load_model(model, os.fspath(path))
+        _safetensors().torch.load_model(_plain(model), os.fspath(path))
         return served
 
     def get_extra_state(self) -> Tensor:
@@ -223,15 +228,14 @@ class Served(PriorModule):
     def set_extra_state(self, state: Tensor) -> None:
         correction = _read(json.loads(bytes(state.tolist())), type(self), "the state dict")
         _check_names(correction.class_names, self.class_names, "class_names", "the state dict", "this model")
-        self._use(correction)
+        self._use(correction, correction.shift())
 
     # ---------------------------------------------------------------- inside
 
-    def _use(self, correction: Any) -> None:
-        shift = correction.shift()
+    def _use(self, correction: Any, shift: Tensor) -> None:
         if hasattr(self, "_correction") and shift.ndim and self.shift.ndim and len(shift) != len(self.shift):
             raise ValueError(f"the new prior has {len(shift)} classes, the model's has {len(self.shift)}")
-        if not correction.changes():
+        if not correction.changes(shift):
             warnings.warn(
                 "source and target say the same, so the model's outputs stay as they are", stacklevel=outside()
             )
@@ -316,6 +320,11 @@ class Rebalanced(Served):
         return self._correction.source
 
     @property
+    def tau(self) -> float:
+        """How much of the source is taken out."""
+        return self._correction.tau
+
+    @property
     def target(self) -> Prior:
         """The prior that this module's logits mean. Assign another one (None: uniform) to change it."""
         return self._correction.target
@@ -323,7 +332,8 @@ class Rebalanced(Served):
     @target.setter
     def target(self, target: PriorLike | None) -> None:
         wanted = _prior(target, "target") or _uniform_like(self.source)
-        self._use(replace(self._correction, target=wanted))
+        correction = replace(self._correction, target=wanted)
+        self._use(correction, correction.shift())
 
 
 class RebalancedSigmoid(Served):
@@ -366,7 +376,8 @@ class RebalancedSigmoid(Served):
 
     @target_rate.setter
     def target_rate(self, rate: float | Sequence[float] | Tensor) -> None:
-        self._use(replace(self._correction, target_rate=_rates(rate)))
+        correction = replace(self._correction, target_rate=_rates(rate))
+        self._use(correction, correction.shift())
 
 
 # -------------------------------------------------------------------- checks and conversions
@@ -391,9 +402,23 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _check_scale(scale: float | None) -> None:
+def _make_plain(correction: SoftmaxCorrection | SigmoidCorrection, *options: str) -> None:
+    """Options as Python's own numbers, which JSON can hold: 1 / calibration.temperature is a tensor."""
+    for name in options:
+        value = getattr(correction, name)
+        if value is None and name == "scale":
+            continue
+        try:
+            if isinstance(value, str):
+                raise TypeError
+            object.__setattr__(correction, name, int(value) if name == "dim" else float(value))
+        except (TypeError, ValueError):
+            raise TypeError(f"{name} is {value!r}: expected a number") from None
+    scale = correction.scale
     if scale is not None and not (math.isfinite(scale) and scale > 0):
-        raise ValueError(f"scale is {scale}: expected a number above 0, the one that training multiplied the logits by")
+        raise ValueError(
+            f"scale is {scale:g}: expected a number above 0, the one that training multiplied the logits by"
+        )
 
 
 def _check_names(ours: Sequence[Any] | None, theirs: Sequence[Any] | None, what: str, our: str, their: str) -> None:
@@ -414,14 +439,17 @@ def _check_names(ours: Sequence[Any] | None, theirs: Sequence[Any] | None, what:
 
 def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) -> None:
     """What can be told before the first batch: the size of a last layer, and a head that gives cosines."""
-    last = model
+    last = _plain(model)
     while isinstance(last, nn.Sequential) and len(last) > 0:
         last = last[-1]
     if num_classes is not None and isinstance(last, nn.Linear | NormalizedLinear) and last.out_features != num_classes:
-        raise ValueError(
-            f"the prior has {num_classes} classes, the model's last layer has {last.out_features} outputs: "
-            "build the prior with the model's num_classes"
-        )
+        outputs, way = f"{last.out_features} outputs", "build the prior with the model's num_classes"
+        if last.out_features == 1:
+            outputs, way = (
+                "one output",
+                "a single logit is a sigmoid's, so use RebalancedSigmoid with one rate, e.g. 0.1",
+            )
+        raise ValueError(f"the prior has {num_classes} classes, the model's last layer has {outputs}: {way}")
     if scale is None and any(isinstance(module, NormalizedLinear) for module in model.modules()):
         raise ValueError(
             "the model has a NormalizedLinear, whose outputs are cosines in [−1, 1], and a log prior would drown them: "
@@ -435,7 +463,21 @@ def _has_folded_head(model: nn.Module) -> bool:
 
 
 def _is_traced() -> bool:
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined,no-untyped-call]
+    """Also by torch.func, whose vmap allows no look at values."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+        return True
+    return torch._C._functorch.maybe_current_level() is not None
+
+
+def _plain(model: nn.Module) -> nn.Module:
+    """The model inside of what torch.compile and data parallelism put around it, whose tensors have its own names."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):  # torch's OptimizedModule
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
 
 
 def _device(model: nn.Module) -> torch.device:
@@ -467,6 +509,8 @@ def _read(content: Mapping[str, str], kind: type[Served], where: str) -> Softmax
         return correction.from_metadata(content)
     except KeyError as error:
         raise ValueError(f"the metadata of {where} lack {error}: was it written by another version?") from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the metadata of {where} cannot be read ({error}): was it changed, or cut short?") from error
 
 
 def _safetensors() -> Any:

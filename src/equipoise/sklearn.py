@@ -52,8 +52,8 @@ class BalancedLogisticRegression(LogisticRegression):
 
     Parameters
     ----------
-    target : "uniform" (every class equally likely), probabilities in the order of `classes_`, a mapping from label to
-        probability, or a `Prior`. A class of probability 0 is never predicted.
+    target : "uniform" (every class equally likely), probabilities in the order of `classes_`, a mapping (or a pandas
+        Series) from label to probability, or a `Prior`. A class of probability 0 is never predicted.
     tau : how much of the prior of the training data is taken out; 1 is what Bayes' rule asks for.
     C, l1_ratio, tol, fit_intercept, random_state, solver, max_iter, verbose : as in LogisticRegression. There is no
         `class_weight`: the prior takes its place. The solver "liblinear" and `fit_intercept=False` are refused, because
@@ -152,10 +152,10 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator : a classifier. `fit` fits a clone of it (one in scikit-learn's `FrozenEstimator` stays as it is). One
         that is fitted already can be used without calling `fit`, if `source` says what it was trained under.
-    target : "uniform" (every class equally likely); probabilities in the order of `classes_`, a mapping from label to
-        probability, or a `Prior`; or "estimate": the prior of the X that it predicts for, found by EM
-        (`eq.estimate_prior`), so that predictions depend on all of X: give it many rows at a time. It is read at every
-        prediction, and may be changed after `fit` with `set_params`. A class of probability 0 is never predicted.
+    target : "uniform" (every class equally likely); probabilities in the order of `classes_`, a mapping (or a pandas
+        Series) from label to probability, or a `Prior`; or "estimate": the prior of the X that it predicts for, found
+        by EM (`eq.estimate_prior`), so that predictions depend on all of X: give it many rows at a time. It is read at
+        every prediction, and may be changed after `fit` with `set_params`. A class of probability 0 is never predicted.
     source : the prior that the estimator's probabilities mean. None: that of the labels given to `fit`, weighted by
         `sample_weight`. Say it ("uniform", probabilities, a mapping or a `Prior`) if the estimator balances by itself,
         by class weights or resampling.
@@ -355,6 +355,7 @@ def _stated_prior(value: Target, classes: NDArray[Any], what: str) -> Prior:
         if value == "uniform":
             return Prior.uniform(len(classes))
         raise ValueError(f"{what} is {value!r}: expected 'uniform', probabilities, a mapping from label or a Prior")
+    value = getattr(value, "to_dict", lambda: value)()  # of a pandas Series: its index holds the labels, in any order
     if isinstance(value, Mapping):
         if set(value) != set(classes.tolist()):
             raise ValueError(f"{what} names the classes {_shown(value)}, the data has {_shown(classes)}: name the same")

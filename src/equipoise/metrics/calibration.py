@@ -17,6 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from equipoise.estimate import check_labels, check_probabilities
 from equipoise.metrics.evaluation import BINS
 from equipoise.prior import FloatArray, as_array
 
@@ -47,6 +48,8 @@ def calibration_scores(
             f"probabilities have shape {p.shape}, labels {index.shape} ({index.dtype}): expected [N, K] and indices [N]"
         )
     share = _shares(weights, index.shape)
+    check_probabilities(probabilities)  # as given: rounding in half precision is allowed for
+    check_labels(index, *p.shape)
     own = p[np.arange(len(p)), index]
     confidence, right = p.max(axis=1), p.argmax(axis=1) == index
     with np.errstate(divide="ignore"):
@@ -68,8 +71,16 @@ def sigmoid_calibration_scores(
         raise ValueError(
             f"probabilities have shape {p.shape}, labels {answer.shape}: expected [N, K] both, labels of zeros and ones"
         )
+    wrong = ~((p >= 0) & (p <= 1))
+    if wrong.any():
+        raise ValueError(
+            f"probabilities hold {p[wrong][0]}: expected values from 0 to 1; if these are logits, pass logits.sigmoid()"
+        )
     p, answer = p.reshape(len(p), -1), answer.reshape(len(p), -1)
-    columns = np.ones(p.shape) if weights is None else as_array(weights).astype(np.float64).reshape(p.shape)
+    columns = np.ones(p.shape) if weights is None else as_array(weights).astype(np.float64)
+    if columns.size != p.size:
+        raise ValueError(f"weights have shape {columns.shape}: expected {p.shape}, as the probabilities")
+    columns = columns.reshape(p.shape)
     found = []
     for column, yes, weight in zip(p.T, answer.T, columns.T, strict=True):
         share = _shares(weight, yes.shape)
