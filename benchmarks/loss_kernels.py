@@ -1,6 +1,6 @@
 """Would kernels of our own make the balanced losses cheaper than what torch.compile makes of them? On a GPU.
 
-    python benchmarks/loss_kernels.py               forward and backward: plain compiled, balanced compiled, these kernels
+    python benchmarks/loss_kernels.py               plain compiled, balanced compiled, these kernels
     python benchmarks/loss_kernels.py --out r.json  writes what it measured
     TRITON_INTERPRET=1 python benchmarks/loss_kernels.py --check     are they right? Anywhere, in seconds
 
