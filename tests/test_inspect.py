@@ -123,6 +123,9 @@ def test_an_array_is_labels_unless_it_has_a_number_for_each_class(tmp_path: Path
     [
         ("a.csv", "label\ncat\n\n,\n", r"a.csv, line 4, column 'label' is empty"),
         ("a.csv", "id,name\n1,cat\n", r"columns id, name: say which holds the labels, e.g. --column name"),
+        ("a.csv", "id;name\n1;cat\n", r"has the one column 'id;name': separate columns with ',', not ';'"),
+        ("a.csv", 'label\n"cat' + "\ncat" * 40000, r"a.csv cannot be read as a table: field larger"),
+        ("a.parquet", "no table" * 9, "a.parquet is no Parquet file, or a damaged one"),
         ("a.csv", "", "is empty"),
         ("a.csv", "label\n", "has no labels"),
         ("a.txt", "cat\n\nowl\n", "a.txt, line 2 is empty"),
@@ -141,6 +144,19 @@ def test_what_cannot_be_counted_is_named(tmp_path: Path, name: str, content: str
         read_source(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+def test_text_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes("label\ncafé\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=f"{name} is not UTF-8 text"):
+        read_source(tmp_path / name)
+
+
+@pytest.mark.parametrize(("first", "counts"), [("cat", [2, 1]), ("species", [1, 1]), ("label", [1, 1])])
+def test_a_first_line_that_occurs_again_is_a_label(tmp_path: Path, first: str, counts: list[int]) -> None:
+    (tmp_path / "a.csv").write_text(f"{first}\nowl\ncat\n")
+    assert read_source(tmp_path / "a.csv").prior.counts.tolist() == counts
+
+
 def test_folders_that_are_no_training_set_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_source(tmp_path / "nowhere")
@@ -154,8 +170,9 @@ def test_folders_that_are_no_training_set_are_named(tmp_path: Path) -> None:
         read_source(tmp_path)
 
 
-def test_an_empty_label_in_parquet_is_named(tmp_path: Path) -> None:
-    pyarrow.parquet.write_table(pyarrow.table({"label": ["a", "b", None]}), tmp_path / "a.parquet")
+@pytest.mark.parametrize("labels", [["a", "b", None], [0, 1, None]])
+def test_an_empty_label_in_parquet_is_named(tmp_path: Path, labels: list[Any]) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"label": labels}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="row 2, column 'label' is empty"):
         read_source(tmp_path / "a.parquet")
 
