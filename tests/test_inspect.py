@@ -218,9 +218,29 @@ def test_the_advice_follows_the_data_and_its_code_runs(tmp_path: Path) -> None:
     assert names["prior"] == found.prior
     assert seen([100, 90]).advice[0].code == "loss = torch.nn.CrossEntropyLoss()"
     assert seen([100, 90, 0]).advice[0].code == "loss = eq.BalancedSoftmaxLoss(prior)"
-    several = {advice.title: advice.code for advice in seen([100, 5], multilabel=True).advice}
-    assert several["Loss"] == "loss = eq.BalancedSigmoidLoss(prior)"
-    exec(several["Sampler"], names | {"classes_per_item": [[0], [0, 1]]})
+
+
+@pytest.mark.parametrize("counts", [[5000, 300, 40, 3], [100, 50, 30, 5]])
+def test_items_of_several_classes_get_a_sampler_that_repeats_and_a_loss_that_knows(counts: list[int]) -> None:
+    total = 4 * counts[0]
+    classes_per_item = [[j for j in range(4) if i < counts[j]] for i in range(total)]
+    prior = eq.Prior.from_counts(counts, total)
+    code = {advice.title: advice.code for advice in look(Source(Path("a"), prior, multilabel=True)).advice}
+    names: dict[str, Any] = {"eq": eq, "prior": prior, "classes_per_item": classes_per_item}
+    exec(code["Sampler"], names)
+    assert names["sampler"].prior.imbalance < prior.imbalance
+    assert torch.equal(names["loss"].shift, eq.BalancedSigmoidLoss(names["sampler"].prior).shift)
+    exec(code["Loss"], names)
+    names["logits"] = torch.full((1, 4), prior.probabilities.mean()).logit()  # a model that knows nothing
+    exec(code["Expect"], names)
+    torch.testing.assert_close(names["logits"].sigmoid()[0].double(), torch.tensor(prior.probabilities))
+
+
+def test_small_classes_of_equal_size_are_not_blamed_on_the_loss() -> None:
+    titles = {advice.title: advice for advice in seen([10, 10, 10]).advice}
+    assert titles["Expect"].words.startswith("3 classes have fewer than 20 items. No loss makes up for so few")
+    assert not titles["Expect"].code
+    assert "Expect" not in {advice.title for advice in seen([100, 90]).advice}
 
 
 def test_bars_are_logarithmic_and_many_classes_share_rows() -> None:
