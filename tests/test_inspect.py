@@ -272,6 +272,16 @@ def test_the_terminal_names_classes_that_never_occur(tmp_path: Path) -> None:
     assert "1,200 classes never occur: yak 0, yak 1, yak 2, yak 3, yak 4, yak 5, …" in inspect(str(path))
 
 
+def test_one_of_something_is_said_in_the_singular(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([0]))
+    said = inspect(str(tmp_path / "a.npy"), "--html", str(tmp_path / "a.html"))
+    assert "1 item, 1 class; only one occurs" in said
+    assert "1 of 1 class holds half of the data" in said
+    page = (tmp_path / "a.html").read_text()
+    assert "1 item, 1 class; only one occurs. Half of the data is in 1 of 1 class." in page
+    assert "1<small> class</small>" in page
+
+
 def test_json_is_for_machines(tmp_path: Path) -> None:
     path = tmp_path / "counts.json"
     path.write_text(json.dumps(COUNTS | {"yak": 0}))

@@ -253,14 +253,16 @@ def show_inspection(seen: Inspection, console: Console) -> None:
 
 
 def _facts(seen: Inspection) -> Text:
+    from equipoise.report.inspection import counted, how_unequal
+
     prior = seen.prior
+    classes = counted(prior.num_classes, "classes")
     absent = ""
     if seen.absent:
         named = ", ".join(" ".join(name.split())[:40] for name in seen.absent[:6])
-        count = "1 class never occurs" if len(seen.absent) == 1 else f"{len(seen.absent):,} classes never occur"
+        count = f"{counted(len(seen.absent), 'classes')} never occur{'s' if len(seen.absent) == 1 else ''}"
         absent = f"\n{count}: {named}{', …' if len(seen.absent) > 6 else ''}"
-    ratio = f"{prior.imbalance:,.0f}" if prior.imbalance >= 10 else f"{prior.imbalance:.2g}"
     return Text(
-        f"{prior.total:,} {seen.unit}, {prior.num_classes:,} classes; the largest is {ratio} times the smallest\n"
-        f"{seen.half:,} of {prior.num_classes:,} classes hold{'s' if seen.half == 1 else ''} half of the data{absent}"
+        f"{counted(prior.total, seen.unit)}, {classes}; {how_unequal(prior)}\n"
+        f"{seen.half:,} of {classes} hold{'s' if seen.half == 1 else ''} half of the data{absent}"
     )

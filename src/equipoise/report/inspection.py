@@ -222,7 +222,28 @@ def _half_width(items: int) -> int:
 
 
 def _classes(number: int) -> str:
-    return "1 class" if number == 1 else f"{number:,} classes"
+    return counted(number, "classes")
+
+
+def counted(number: int, unit: str) -> str:
+    """A number of something: 1 class, 2,000 items.
+
+    >>> counted(1, "classes"), counted(1, "images"), counted(2000, "items")
+    ('1 class', '1 image', '2,000 items')
+    """
+    return f"{number:,} {unit}" if number != 1 else f"1 {unit.removesuffix('es' if unit == 'classes' else 's')}"
+
+
+def how_unequal(prior: Prior) -> str:
+    """The largest class beside the smallest, in words.
+
+    >>> how_unequal(Prior.from_counts([140, 100])), how_unequal(Prior.from_counts([5, 5]))
+    ('the largest is 1.4 times the smallest', 'all of the same size')
+    """
+    if prior.imbalance == 1:
+        return "all of the same size" if int((prior.counts > 0).sum()) > 1 else "only one occurs"
+    ratio = f"{prior.imbalance:,.0f}" if prior.imbalance >= 10 else f"{prior.imbalance:.2g}"
+    return f"the largest is {ratio} times the smallest"
 
 
 # -------------------------------------------------------------------- the terminal

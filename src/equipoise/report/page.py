@@ -20,6 +20,7 @@ from torch import Tensor
 
 from equipoise.metrics import TAUS, WORLDS, LogitsMean, judge
 from equipoise.prior import Prior
+from equipoise.report.inspection import Inspection, counted, how_unequal
 from equipoise.report.page_data import (
     Results,
     as_models,
@@ -50,8 +51,6 @@ from equipoise.report.specs import charts, class_counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from equipoise.report.inspection import Inspection
 
 
 class Report:
@@ -176,8 +175,8 @@ class Report:
         prior, several = self.prior, len(self.models) > 1
         items = self.models[0].runs[0].num_items
         lead = (
-            f"{prior.num_classes:,} class{'' if prior.num_classes == 1 else 'es'}, {prior.total:,} training items; the "
-            f"largest class is {prior.imbalance:,.0f} times the smallest. Judged on {items:,} test items."
+            f"{counted(prior.num_classes, 'classes')}, {counted(prior.total, 'training items')}; {how_unequal(prior)}. "
+            f"Judged on {counted(items, 'test items')}."
         )
         parts = [top(self.title, lead), picker() if several else ""]
         parts.append(f'<main class="{"" if several else "single"}">')
@@ -215,15 +214,16 @@ def inspection_page(seen: Inspection) -> str:
     """The page of `equipoise inspect --html`."""
     prior = seen.prior
     drawn = drawn_classes(prior, 1)
+    classes = counted(prior.num_classes, "classes")
     lead = (
-        f"{prior.total:,} {seen.unit}, {prior.num_classes:,} classes; the largest is {prior.imbalance:,.0f} times the "
-        f"smallest. Half of the data is in {seen.half:,} of {prior.num_classes:,} classes."
+        f"{counted(prior.total, seen.unit)}, {classes}; {how_unequal(prior)}. Half of the data is in {seen.half:,} of "
+        f"{classes}."
     )
     words = dict(HEADLINES)
     cards = "".join(
         f'<div class="card"><div class="what"><span class="shape {name}"></span><span>{words[name]}</span></div>'
-        f'<div class="big">{group.classes:,}<small> classes</small></div>'
-        f'<div class="range">{group.items:,} {text(seen.unit)}, {100 * group.share:.1f} % of the data</div></div>'
+        f'<div class="big">{group.classes:,}<small> class{"" if group.classes == 1 else "es"}</small></div>'
+        f'<div class="range">{text(counted(group.items, seen.unit))}, {100 * group.share:.1f} % of the data</div></div>'
         for name, group in seen.groups.items()
     )
     absent = ""
