@@ -310,6 +310,12 @@ def test_what_cannot_be_reported_is_named() -> None:
         eq.Report({"a": evaluation}, names=["b"])
     with pytest.raises(ValueError, match="judged on no items"):
         eq.Report([eq.evaluate(np.zeros((0, 6)), np.zeros(0, int), PRIOR)])
+    with pytest.raises(TypeError, match="'a' is a NoneType"):
+        eq.Report({"a": None})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="the 2 runs of 'a' were judged on different test items"):
+        eq.Report({"a": [evaluation, eq.evaluate(logits()[:100], TARGET[:100], PRIOR)]})
+    with pytest.raises(ValueError, match=r"logits_mean is of \['b'\], predictions of \['a'\]"):
+        eq.Report.from_predictions({"a": logits()}, TARGET, PRIOR, logits_mean={"b": "train"})
     with pytest.raises(ValueError, match="mixes evaluations with judged predictions"):
         eq.Report({"a": [evaluation, eq.judge(logits(), TARGET, PRIOR)]})
 

@@ -68,6 +68,20 @@ def test_accuracies_are_drawn_by_group_with_intervals(judged: Judged) -> None:
     assert ends == pytest.approx([100 * row.low, 100 * row.high])
 
 
+def test_seeds_of_a_model_are_drawn_as_their_mean(judged: Judged) -> None:
+    right = torch.eye(5)[torch.from_numpy(np.repeat(np.arange(5), judged.evaluation.items))]
+    perfect = eq.evaluate(30 * right, right.argmax(1), PRIOR)
+    runs = [judged.evaluation, perfect]
+    points = {c.get_label(): c[0] for c in tail_figures.class_accuracy(runs).axes[0].containers}
+    row = judged.evaluation.per_class[3]
+    expected = [50 + 50 * row.correct / row.items]
+    assert np.asarray(points["few, < 20"].get_ydata()) == pytest.approx(expected)
+    words = [text.get_text() for text in tail_figures.calibration(runs).axes[0].get_legend().get_texts()]
+    error = judged.evaluation.groups()["few"].ece
+    assert error is not None
+    assert f"few, ECE {50 * error:.1f}" in words
+
+
 def test_slopes_lead_from_before_to_after(judged: Judged) -> None:
     other = eq.evaluate(torch.eye(5)[torch.arange(200) % 4], torch.arange(200) % 4, PRIOR)
     axes = tail_figures.group_slopes({"before": judged.evaluation, "after": other}).axes[0]

@@ -94,6 +94,10 @@ class Report:
         `logits_mean` is the prior that predictions mean, of all or by name: "train" after a plain loss, "uniform" after
         a balanced one.
         """
+        if isinstance(logits_mean, Mapping) and set(logits_mean) != set(predictions):
+            raise ValueError(
+                f"logits_mean is of {list(logits_mean)}, predictions of {list(predictions)}: name the same"
+            )
         means = {name: logits_mean[name] if isinstance(logits_mean, Mapping) else logits_mean for name in predictions}
         results = {
             name: judge(outputs, target, prior, probabilities=probabilities, logits_mean=means[name])
@@ -126,9 +130,9 @@ class Report:
         if sweeps:
             found["world-sweep"] = tail_figures.world_sweep(sweeps)
         for number, model in enumerate(shown, start=1):
-            found[f"{number}-class-accuracy"] = tail_figures.class_accuracy(model.runs[0], model.name)
+            found[f"{number}-class-accuracy"] = tail_figures.class_accuracy(model.runs, model.name)
             if model.calibrated:
-                found[f"{number}-calibration"] = tail_figures.calibration(model.runs[0], model.name)
+                found[f"{number}-calibration"] = tail_figures.calibration(model.runs, model.name)
             if model.confusions is not None:
                 pairs = tail_figures.swallowed_classes(model.confusions, self.prior, model.name)
                 found[f"{number}-swallowed-classes"] = pairs

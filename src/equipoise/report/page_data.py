@@ -83,7 +83,7 @@ def as_models(results: Results, names: Sequence[str] | None, notes: Mapping[str,
 
 
 def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...]) -> Model:
-    parts = [result] if isinstance(result, Evaluation | Judged) else list(result)
+    parts = list(result) if isinstance(result, Sequence) else [result]
     for part in parts:
         if not isinstance(part, Evaluation | Judged):
             raise TypeError(f"{name!r} is a {type(part).__name__}: pass what eq.evaluate or eq.judge returns")
@@ -91,6 +91,12 @@ def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...])
         raise ValueError(f"there is nothing to report of {name!r}: give at least one evaluation")
     if any((part.evaluation if isinstance(part, Judged) else part).num_items == 0 for part in parts):
         raise ValueError(f"{name!r} was judged on no items: there is nothing to report")
+    evaluations = [part.evaluation if isinstance(part, Judged) else part for part in parts]
+    if any(not np.array_equal(each.items, evaluations[0].items) for each in evaluations):
+        raise ValueError(
+            f"the {len(parts)} runs of {name!r} were judged on different test items: runs are seeds on one test set. "
+            "Add up parts of a test set, or folds, with +"
+        )
     judged = [part for part in parts if isinstance(part, Judged)]
     if not judged:
         return Model(str(name), [part for part in parts if isinstance(part, Evaluation)], notes=notes)

@@ -6,12 +6,12 @@ the colour-blind. Accuracies are in percent. Long class names are cut; dollar si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equipoise.metrics import TAUS, WORLDS, Confusions, Evaluation, PriorSweep, mean_interval
+from equipoise.metrics import TAUS, WORLDS, Confusions, Evaluation, PriorSweep, mean_interval, wilson_intervals
 from equipoise.prior import Prior
 from equipoise.report.figures import (
     COLOURS,
@@ -61,17 +61,22 @@ def class_counts(prior: Prior) -> Figure:
     return finished(figure, [axes])
 
 
-def class_accuracy(evaluation: Evaluation, title: str = "") -> Figure:
-    """Accuracy of each class against its training items, coloured by group, with its 95 % interval."""
+def class_accuracy(evaluation: Evaluation | Sequence[Evaluation], title: str = "") -> Figure:
+    """Accuracy of each class against its training items, coloured by group, with its 95 % interval.
+
+    Several evaluations are seeds of one model on one test set: their mean is drawn.
+    """
     figure, (axes,) = new_figure(1)
-    rows = evaluation.per_class
-    for name, members in evaluation.prior.groups().items():
-        seen = [rows[index] for index in members if rows[index].accuracy is not None]
+    runs = _runs(evaluation)
+    items, correct = runs[0].items, np.mean([run.correct for run in runs], axis=0)
+    low, high = wilson_intervals(correct, items)
+    for name, members in runs[0].prior.groups().items():
+        seen = [index for index in members if items[index] > 0]
         if not seen:
             continue
-        accuracy = 100 * np.array([row.correct / row.items for row in seen])
-        ends = [accuracy - [100 * row.low for row in seen], [100 * row.high for row in seen] - accuracy]
-        counts = [max(row.count or 0, 0.5) for row in seen]
+        accuracy = 100 * correct[seen] / items[seen]
+        ends = [accuracy - 100 * low[seen], 100 * high[seen] - accuracy]
+        counts = np.maximum(runs[0].prior.counts[seen], 0.5)
         faint: dict[str, Any] = {"linestyle": "none", "markersize": 5, "elinewidth": 0.6, "alpha": 0.85}
         axes.errorbar(counts, accuracy, np.maximum(ends, 0), label=GROUP_WORDS[name], **faint | GROUP_STYLES[name])
     axes.set(xscale="log", xlabel="training items of the class", ylabel="accuracy on the test set, %", ylim=(-3, 103))
@@ -139,9 +144,14 @@ def group_flow(confusions: Confusions, prior: Prior, title: str = "") -> Figure:
     return figure
 
 
-def calibration(evaluation: Evaluation, title: str = "") -> Figure:
-    """Accuracy against confidence for each group; on the diagonal the model is as sure as it is right."""
+def calibration(evaluation: Evaluation | Sequence[Evaluation], title: str = "") -> Figure:
+    """Accuracy against confidence for each group; on the diagonal the model is as sure as it is right.
+
+    Several evaluations are seeds of one model: items of all are drawn, and the mean of their ECE is given.
+    """
     figure, (axes,) = new_figure(1)
+    runs = _runs(evaluation)
+    evaluation = sum(runs[1:], runs[0])
     axes.plot([0, 100], [0, 100], color="0.6", linewidth=1, label="as sure as right")
     for name, members in evaluation.prior.groups().items():
         items = evaluation.bin_items[members].sum(axis=0)
@@ -150,7 +160,7 @@ def calibration(evaluation: Evaluation, title: str = "") -> Figure:
             continue
         x = 100 * evaluation.bin_confidence[members].sum(axis=0)[used] / items[used]
         y = 100 * evaluation.bin_correct[members].sum(axis=0)[used] / items[used]
-        error = 100 * (evaluation.groups()[name].ece or 0)
+        error = 100 * float(np.mean([run.groups()[name].ece or 0 for run in runs]))
         axes.plot(x, y, linestyle=GROUP_DASHES[name], label=f"{name}, ECE {error:.1f}", **GROUP_STYLES[name])
         axes.scatter(x, y, s=8 + 120 * items[used] / items.sum(), color=GROUP_STYLES[name]["color"], alpha=0.4)
     axes.set(xlabel="confidence, %", ylabel="accuracy, %", xlim=(0, 101), ylim=(-1, 101), title=plain(title))
@@ -196,6 +206,10 @@ def group_point(runs: list[Evaluation], group: str) -> tuple[float, float, float
     correct = np.mean([run.correct[members] for run in runs], axis=0)
     seen = items > 0
     return (float((correct[seen] / items[seen]).mean()), *mean_interval(correct, items))
+
+
+def _runs(evaluation: Evaluation | Sequence[Evaluation]) -> list[Evaluation]:
+    return [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
 
 
 def _few(sweeps: Mapping[str, PriorSweep]) -> Mapping[str, PriorSweep]:
