@@ -169,6 +169,15 @@ def test_names_are_text_everywhere(open_page: Open, page: Path) -> None:
     assert [name for name in NAMES[:4] if not any(label[:9] == name[:9] for label in labels)] == []
 
 
+def test_a_pair_shows_both_of_its_names_however_long(open_page: Open, tmp_path: Path) -> None:
+    names = ["great white shark, man-eater, Carcharodon carcharias" * 5, "tiger shark, Galeocerdo cuvieri" * 5]
+    prior = eq.Prior.from_counts([900, 5], class_names=names)
+    path = eq.Report(eq.judge([[1.0, 0.0]] * 4, [0, 0, 1, 1], prior)).save(tmp_path / "a.html")
+    driver = open_page(path, 390)
+    words = text(driver, 'figure[data-chart="swallowed"] .mark-text.role-mark')
+    assert words == "tiger shark, Galeocer… → great white shark, ma…"
+
+
 # -------------------------------------------------------------------- moving
 
 

@@ -168,7 +168,7 @@ class Report:
         return {
             "classes": class_data(self.prior, drawn),
             "groups": {name: len(members) for name, members in self.prior.groups().items()},
-            "imbalance": self.prior.imbalance,
+            "imbalance": float(self.prior.counts.max() / max(self.prior.counts.min(), 1)),  # absent: as one item
             "headlines": HEADLINES,
             "worlds": WORLDS.tolist(),
             "taus": TAUS.tolist(),
@@ -187,7 +187,7 @@ class Report:
         parts += [
             headline_section(self.models),
             *self._notes(drawn),
-            classes_section(several),
+            classes_section(several, prior.num_classes),
             slopes_section(several),
         ]
         parts.append(marginal_section(several))
