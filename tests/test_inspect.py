@@ -272,6 +272,16 @@ def test_the_terminal_names_classes_that_never_occur(tmp_path: Path) -> None:
     assert "1,200 classes never occur: yak 0, yak 1, yak 2, yak 3, yak 4, yak 5, …" in inspect(str(path))
 
 
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_a_narrow_terminal_still_shows_the_counts(tmp_path: Path, columns: int) -> None:
+    (tmp_path / "counts.json").write_text(json.dumps({"x" * 300: 123456, "cat": 7}))
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / "counts.json")], env={"COLUMNS": str(columns)})
+    first, second = (line for line in result.output.splitlines() if "█" in line or "▏" in line)
+    assert "… 123,456 █" in first
+    assert second.split()[:2] == ["cat", "7"]
+    assert max(map(len, (first, second))) <= columns
+
+
 def test_one_of_something_is_said_in_the_singular(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([0]))
     said = inspect(str(tmp_path / "a.npy"), "--html", str(tmp_path / "a.html"))

@@ -164,7 +164,7 @@ def marginal_likelihood(prior: Prior, several: bool) -> Spec:
     """The paper's figure: the mean predicted probability of each class, largest class first."""
     num_classes, few = prior.num_classes, prior.num_classes <= 20
     x: Spec = {"field": "rank", "type": "quantitative", "title": "class, most training items first"}
-    x |= {"scale": {"nice": False, "domain": [1, num_classes]}, "axis": {"tickMinStep": 1}}
+    x |= {"scale": {"nice": False, "domain": [1, num_classes]}, "axis": {"tickMinStep": 1, "labelSeparation": 8}}
     if few and prior.class_names is not None:
         x = {"field": "name", "type": "nominal", "sort": {"field": "rank"}, "title": "most training items first"}
         x |= {"axis": {"labelAngle": -40, "labelLimit": 90}}
