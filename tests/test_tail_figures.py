@@ -91,10 +91,31 @@ def test_slopes_lead_from_before_to_after(judged: Judged) -> None:
     assert {line.get_marker() for line in axes.lines if line.get_marker() in "os^"} == {"o", "s", "^"}
 
 
+def test_no_number_and_no_name_lies_on_another(judged: Judged) -> None:
+    names = ["plain loss, 200 epochs, seed 1", "balanced loss, 200 epochs, 1", "balanced loss, 200 epochs, 2"]
+    slopes = tail_figures.group_slopes(dict.fromkeys(names, eq.evaluate(torch.eye(5)[[0, 2, 3]], [0, 2, 3], PRIOR)))
+    long = eq.Prior.from_counts(PRIOR.counts, class_names=[letter * 40 for letter in "abcde"])
+    evaluation = eq.evaluate(torch.eye(5), torch.arange(5), long)
+    for figure in (slopes, marginal_likelihood({"m": evaluation})):
+        figure.canvas.draw()
+        axes = figure.axes[0]
+        assert {label.get_rotation() for label in axes.get_xticklabels()} == {40}
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    short = marginal_likelihood({"m": eq.evaluate(torch.eye(2), [0, 1], eq.Prior.from_counts([3, 1]))})
+    assert {label.get_rotation() for label in short.axes[0].get_xticklabels()} == {0}
+
+
+def test_swallowed_pairs_lead_from_left_to_right_in_every_script() -> None:
+    prior = eq.Prior.from_counts([900, 5], class_names=["cat", "שלום"])
+    axes = tail_figures.swallowed_classes(eq.judge([[1.0, 0.0]] * 2, [0, 1], prior).confusions, prior).axes[0]
+    assert axes.get_yticklabels()[0].get_text() == "\u200eשלום → cat"
+
+
 def test_swallowed_pairs_are_named(judged: Judged) -> None:
     axes = tail_figures.swallowed_classes(judged.confusions, PRIOR).axes[0]
     pair = judged.confusions.swallowed(PRIOR)[0]
-    assert axes.get_yticklabels()[-1].get_text().startswith(PRIOR.name(pair.true)[:10])
+    assert axes.get_yticklabels()[-1].get_text().lstrip("\u200e").startswith(PRIOR.name(pair.true)[:10])
     assert axes.patches[-1].get_width() == pytest.approx(100 * pair.share)
 
 

@@ -20,6 +20,7 @@ from equipoise.report.figures import (
     Results,
     by_method,
     finished,
+    name_ticks,
     new_figure,
     plain,
     shared_prior,
@@ -36,6 +37,7 @@ GROUP_STYLES: dict[str, dict[str, Any]] = {
 GROUP_DASHES = {"many": "-", "medium": "--", "few": ":"}
 HATCHES = {"medium": "//", "few": ".."}
 GROUP_WORDS = {"many": "many, > 100", "medium": "medium, 20 to 100", "few": "few, < 20"}
+LEFT_TO_RIGHT = "\u200e"  # keeps "a → b" in this order where a is in a script that runs from right to left
 MOST_NAMES = 60  # class names on one axis
 
 
@@ -90,6 +92,7 @@ def group_slopes(results: Results) -> Figure:
     models = by_method(results)
     shared_prior(models)
     figure, (axes,) = new_figure(1)
+    numbers: dict[int, list[float]] = {}
     for name in GROUP_STYLES:
         points = [(place, *found) for place, runs in enumerate(models.values()) if (found := group_point(runs, name))]
         if not points:
@@ -98,9 +101,12 @@ def group_slopes(results: Results) -> Figure:
         style = GROUP_STYLES[name] | {"linestyle": GROUP_DASHES[name], "linewidth": 2, "capsize": 3}
         ends = 100 * np.array([accuracy - low, high - accuracy])
         axes.errorbar(place, 100 * accuracy, ends, label=GROUP_WORDS[name], **style)
-        for x, y in zip(place, accuracy, strict=True):
-            axes.annotate(f"{100 * y:.1f}", (x, 100 * y), xytext=(6, 6), textcoords="offset points", fontsize=9)
-    axes.set_xticks(range(len(models)), [plain(name) for name in models])
+        for x, y in zip(place.tolist(), (100 * accuracy).tolist(), strict=True):
+            numbers.setdefault(x, []).append(y)
+    for x, values in numbers.items():
+        for y, height in _apart(values):
+            axes.annotate(f"{y:.1f}", (x, height), xytext=(8, 0), textcoords="offset points", va="center", fontsize=9)
+    name_ticks(axes, range(len(models)), [plain(name) for name in models])
     axes.set(ylabel="mean accuracy of the group's classes, %", ylim=(-3, 103), xlim=(-0.4, len(models) - 0.6))
     return finished(figure, [axes])
 
@@ -111,7 +117,7 @@ def swallowed_classes(confusions: Confusions, prior: Prior, title: str = "", mos
     pairs = confusions.swallowed(prior, most)[::-1]
     shares = np.array([100 * pair.share for pair in pairs])
     ends = np.array([[100 * (p.share - p.low) for p in pairs], [100 * (p.high - p.share) for p in pairs]])
-    names = [f"{plain(prior.name(pair.true))} → {plain(prior.name(pair.predicted))}" for pair in pairs]
+    names = [f"{LEFT_TO_RIGHT}{plain(prior.name(pair.true))} → {plain(prior.name(pair.predicted))}" for pair in pairs]
     group = {index: name for name, members in prior.groups().items() for index in members}
     colours = [GROUP_STYLES[group[pair.true]]["color"] for pair in pairs]
     axes.barh(range(len(pairs)), shares, color=colours, alpha=0.9)
@@ -206,6 +212,21 @@ def group_point(runs: list[Evaluation], group: str) -> tuple[float, float, float
     correct = np.mean([run.correct[members] for run in runs], axis=0)
     seen = items > 0
     return (float((correct[seen] / items[seen]).mean()), *mean_interval(correct, items))
+
+
+def _apart(values: list[float], room: float = 6.5, most: float = 100) -> list[tuple[float, float]]:
+    """Each value with the height of its number, so far from the next that both can be read, and not above `most`.
+
+    >>> _apart([66.0, 20.0, 65.5]), _apart([100.0, 98.0])
+    ([(20.0, 20.0), (65.5, 65.5), (66.0, 72.0)], [(98.0, 93.5), (100.0, 100)])
+    """
+    heights: list[float] = []
+    for value in sorted(values):
+        heights.append(max(value, heights[-1] + room) if heights else value)
+    for place in reversed(range(len(heights))):
+        heights[place] = min(heights[place], most)
+        most = heights[place] - room
+    return list(zip(sorted(values), heights, strict=True))
 
 
 def _runs(evaluation: Evaluation | Sequence[Evaluation]) -> list[Evaluation]:

@@ -36,6 +36,11 @@
     sorted.forEach((point, i) => {
       point.beside = i ? Math.max(point.accuracy, sorted[i - 1].beside + room) : point.accuracy;
     });
+    let most = 100;
+    for (const point of sorted.reverse()) {
+      point.beside = Math.min(point.beside, most);
+      most = point.beside - room;
+    }
     return points;
   }
 
