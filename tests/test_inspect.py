@@ -123,6 +123,9 @@ def test_an_array_is_labels_unless_it_has_a_number_for_each_class(tmp_path: Path
     [
         ("a.csv", "label\ncat\n\n,\n", r"a.csv, line 4, column 'label' is empty"),
         ("a.csv", "id,name\n1,cat\n", r"columns id, name: say which holds the labels, e.g. --column name"),
+        ("a.csv", "id;name\n1;cat\n", r"has the one column 'id;name': separate columns with ',', not ';'"),
+        ("a.csv", 'label\n"cat' + "\ncat" * 40000, r"a.csv cannot be read as a table: field larger"),
+        ("a.parquet", "no table" * 9, "a.parquet is no Parquet file, or a damaged one"),
         ("a.csv", "", "is empty"),
         ("a.csv", "label\n", "has no labels"),
         ("a.txt", "cat\n\nowl\n", "a.txt, line 2 is empty"),
@@ -141,6 +144,19 @@ def test_what_cannot_be_counted_is_named(tmp_path: Path, name: str, content: str
         read_source(tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+def test_text_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes("label\ncafé\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=f"{name} is not UTF-8 text"):
+        read_source(tmp_path / name)
+
+
+@pytest.mark.parametrize(("first", "counts"), [("cat", [2, 1]), ("species", [1, 1]), ("label", [1, 1])])
+def test_a_first_line_that_occurs_again_is_a_label(tmp_path: Path, first: str, counts: list[int]) -> None:
+    (tmp_path / "a.csv").write_text(f"{first}\nowl\ncat\n")
+    assert read_source(tmp_path / "a.csv").prior.counts.tolist() == counts
+
+
 def test_folders_that_are_no_training_set_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="does not exist"):
         read_source(tmp_path / "nowhere")
@@ -154,8 +170,9 @@ def test_folders_that_are_no_training_set_are_named(tmp_path: Path) -> None:
         read_source(tmp_path)
 
 
-def test_an_empty_label_in_parquet_is_named(tmp_path: Path) -> None:
-    pyarrow.parquet.write_table(pyarrow.table({"label": ["a", "b", None]}), tmp_path / "a.parquet")
+@pytest.mark.parametrize("labels", [["a", "b", None], [0, 1, None]])
+def test_an_empty_label_in_parquet_is_named(tmp_path: Path, labels: list[Any]) -> None:
+    pyarrow.parquet.write_table(pyarrow.table({"label": labels}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="row 2, column 'label' is empty"):
         read_source(tmp_path / "a.parquet")
 
@@ -201,9 +218,29 @@ def test_the_advice_follows_the_data_and_its_code_runs(tmp_path: Path) -> None:
     assert names["prior"] == found.prior
     assert seen([100, 90]).advice[0].code == "loss = torch.nn.CrossEntropyLoss()"
     assert seen([100, 90, 0]).advice[0].code == "loss = eq.BalancedSoftmaxLoss(prior)"
-    several = {advice.title: advice.code for advice in seen([100, 5], multilabel=True).advice}
-    assert several["Loss"] == "loss = eq.BalancedSigmoidLoss(prior)"
-    exec(several["Sampler"], names | {"classes_per_item": [[0], [0, 1]]})
+
+
+@pytest.mark.parametrize("counts", [[5000, 300, 40, 3], [100, 50, 30, 5]])
+def test_items_of_several_classes_get_a_sampler_that_repeats_and_a_loss_that_knows(counts: list[int]) -> None:
+    total = 4 * counts[0]
+    classes_per_item = [[j for j in range(4) if i < counts[j]] for i in range(total)]
+    prior = eq.Prior.from_counts(counts, total)
+    code = {advice.title: advice.code for advice in look(Source(Path("a"), prior, multilabel=True)).advice}
+    names: dict[str, Any] = {"eq": eq, "prior": prior, "classes_per_item": classes_per_item}
+    exec(code["Sampler"], names)
+    assert names["sampler"].prior.imbalance < prior.imbalance
+    assert torch.equal(names["loss"].shift, eq.BalancedSigmoidLoss(names["sampler"].prior).shift)
+    exec(code["Loss"], names)
+    names["logits"] = torch.full((1, 4), prior.probabilities.mean()).logit()  # a model that knows nothing
+    exec(code["Expect"], names)
+    torch.testing.assert_close(names["logits"].sigmoid()[0].double(), torch.tensor(prior.probabilities))
+
+
+def test_small_classes_of_equal_size_are_not_blamed_on_the_loss() -> None:
+    titles = {advice.title: advice for advice in seen([10, 10, 10]).advice}
+    assert titles["Expect"].words.startswith("3 classes have fewer than 20 items. No loss makes up for so few")
+    assert not titles["Expect"].code
+    assert "Expect" not in {advice.title for advice in seen([100, 90]).advice}
 
 
 def test_bars_are_logarithmic_and_many_classes_share_rows() -> None:
@@ -233,6 +270,26 @@ def test_the_terminal_names_classes_that_never_occur(tmp_path: Path) -> None:
     assert "1 class never occurs: yak" in inspect(str(path))
     path.write_text(json.dumps(COUNTS | {f"yak {i}": 0 for i in range(1200)}))
     assert "1,200 classes never occur: yak 0, yak 1, yak 2, yak 3, yak 4, yak 5, …" in inspect(str(path))
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 200])
+def test_a_narrow_terminal_still_shows_the_counts(tmp_path: Path, columns: int) -> None:
+    (tmp_path / "counts.json").write_text(json.dumps({"x" * 300: 123456, "cat": 7}))
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / "counts.json")], env={"COLUMNS": str(columns)})
+    first, second = (line for line in result.output.splitlines() if "█" in line or "▏" in line)
+    assert "… 123,456 █" in first
+    assert second.split()[:2] == ["cat", "7"]
+    assert max(map(len, (first, second))) <= columns
+
+
+def test_one_of_something_is_said_in_the_singular(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([0]))
+    said = inspect(str(tmp_path / "a.npy"), "--html", str(tmp_path / "a.html"))
+    assert "1 item, 1 class; only one occurs" in said
+    assert "1 of 1 class holds half of the data" in said
+    page = (tmp_path / "a.html").read_text()
+    assert "1 item, 1 class; only one occurs. Half of the data is in 1 of 1 class." in page
+    assert "1<small> class</small>" in page
 
 
 def test_json_is_for_machines(tmp_path: Path) -> None:

@@ -111,6 +111,24 @@ def test_columns_that_are_numbers_are_matched_by_number(tmp_path: Path) -> None:
     assert open_predictions(tmp_path / "b.csv").columns is None
 
 
+def test_among_names_a_number_is_a_name_and_else_whole_numbers_are_places(tmp_path: Path) -> None:
+    def labels(text: str) -> list[int]:
+        (tmp_path / "a.csv").write_text(text)
+        return next(iter(open_predictions(tmp_path / "a.csv").batches())).labels.tolist()
+
+    assert labels("label,1,0,cat\n1,9,0,0\n0,0,9,0\n") == [0, 1]
+    assert labels("label,0,1,2\n1.0,0,9,0\n2.0,0,0,9\n") == [1, 2]
+
+
+def test_names_of_bytes_are_text(tmp_path: Path) -> None:
+    names = np.array([name.encode() for name in NAMES])
+    outputs, labels = sample(6)
+    np.savez(tmp_path / "a.npz", logits=outputs, labels=names[labels], class_names=names)
+    opened = open_predictions(tmp_path / "a.npz")
+    assert opened.columns == NAMES
+    assert next(iter(opened.batches())).labels.tolist() == labels.tolist()
+
+
 def test_classes_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
     outputs, labels = sample()
     path = write_npz(tmp_path / "a", outputs, labels)
@@ -184,7 +202,8 @@ def broken(**arrays: Any) -> dict[str, Any]:
         (broken(logits=np.zeros((0, 3)), labels=np.zeros(0, int)), "has no rows"),
         (broken(logits=np.zeros((6, 4))), "has 4 columns of classes, counts.json has 3 classes"),
         (broken(class_names=["cat", "owl, great", "yak"]), "has the class 'yak', counts.json has not"),
-        (broken(class_names=["cat", "cat", "owl, great"]), "has the class 'cat' twice"),
+        (broken(class_names=["cat", "cat", "owl, great"]), "class_names has 'cat' twice"),
+        (broken(logits=np.zeros((6, 3), np.longdouble)), "logits are float128 of shape|logits are longdouble"),
     ],
 )
 def test_an_npz_that_cannot_be_used_is_named(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
@@ -200,7 +219,10 @@ def test_an_npz_that_cannot_be_used_is_named(tmp_path: Path, arrays: dict[str, A
     [
         ("", "is empty"),
         ("label\n0\n", "has the column 'label' only"),
-        ("a,b\n0,1\n", "has the columns a, b: say which holds the labels"),
+        ("a,b\n0,1\n", "has the columns a, b: say which holds the labels, e.g. --label b"),
+        ("label;a;b\n0;1;2\n", "has the one column 'label;a;b': separate columns with ',', not ';'"),
+        (",label,a,b\n0,0,1,2\n", "has the column '', the row numbers of pandas: write the table with index=False"),
+        ('label,a,b,c\n0,1,2,3\n"0,1' + ",2" * 70000, "cannot be read as a table: field larger than field limit"),
         ("label,a,b,c\n0,1,2,3\n0,1,2\n", "line 3 has 3 cells, the header 4"),
         ("label,a,b,c\n0,1,2,3\n,1,2,3\n", "line 3, column 'label': its label is missing"),
         ("label,a,b,c\n0,1,2,3\n\n7,1,2,3\n", "line 4: its label is 7"),
@@ -250,6 +272,15 @@ def test_damaged_and_unknown_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.pt").touch()
     with pytest.raises(ValueError, match=r"ends in '.pt': expected predictions"):
         open_predictions(tmp_path / "a.pt")
+
+
+def test_files_that_their_library_cannot_read_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("label,é,b\né,1,2\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"a.csv is not UTF-8 text"):
+        open_predictions(tmp_path / "a.csv")
+    (tmp_path / "a.parquet").write_bytes(b"no table" * 9)
+    with pytest.raises(ValueError, match=r"a.parquet is no Parquet file, or a damaged one"):
+        open_predictions(tmp_path / "a.parquet")
 
 
 # -------------------------------------------------------------------- run records

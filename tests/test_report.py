@@ -128,6 +128,11 @@ def test_seeds_of_a_model_are_averaged_and_that_is_said() -> None:
     assert "Softmax 3 runs (± " in " ".join(Texts(report.to_html()).texts)
 
 
+def test_an_absent_class_counts_as_one_item_in_what_the_slider_says() -> None:
+    page = eq.Report(eq.evaluate(np.eye(3), [0, 1, 2], eq.Prior.from_counts([500, 10, 0]))).to_html()
+    assert data_of(page)["imbalance"] == 500
+
+
 def test_an_empty_group_is_a_dash_and_not_a_zero() -> None:
     prior = eq.Prior.from_counts([900, 300])
     report = eq.Report([eq.evaluate(torch.eye(2), [0, 1], prior)])
@@ -227,6 +232,23 @@ def channels(spec: Any) -> set[str]:
     return own.union(*(channels(value) for key, value in spec.items() if key != "encoding"))
 
 
+def test_the_axis_of_training_items_is_that_of_the_training_set() -> None:
+    def axis(counts: list[int]) -> Any:
+        return specs.class_accuracy(eq.Prior.from_counts(counts))["layer"][0]["encoding"]["x"]["scale"]["domain"]
+
+    assert axis([900, 60, 5]) == [5, 900]
+    assert axis([900, 60, 0]) == [0.5, 900]
+    assert axis([60, 60]) == [30, 120]
+
+
+@pytest.mark.parametrize(("classes", "beside", "words"), [(6, 0, "The line joins them"), (100, 5, "of neighbouring")])
+def test_the_line_through_few_classes_goes_through_them(classes: int, beside: int, words: str) -> None:
+    prior = eq.Prior.from_counts(np.arange(classes) + 1)
+    window = specs.class_accuracy(prior)["layer"][1]["transform"][0]
+    assert window["frame"] == [-beside, beside]
+    assert words in eq.Report(eq.evaluate(np.eye(classes), np.arange(classes), prior)).to_html()
+
+
 def test_colour_is_never_the_only_difference() -> None:
     found = {name: channels(spec) for name, spec in specs.charts(PRIOR, pairs=3).items()}
     for name in ("classes", "slopes", "calibration", "marginal"):
@@ -239,13 +261,26 @@ def test_colour_is_never_the_only_difference() -> None:
 # -------------------------------------------------------------------- size and files
 
 
-def test_the_page_is_one_file_under_three_megabytes(tmp_path: Path) -> None:
-    names = [f"{i:04}" + "n" * 296 for i in range(1203)]
+@pytest.mark.parametrize("letter", ["n", "<", "猫"])
+def test_the_page_is_one_file_under_three_megabytes(tmp_path: Path, letter: str) -> None:
+    names = [f"{i:04}" + letter * 296 for i in range(1203)]
     prior = eq.Prior.from_counts((1000 * 2000.0 ** (-np.arange(1203) / 1202)).astype(int) + 1, class_names=names)
     target = np.arange(2406) % 1203
     judged = eq.judge(np.random.default_rng(0).normal(size=(2406, 1203)), target, prior, logits_mean="train")
     path = eq.Report({f"model {i}": judged for i in range(5)}).save(tmp_path / "new" / "report.html")
     assert path.stat().st_size < 3_000_000
+
+
+def test_a_page_of_very_many_classes_with_long_names_is_under_three_megabytes() -> None:
+    random = np.random.default_rng(0)
+    prior = eq.Prior.from_counts(
+        random.integers(1, 99999, 24000), class_names=[f"{i}{'猫' * 40}" for i in range(24000)]
+    )
+    items = random.integers(50, 99, 24000)
+    correct = random.integers(0, 50, 24000)
+    bins = np.zeros((24000, 15), int)
+    evaluation = eq.Evaluation(prior, correct, items, items * random.random(24000), bins, bins.copy(), bins * 0.0)
+    assert len(eq.Report(evaluation).to_html().encode()) < 3_000_000
 
 
 def test_of_very_many_classes_evenly_spaced_ones_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,6 +345,12 @@ def test_what_cannot_be_reported_is_named() -> None:
         eq.Report({"a": evaluation}, names=["b"])
     with pytest.raises(ValueError, match="judged on no items"):
         eq.Report([eq.evaluate(np.zeros((0, 6)), np.zeros(0, int), PRIOR)])
+    with pytest.raises(TypeError, match="'a' is a NoneType"):
+        eq.Report({"a": None})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="the 2 runs of 'a' were judged on different test items"):
+        eq.Report({"a": [evaluation, eq.evaluate(logits()[:100], TARGET[:100], PRIOR)]})
+    with pytest.raises(ValueError, match=r"logits_mean is of \['b'\], predictions of \['a'\]"):
+        eq.Report.from_predictions({"a": logits()}, TARGET, PRIOR, logits_mean={"b": "train"})
     with pytest.raises(ValueError, match="mixes evaluations with judged predictions"):
         eq.Report({"a": [evaluation, eq.judge(logits(), TARGET, PRIOR)]})
 

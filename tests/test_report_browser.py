@@ -169,6 +169,32 @@ def test_names_are_text_everywhere(open_page: Open, page: Path) -> None:
     assert [name for name in NAMES[:4] if not any(label[:9] == name[:9] for label in labels)] == []
 
 
+def test_a_pair_shows_both_of_its_names_however_long(open_page: Open, tmp_path: Path) -> None:
+    names = ["great white shark, man-eater, Carcharodon carcharias" * 5, "tiger shark, Galeocerdo cuvieri" * 5]
+    prior = eq.Prior.from_counts([900, 5], class_names=names)
+    path = eq.Report(eq.judge([[1.0, 0.0]] * 4, [0, 0, 1, 1], prior)).save(tmp_path / "a.html")
+    driver = open_page(path, 390)
+    words = text(driver, 'figure[data-chart="swallowed"] .mark-text.role-mark')
+    assert words == "tiger shark, Galeocer… → great white shark, ma…"
+
+
+def test_numbers_beside_the_slopes_stay_within_the_chart(open_page: Open, tmp_path: Path) -> None:
+    perfect = eq.evaluate([[9.0, 0, 0], [0, 9.0, 0], [0, 0, 9.0]], [0, 1, 2], eq.Prior.from_counts([900, 60, 5]))
+    driver = open_page(eq.Report([perfect, perfect]).save(tmp_path / "a.html"))
+    boxes = driver.execute_script(
+        "return [...document.querySelectorAll('figure[data-chart=\"slopes\"] .mark-text.role-mark text')]"
+        ".map(t => t.getBoundingClientRect())"
+    )
+    legend = driver.execute_script(
+        "return document.querySelector('figure[data-chart=\"slopes\"] .role-legend').getBoundingClientRect().bottom"
+    )
+    assert len(boxes) == 6
+    assert min(box["top"] for box in boxes) > legend
+    tops = sorted({round(box["top"]) for box in boxes})
+    assert len(tops) == 3
+    assert min(tops[1] - tops[0], tops[2] - tops[1]) > 14
+
+
 # -------------------------------------------------------------------- moving
 
 

@@ -68,6 +68,20 @@ def test_accuracies_are_drawn_by_group_with_intervals(judged: Judged) -> None:
     assert ends == pytest.approx([100 * row.low, 100 * row.high])
 
 
+def test_seeds_of_a_model_are_drawn_as_their_mean(judged: Judged) -> None:
+    right = torch.eye(5)[torch.from_numpy(np.repeat(np.arange(5), judged.evaluation.items))]
+    perfect = eq.evaluate(30 * right, right.argmax(1), PRIOR)
+    runs = [judged.evaluation, perfect]
+    points = {c.get_label(): c[0] for c in tail_figures.class_accuracy(runs).axes[0].containers}
+    row = judged.evaluation.per_class[3]
+    expected = [50 + 50 * row.correct / row.items]
+    assert np.asarray(points["few, < 20"].get_ydata()) == pytest.approx(expected)
+    words = [text.get_text() for text in tail_figures.calibration(runs).axes[0].get_legend().get_texts()]
+    error = judged.evaluation.groups()["few"].ece
+    assert error is not None
+    assert f"few, ECE {50 * error:.1f}" in words
+
+
 def test_slopes_lead_from_before_to_after(judged: Judged) -> None:
     other = eq.evaluate(torch.eye(5)[torch.arange(200) % 4], torch.arange(200) % 4, PRIOR)
     axes = tail_figures.group_slopes({"before": judged.evaluation, "after": other}).axes[0]
@@ -77,10 +91,31 @@ def test_slopes_lead_from_before_to_after(judged: Judged) -> None:
     assert {line.get_marker() for line in axes.lines if line.get_marker() in "os^"} == {"o", "s", "^"}
 
 
+def test_no_number_and_no_name_lies_on_another(judged: Judged) -> None:
+    names = ["plain loss, 200 epochs, seed 1", "balanced loss, 200 epochs, 1", "balanced loss, 200 epochs, 2"]
+    slopes = tail_figures.group_slopes(dict.fromkeys(names, eq.evaluate(torch.eye(5)[[0, 2, 3]], [0, 2, 3], PRIOR)))
+    long = eq.Prior.from_counts(PRIOR.counts, class_names=[letter * 40 for letter in "abcde"])
+    evaluation = eq.evaluate(torch.eye(5), torch.arange(5), long)
+    for figure in (slopes, marginal_likelihood({"m": evaluation})):
+        figure.canvas.draw()
+        axes = figure.axes[0]
+        assert {label.get_rotation() for label in axes.get_xticklabels()} == {40}
+        boxes = [text.get_window_extent() for text in axes.texts]
+        assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+    short = marginal_likelihood({"m": eq.evaluate(torch.eye(2), [0, 1], eq.Prior.from_counts([3, 1]))})
+    assert {label.get_rotation() for label in short.axes[0].get_xticklabels()} == {0}
+
+
+def test_swallowed_pairs_lead_from_left_to_right_in_every_script() -> None:
+    prior = eq.Prior.from_counts([900, 5], class_names=["cat", "שלום"])
+    axes = tail_figures.swallowed_classes(eq.judge([[1.0, 0.0]] * 2, [0, 1], prior).confusions, prior).axes[0]
+    assert axes.get_yticklabels()[0].get_text() == "\u200eשלום → cat"
+
+
 def test_swallowed_pairs_are_named(judged: Judged) -> None:
     axes = tail_figures.swallowed_classes(judged.confusions, PRIOR).axes[0]
     pair = judged.confusions.swallowed(PRIOR)[0]
-    assert axes.get_yticklabels()[-1].get_text().startswith(PRIOR.name(pair.true)[:10])
+    assert axes.get_yticklabels()[-1].get_text().lstrip("\u200e").startswith(PRIOR.name(pair.true)[:10])
     assert axes.patches[-1].get_width() == pytest.approx(100 * pair.share)
 
 

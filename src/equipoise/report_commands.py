@@ -137,7 +137,7 @@ def _report_of_files(
     prior, where = _training_prior(counts, column, opened)
     results: dict[str, Any] = {}
     notes: dict[str, list[str]] = {}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         for number, (file, name) in enumerate(zip(opened, called, strict=True)):
             mean: Any = means[number] if means else file.logits_mean or "train"
@@ -224,9 +224,10 @@ def show_inspection(seen: Inspection, console: Console) -> None:
     console.print(Text(seen.source, style="bold"), soft_wrap=True)
     console.print(_facts(seen), soft_wrap=True, highlight=False)
     console.print()
-    width = max(20, min(60, console.width - 50))
+    names = 24 if console.width >= 70 else 12
+    width = max(8, min(60, console.width - 26 - names))
     rows = Table.grid(padding=(0, 1))
-    rows.add_column(no_wrap=True, overflow="ellipsis", max_width=24)
+    rows.add_column(no_wrap=True, overflow="ellipsis", max_width=names)
     rows.add_column(justify="right", no_wrap=True)
     rows.add_column(no_wrap=True)
     rows.add_column(no_wrap=True)
@@ -253,14 +254,16 @@ def show_inspection(seen: Inspection, console: Console) -> None:
 
 
 def _facts(seen: Inspection) -> Text:
+    from equipoise.report.inspection import counted, how_unequal
+
     prior = seen.prior
+    classes = counted(prior.num_classes, "classes")
     absent = ""
     if seen.absent:
         named = ", ".join(" ".join(name.split())[:40] for name in seen.absent[:6])
-        count = "1 class never occurs" if len(seen.absent) == 1 else f"{len(seen.absent):,} classes never occur"
+        count = f"{counted(len(seen.absent), 'classes')} never occur{'s' if len(seen.absent) == 1 else ''}"
         absent = f"\n{count}: {named}{', …' if len(seen.absent) > 6 else ''}"
-    ratio = f"{prior.imbalance:,.0f}" if prior.imbalance >= 10 else f"{prior.imbalance:.2g}"
     return Text(
-        f"{prior.total:,} {seen.unit}, {prior.num_classes:,} classes; the largest is {ratio} times the smallest\n"
-        f"{seen.half:,} of {prior.num_classes:,} classes hold{'s' if seen.half == 1 else ''} half of the data{absent}"
+        f"{counted(prior.total, seen.unit)}, {classes}; {how_unequal(prior)}\n"
+        f"{seen.half:,} of {classes} hold{'s' if seen.half == 1 else ''} half of the data{absent}"
     )

@@ -18,6 +18,18 @@ from equipoise.prior import IntArray
 BATCH = 1 << 20
 
 
+def open_parquet(path: Path, **options: Any) -> Any:
+    """A `pyarrow.parquet.ParquetFile`; what is none is an error that names the file."""
+    try:
+        import pyarrow.parquet as parquet  # type: ignore[import-untyped,unused-ignore]
+    except ImportError:
+        raise ImportError("reading Parquet files needs pyarrow: pip install 'equipoise[parquet]'") from None
+    try:
+        return parquet.ParquetFile(path, **options)
+    except ValueError as error:  # pyarrow.ArrowInvalid is one
+        raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from None
+
+
 def count_parquet(path: str | os.PathLike[str], column: str = "label", num_classes: int | None = None) -> IntArray:
     """Items a class, [num_classes], in a Parquet file or in all `*.parquet` files below a folder.
 
@@ -29,15 +41,14 @@ def count_parquet(path: str | os.PathLike[str], column: str = "label", num_class
     >>> count_parquet(path, "label").tolist()
     [1, 0, 2]
     """
-    try:
-        import pyarrow.parquet as parquet  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        raise ImportError("counting Parquet files needs pyarrow: pip install 'equipoise[parquet]'") from None
     counts = np.zeros(num_classes or 0, np.int64)
     for file in _files(Path(path)):
-        with parquet.ParquetFile(file) as opened:
+        with open_parquet(file) as opened:
             _check_column(opened.schema_arrow, column, file)
+            first = 0
             for batch in opened.iter_batches(BATCH, columns=[column]):
+                _check_filled(batch.column(0), column, file, first)
+                first += batch.num_rows
                 counts = _add(counts, batch.column(0), num_classes, file)
     if not counts.any():
         raise ValueError(f"{path} has no labels in the column {column!r}: there is nothing to count")
@@ -64,9 +75,13 @@ def _check_column(schema: Any, column: str, file: Path) -> None:
         )
 
 
-def _add(counts: IntArray, labels: Any, num_classes: int | None, file: Path) -> IntArray:
+def _check_filled(labels: Any, column: str, file: Path, first: int) -> None:
     if labels.null_count:
-        raise ValueError(f"{file} has {labels.null_count} empty labels in a batch: fill or drop them first")
+        row = first + int(np.argmax(labels.is_null().to_numpy(zero_copy_only=False)))
+        raise ValueError(f"{file}, row {row}, column {column!r} is empty: fill or drop it")
+
+
+def _add(counts: IntArray, labels: Any, num_classes: int | None, file: Path) -> IntArray:
     values = labels.to_numpy()
     if len(values) == 0:
         return counts

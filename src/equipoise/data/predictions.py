@@ -14,6 +14,7 @@ import csv
 import os
 import zipfile
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +23,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.data.sources import SEPARATORS, label_column, shown
+from equipoise.data.parquet import open_parquet
+from equipoise.data.sources import SEPARATORS, check_separator, label_column, reading, shown
 from equipoise.prior import IntArray, Prior
 
 ELEMENTS_AT_ONCE = 1 << 23
 TOLERANCE = 1e-3  # of a row of probabilities' sum; half precision gets more
+INDEX_COLUMN = "__index_level_0__"  # how pandas calls its index in a .parquet file; in a .csv it has no name
 PARQUET_BUFFER = 1 << 16  # of each column: without it Arrow reads whole column chunks
 
 
@@ -211,10 +214,10 @@ class NpzPredictions(Predictions):
                 mean = _whole(archive, path, "logits_mean") if "logits_mean" in members else None
         except zipfile.BadZipFile as error:
             raise ValueError(f"{path} is no .npz file, or a damaged one: {error}") from None
-        if len(self._shape) != 2 or self._dtype.kind != "f":
+        if len(self._shape) != 2 or self._dtype.kind != "f" or self._dtype.itemsize > 8:
             raise ValueError(
-                f"{path}: {kinds[0]} are {self._dtype} of shape {self._shape}, expected floats, one row an item, one "
-                "column a class: [N, K]"
+                f"{path}: {kinds[0]} are {self._dtype} of shape {self._shape}, expected floats of 16, 32 or 64 bits, "
+                "one row an item, one column a class: [N, K]"
             )
         self.num_items, self.num_classes = self._shape
         if self._labels.shape != (self.num_items,):
@@ -224,6 +227,9 @@ class NpzPredictions(Predictions):
         self.columns = None if names is None else [str(name) for name in names.ravel()]
         if self.columns is not None and len(self.columns) != self.num_classes:
             raise ValueError(f"{path}: {len(self.columns)} class_names for {self.num_classes} columns")
+        twice = _twice(self.columns or [])
+        if twice is not None:
+            raise ValueError(f"{path}: class_names has {shown([twice])!r} twice: give every class a name of its own")
         self.logits_mean = None if mean is None else str(mean)
         if self.logits_mean not in (None, "train", "uniform"):
             raise ValueError(f"{path}: logits_mean is {self.logits_mean!r}, expected 'train' or 'uniform'")
@@ -256,9 +262,16 @@ def _header(stream: IO[bytes], path: Path, name: str) -> tuple[tuple[int, ...], 
 def _whole(archive: zipfile.ZipFile, path: Path, name: str) -> NDArray[Any]:
     with archive.open(f"{name}.npy") as stream:
         try:
-            return np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
+            array = np.asarray(np.lib.format.read_array(stream, allow_pickle=False))
         except ValueError:
             raise ValueError(f"{path}: {name} are Python objects: save them as np.array(list({name}))") from None
+    with reading(path):
+        return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+
+
+def _twice(names: Sequence[str]) -> str | None:
+    """The first name that occurs more than once."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
 # -------------------------------------------------------------------- tables
@@ -278,15 +291,20 @@ class TablePredictions(Predictions):
         return np.where(labels >= 0, known[np.maximum(labels, 0)], -1)
 
     def _set_columns(self, names: list[str], label: str | None) -> None:
-        place = label_column(names, label, self.path)
+        place = label_column(names, label, self.path, "--label")
         if len(names) == 1:
             raise ValueError(f"{self.path} has the column {names[0]!r} only: expected a label column and one a class")
         self.label, self._place = names[place], place
         self.columns = names[:place] + names[place + 1 :]
         self.num_classes = len(self.columns)
-        twice = [name for name in self.columns if self.columns.count(name) > 1] if len(set(names)) < len(names) else []
-        if twice:
-            raise ValueError(f"{self.path} has the column {twice[0]!r} twice: give every class a name of its own")
+        unnamed = next((name for name in self.columns if not name or name == INDEX_COLUMN), None)
+        if unnamed is not None:
+            raise ValueError(
+                f"{self.path} has the column {unnamed!r}, the row numbers of pandas: write the table with index=False"
+            )
+        twice = _twice(self.columns)
+        if twice is not None:
+            raise ValueError(f"{self.path} has the column {twice!r} twice: give every class a name of its own")
         whole = all(name.isascii() and name.isdecimal() for name in self.columns)
         self._numbers = [int(name) for name in self.columns] if whole else None
         if self._numbers == list(range(self.num_classes)):  # numbers in order are no names
@@ -311,12 +329,8 @@ class ParquetPredictions(TablePredictions):
     """Row group after row group, in batches."""
 
     def __init__(self, path: Path, label: str | None) -> None:
-        try:
-            import pyarrow.parquet as parquet  # type: ignore[import-untyped,unused-ignore]
-        except ImportError:
-            raise ImportError("reading Parquet files needs pyarrow: pip install 'equipoise[parquet]'") from None
         self.path = path
-        self._open: Any = lambda: parquet.ParquetFile(path, buffer_size=PARQUET_BUFFER, pre_buffer=False)
+        self._open: Any = lambda: open_parquet(path, buffer_size=PARQUET_BUFFER, pre_buffer=False)
         with self._open() as opened:
             self._set_columns(opened.schema_arrow.names, label)
             self.num_items = opened.metadata.num_rows
@@ -356,6 +370,8 @@ class CsvPredictions(TablePredictions):
             header = next(lines, None)
             if not header:
                 raise ValueError(f"{path} is empty: expected a line of column names, then a line an item")
+            if len(header) == 1:
+                check_separator(header[0], SEPARATORS[path.suffix.lower()], path)
             self._set_columns(header, label)
             self.num_items = sum(1 for row in lines if row)
         self._numbers_of_lines: list[int] = []
@@ -409,8 +425,9 @@ class CsvPredictions(TablePredictions):
         if "" in labels:
             where = f", column {self.label!r}: its label is missing. Fill or drop the row"
             raise self.fail(self._first + labels.index(""), where)
-        if all(label.isascii() and label.isdecimal() for label in labels):
-            return np.array([int(label) for label in labels], np.int64)
+        named = self.columns is not None and self._numbers is None and any(map(_is_whole, self.columns))
+        if not named and all(map(_is_whole, labels)):  # among names a "7" is a name
+            return np.array([int(float(label)) for label in labels], np.int64)
         return np.array(labels, dtype=object)
 
 
@@ -418,6 +435,7 @@ class _CsvLines:
     """A csv reader that closes its file."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
         self._file = open(path, encoding="utf-8-sig", newline="")  # noqa: SIM115
         self._reader = csv.reader(self._file, delimiter=SEPARATORS[path.suffix.lower()])
 
@@ -431,11 +449,18 @@ class _CsvLines:
         return self
 
     def __next__(self) -> list[str]:
-        return next(self._reader)
+        with reading(self._path):
+            return next(self._reader)
 
     @property
     def line_num(self) -> int:
         return self._reader.line_num
+
+
+def _is_whole(text: str) -> bool:
+    """Whether text is a class index: digits, also as "7.0", which pandas writes of a column that had gaps."""
+    digits = text.removesuffix(".0")
+    return digits.isascii() and digits.isdecimal()
 
 
 def _is_number(text: str) -> bool:

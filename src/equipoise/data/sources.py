@@ -15,6 +15,7 @@ import csv
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from equipoise.data.counting import MOST_CLASSES
+from equipoise.data.parquet import open_parquet
 from equipoise.prior import Prior
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
@@ -90,8 +92,8 @@ def prior_of_values(values: Iterable[str], where: str) -> Prior:
     return Prior.from_counts({name: found[name] for name in sorted(found)})
 
 
-def label_column(columns: list[str], wanted: str | None, where: Path) -> int:
-    """Which column of a table holds the labels."""
+def label_column(columns: list[str], wanted: str | None, where: Path, option: str = "--column") -> int:
+    """Which column of a table holds the labels; `option` of the command line names it."""
     if wanted is not None:
         if wanted not in columns:
             raise ValueError(f"{where} has no column {wanted!r}: its columns are {shown(columns)}")
@@ -102,8 +104,19 @@ def label_column(columns: list[str], wanted: str | None, where: Path) -> int:
     if len(columns) == 1:
         return 0
     raise ValueError(
-        f"{where} has the columns {shown(columns)}: say which holds the labels, e.g. --column {columns[-1]}"
+        f"{where} has the columns {shown(columns)}: say which holds the labels, e.g. {option} {shown(columns[-1:])}"
     )
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Errors of reading text as a table, with the name of the file."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}, byte {error.start}): save it as UTF-8") from None
+    except csv.Error as error:
+        raise ValueError(f"{path} cannot be read as a table: {error}. Is a quote left open?") from None
 
 
 def shown(names: Iterable[Any], most: int = 8) -> str:
@@ -201,7 +214,7 @@ def _array(path: Path, counts_of: int | None) -> Source:
 
 
 def _lines(path: Path) -> list[str]:
-    with open(path, encoding="utf-8-sig") as file:
+    with reading(path), open(path, encoding="utf-8-sig") as file:
         lines = [line.strip() for line in file]
     while lines and not lines[-1]:
         lines.pop()
@@ -215,16 +228,20 @@ def _lines(path: Path) -> list[str]:
 
 
 def _cells(path: Path, column: str | None) -> Iterator[str]:
-    with open(path, encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, delimiter=SEPARATORS[path.suffix.lower()])
+    separator = SEPARATORS[path.suffix.lower()]
+    with reading(path), open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, delimiter=separator)
         header = next(rows, None)
         if header is None:
             raise ValueError(f"{path} is empty: expected a line of column names, then a line an item")
-        if (
-            len(header) == 1 and column is None and _is_index(header[0].strip())
-        ):  # no header: labels from the first line
-            yield header[0].strip()
+        if len(header) == 1 and column is None:
+            check_separator(header[0], separator, path)
+        first = header[0].strip()
+        unnamed = len(header) == 1 and column is None and first not in LABEL_COLUMNS  # perhaps no header, but a label
+        if unnamed and _is_index(first):
+            yield first
         place = label_column(header, column, path)
+        again = False
         for row in rows:
             if not row:
                 continue
@@ -233,23 +250,32 @@ def _cells(path: Path, column: str | None) -> Iterator[str]:
                 raise ValueError(
                     f"{path}, line {rows.line_num}, column {header[place]!r} is empty: fill or drop the row"
                 )
+            again = again or value == first
             yield value
+        if unnamed and again and not _is_index(first):
+            yield first
+
+
+def check_separator(header: str, separator: str, path: Path) -> None:
+    """Refuse a table whose one column is several: they are separated by something else."""
+    other = next((mark for mark in ";\t" if mark != separator and mark in header), None)
+    if other is not None:
+        raise ValueError(
+            f"{path} has the one column {shown([header])!r}: separate columns with {separator!r}, not {other!r}"
+        )
 
 
 def _parquet(path: Path, column: str | None) -> Prior:
-    try:
-        import pyarrow.parquet as parquet  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        raise ImportError("reading Parquet files needs pyarrow: pip install 'equipoise[parquet]'") from None
     first = path if path.is_file() else min(path.glob("*.parquet"))
-    schema = parquet.read_schema(first)
+    with open_parquet(first) as opened:
+        schema = opened.schema_arrow
     name = schema.names[label_column(schema.names, column, first)]
     kind = str(schema.field(name).type)
     if "string" not in kind:
         return Prior.from_parquet(path, name)
     counts: Counter[str] = Counter()
     for file in [path] if path.is_file() else sorted(path.rglob("*.parquet")):
-        with parquet.ParquetFile(file) as opened:
+        with open_parquet(file) as opened:
             row = 0
             for batch in opened.iter_batches(columns=[name]):
                 values = batch.column(0).to_pylist()

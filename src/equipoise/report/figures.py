@@ -24,6 +24,7 @@ Results = Mapping[str, Sequence[Evaluation] | Evaluation]
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 NEIGHBOURS = 9
+LETTERS_ON_AN_AXIS = 60  # that fit below it side by side
 LONGEST_NAME = 28
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
@@ -102,9 +103,7 @@ def _draw_marginal(axes: Axes, results: dict[str, list[Evaluation]]) -> None:
         each = np.array([e.marginal for e in evaluations])[:, order]
         _line(axes, position, each, f"{plain(method)}, {distance:.2f} from uniform", style)
     if prior.num_classes <= 20:
-        axes.set_xticks(
-            position, [plain(prior.name(int(j))) for j in order], rotation=0 if prior.num_classes <= 12 else 90
-        )
+        name_ticks(axes, position, [plain(prior.name(int(j))) for j in order])
     axes.set(xlabel="class, most training items first", ylabel="p(y): mean predicted probability", ylim=(0, None))
 
 
@@ -148,6 +147,13 @@ def plain(name: str) -> str:
     """A name as matplotlib shows it: on one line, cut where it is long, and a dollar sign starts no formula."""
     words = " ".join(name.split())
     return (words if len(words) <= LONGEST_NAME else words[: LONGEST_NAME - 1] + "…").replace("$", r"\$")
+
+
+def name_ticks(axes: Axes, places: Any, names: Sequence[str]) -> None:
+    """Names below an axis: side by side where they fit, else slanted, each ending at its place."""
+    fits = max(map(len, names)) * len(names) <= LETTERS_ON_AN_AXIS
+    slanted: dict[str, Any] = {} if fits else {"rotation": 40, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(places, names, **slanted)
 
 
 def by_method(results: Results) -> dict[str, list[Evaluation]]:

@@ -16,6 +16,7 @@ from equipoise.data.sources import Source
 from equipoise.prior import Prior
 
 NEARLY_BALANCED = 1.5  # below this ratio of the largest to the smallest class there is nothing to gain
+LVIS_THRESHOLD = 0.001  # of repeat factors: the share of items below which a class counts as rare
 ROWS = 30  # of a chart; more classes share rows
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
@@ -107,7 +108,8 @@ def look(source: Source) -> Inspection:
 
 def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list[Advice]:
     prior = source.prior
-    if prior.imbalance < NEARLY_BALANCED and not absent:
+    equal = prior.imbalance < NEARLY_BALANCED
+    if equal and not absent:
         found = [
             Advice(
                 "Loss",
@@ -116,8 +118,10 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
             )
         ]
     else:
-        found = _for_several_labels() if source.multilabel else _for_one_label()
-    return [*found, _judging(source), *_expectations(groups, absent), _counting(source)]
+        found = _for_several_labels(prior) if source.multilabel else _for_one_label()
+    few = groups["few"].classes - len(absent)
+    expected = [] if few == 0 else [_small(few) if equal else _expected(few, source.multilabel)]
+    return [*found, _judging(source), *expected, *_missing(absent), _counting(source)]
 
 
 def _counting(source: Source) -> Advice:
@@ -147,7 +151,11 @@ def _for_one_label() -> list[Advice]:
     ]
 
 
-def _for_several_labels() -> list[Advice]:
+def _for_several_labels(prior: Prior) -> list[Advice]:
+    rates = prior.counts[prior.counts > 0] / prior.total
+    usual = float(rates.min()) < LVIS_THRESHOLD
+    threshold = LVIS_THRESHOLD if usual else float(f"{np.median(rates):.2g}")
+    which = "below 0.1 %, as is usual for LVIS" if usual else "below the median class's share, for none is below 0.1 %"
     return [
         Advice(
             "Loss",
@@ -157,9 +165,11 @@ def _for_several_labels() -> list[Advice]:
         ),
         Advice(
             "Sampler",
-            "Repeat factors: show images with a rare class more often, by the square root of how rare it is, as is "
-            "usual for LVIS. The sampler's preview says what it will show.",
-            "sampler = eq.RepeatFactorSampler(classes_per_item, threshold=0.001)",
+            "Plain shuffling goes with this loss. Repeat factors show items with a rare class more often, by the "
+            f"square root of how rare it is ({which}); then tell the loss the prior of what is sampled, or it "
+            "balances twice. The sampler's preview says what it will show.",
+            f"sampler = eq.RepeatFactorSampler(classes_per_item, threshold={threshold}, "
+            "num_classes=prior.num_classes); loss = eq.BalancedSigmoidLoss(sampler.prior)",
         ),
     ]
 
@@ -173,29 +183,35 @@ def _judging(source: Source) -> Advice:
     return Advice("Judge", words, "" if source.multilabel else "print(eq.evaluate(logits, target, prior))")
 
 
-def _expectations(groups: dict[str, Group], absent: list[str]) -> list[Advice]:
-    found = []
-    few = groups["few"].classes - len(absent)
-    if few > 0:
-        found.append(
-            Advice(
-                "Expect",
-                f"{_classes(few)} {'has' if few == 1 else 'have'} fewer than 20 items. The plain loss hardly ever "
-                "predicts such classes; a balanced loss does, and pays with a few points on the largest. If the world "
-                "you predict for is as long-tailed as the training set, say so when you serve, or top-1 falls.",
-                "logits = eq.adjust_logits(logits, target=prior)",
-            )
-        )
-    if absent:
-        found.append(
-            Advice(
-                "Absent",
-                f"{_classes(len(absent))} never {'occurs' if len(absent) == 1 else 'occur'}. No loss can learn "
-                f"{'it' if len(absent) == 1 else 'them'}: collect items, or leave the column out of the model. Here "
-                "nothing breaks: such a class is treated as if it had one item.",
-            )
-        )
-    return found
+def _expected(few: int, multilabel: bool) -> Advice:
+    world = "If the world you predict for is as long-tailed as the training set, say so when you serve, or "
+    return Advice(
+        "Expect",
+        f"{_have_few(few)}. The plain loss hardly ever predicts such classes; a balanced loss does, and pays with a "
+        f"few points on the largest. {world}{'rare classes are found too often.' if multilabel else 'top-1 falls.'}",
+        "logits = logits + loss.shift" if multilabel else "logits = eq.adjust_logits(logits, target=prior)",
+    )
+
+
+def _small(few: int) -> Advice:
+    words = "No loss makes up for so few: start from a pretrained model, or collect more."
+    return Advice("Expect", f"{_have_few(few)}. {words}")
+
+
+def _have_few(few: int) -> str:
+    return f"{_classes(few)} {'has' if few == 1 else 'have'} fewer than 20 items"
+
+
+def _missing(absent: list[str]) -> list[Advice]:
+    if not absent:
+        return []
+    one = len(absent) == 1
+    words = (
+        f"{_classes(len(absent))} never {'occurs' if one else 'occur'}. No loss can learn {'it' if one else 'them'}: "
+        "collect items, or leave the column out of the model. Here nothing breaks: such a class is treated as if it "
+        "had one item."
+    )
+    return [Advice("Absent", words)]
 
 
 def _half_width(items: int) -> int:
@@ -206,7 +222,28 @@ def _half_width(items: int) -> int:
 
 
 def _classes(number: int) -> str:
-    return "1 class" if number == 1 else f"{number:,} classes"
+    return counted(number, "classes")
+
+
+def counted(number: int, unit: str) -> str:
+    """A number of something: 1 class, 2,000 items.
+
+    >>> counted(1, "classes"), counted(1, "images"), counted(2000, "items")
+    ('1 class', '1 image', '2,000 items')
+    """
+    return f"{number:,} {unit}" if number != 1 else f"1 {unit.removesuffix('es' if unit == 'classes' else 's')}"
+
+
+def how_unequal(prior: Prior) -> str:
+    """The largest class beside the smallest, in words.
+
+    >>> how_unequal(Prior.from_counts([140, 100])), how_unequal(Prior.from_counts([5, 5]))
+    ('the largest is 1.4 times the smallest', 'all of the same size')
+    """
+    if prior.imbalance == 1:
+        return "all of the same size" if int((prior.counts > 0).sum()) > 1 else "only one occurs"
+    ratio = f"{prior.imbalance:,.0f}" if prior.imbalance >= 10 else f"{prior.imbalance:.2g}"
+    return f"the largest is {ratio} times the smallest"
 
 
 # -------------------------------------------------------------------- the terminal

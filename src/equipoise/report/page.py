@@ -20,6 +20,7 @@ from torch import Tensor
 
 from equipoise.metrics import TAUS, WORLDS, LogitsMean, judge
 from equipoise.prior import Prior
+from equipoise.report.inspection import Inspection, counted, how_unequal
 from equipoise.report.page_data import (
     Results,
     as_models,
@@ -50,8 +51,6 @@ from equipoise.report.specs import charts, class_counts
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from equipoise.report.inspection import Inspection
 
 
 class Report:
@@ -95,6 +94,10 @@ class Report:
         `logits_mean` is the prior that predictions mean, of all or by name: "train" after a plain loss, "uniform" after
         a balanced one.
         """
+        if isinstance(logits_mean, Mapping) and set(logits_mean) != set(predictions):
+            raise ValueError(
+                f"logits_mean is of {list(logits_mean)}, predictions of {list(predictions)}: name the same"
+            )
         means = {name: logits_mean[name] if isinstance(logits_mean, Mapping) else logits_mean for name in predictions}
         results = {
             name: judge(outputs, target, prior, probabilities=probabilities, logits_mean=means[name])
@@ -127,9 +130,9 @@ class Report:
         if sweeps:
             found["world-sweep"] = tail_figures.world_sweep(sweeps)
         for number, model in enumerate(shown, start=1):
-            found[f"{number}-class-accuracy"] = tail_figures.class_accuracy(model.runs[0], model.name)
+            found[f"{number}-class-accuracy"] = tail_figures.class_accuracy(model.runs, model.name)
             if model.calibrated:
-                found[f"{number}-calibration"] = tail_figures.calibration(model.runs[0], model.name)
+                found[f"{number}-calibration"] = tail_figures.calibration(model.runs, model.name)
             if model.confusions is not None:
                 pairs = tail_figures.swallowed_classes(model.confusions, self.prior, model.name)
                 found[f"{number}-swallowed-classes"] = pairs
@@ -165,7 +168,7 @@ class Report:
         return {
             "classes": class_data(self.prior, drawn),
             "groups": {name: len(members) for name, members in self.prior.groups().items()},
-            "imbalance": self.prior.imbalance,
+            "imbalance": float(self.prior.counts.max() / max(self.prior.counts.min(), 1)),  # absent: as one item
             "headlines": HEADLINES,
             "worlds": WORLDS.tolist(),
             "taus": TAUS.tolist(),
@@ -176,15 +179,15 @@ class Report:
         prior, several = self.prior, len(self.models) > 1
         items = self.models[0].runs[0].num_items
         lead = (
-            f"{prior.num_classes:,} class{'' if prior.num_classes == 1 else 'es'}, {prior.total:,} training items; the "
-            f"largest class is {prior.imbalance:,.0f} times the smallest. Judged on {items:,} test items."
+            f"{counted(prior.num_classes, 'classes')}, {counted(prior.total, 'training items')}; {how_unequal(prior)}. "
+            f"Judged on {counted(items, 'test items')}."
         )
         parts = [top(self.title, lead), picker() if several else ""]
         parts.append(f'<main class="{"" if several else "single"}">')
         parts += [
             headline_section(self.models),
             *self._notes(drawn),
-            classes_section(several),
+            classes_section(several, prior.num_classes),
             slopes_section(several),
         ]
         parts.append(marginal_section(several))
@@ -215,15 +218,16 @@ def inspection_page(seen: Inspection) -> str:
     """The page of `equipoise inspect --html`."""
     prior = seen.prior
     drawn = drawn_classes(prior, 1)
+    classes = counted(prior.num_classes, "classes")
     lead = (
-        f"{prior.total:,} {seen.unit}, {prior.num_classes:,} classes; the largest is {prior.imbalance:,.0f} times the "
-        f"smallest. Half of the data is in {seen.half:,} of {prior.num_classes:,} classes."
+        f"{counted(prior.total, seen.unit)}, {classes}; {how_unequal(prior)}. Half of the data is in {seen.half:,} of "
+        f"{classes}."
     )
     words = dict(HEADLINES)
     cards = "".join(
         f'<div class="card"><div class="what"><span class="shape {name}"></span><span>{words[name]}</span></div>'
-        f'<div class="big">{group.classes:,}<small> classes</small></div>'
-        f'<div class="range">{group.items:,} {text(seen.unit)}, {100 * group.share:.1f} % of the data</div></div>'
+        f'<div class="big">{group.classes:,}<small> class{"" if group.classes == 1 else "es"}</small></div>'
+        f'<div class="range">{text(counted(group.items, seen.unit))}, {100 * group.share:.1f} % of the data</div></div>'
         for name, group in seen.groups.items()
     )
     absent = ""

@@ -17,7 +17,7 @@ Result = Evaluation | Judged
 Results = Mapping[str, Result | Sequence[Result]] | Sequence[Result | Sequence[Result]]
 
 MOST_POINTS = 24_000  # classes × models on the page; of more, evenly spaced ones are drawn
-MOST_NAME_CHARACTERS = 400_000
+MOST_NAME_BYTES = 600_000
 DIGITS = 6  # of a share: a percentage with one digit comes out as it does from the unrounded number
 
 
@@ -83,7 +83,7 @@ def as_models(results: Results, names: Sequence[str] | None, notes: Mapping[str,
 
 
 def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...]) -> Model:
-    parts = [result] if isinstance(result, Evaluation | Judged) else list(result)
+    parts = list(result) if isinstance(result, Sequence) else [result]
     for part in parts:
         if not isinstance(part, Evaluation | Judged):
             raise TypeError(f"{name!r} is a {type(part).__name__}: pass what eq.evaluate or eq.judge returns")
@@ -91,6 +91,12 @@ def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...])
         raise ValueError(f"there is nothing to report of {name!r}: give at least one evaluation")
     if any((part.evaluation if isinstance(part, Judged) else part).num_items == 0 for part in parts):
         raise ValueError(f"{name!r} was judged on no items: there is nothing to report")
+    evaluations = [part.evaluation if isinstance(part, Judged) else part for part in parts]
+    if any(not np.array_equal(each.items, evaluations[0].items) for each in evaluations):
+        raise ValueError(
+            f"the {len(parts)} runs of {name!r} were judged on different test items: runs are seeds on one test set. "
+            "Add up parts of a test set, or folds, with +"
+        )
     judged = [part for part in parts if isinstance(part, Judged)]
     if not judged:
         return Model(str(name), [part for part in parts if isinstance(part, Evaluation)], notes=notes)
@@ -145,13 +151,20 @@ def class_data(prior: Prior, drawn: list[int]) -> dict[str, Any]:
     group = {index: name for name, members in prior.groups().items() for index in members}
     rank = np.empty(prior.num_classes, np.int64)
     rank[np.argsort(-prior.counts, kind="stable")] = np.arange(1, prior.num_classes + 1)
-    longest = max(20, min(300, MOST_NAME_CHARACTERS // len(drawn)))
+    names = [prior.name(index) for index in drawn]
+    longest = next((most for most in (300, 200, 100, 50, 20) if _bytes(names, most) <= MOST_NAME_BYTES), 8)
     return {
-        "name": [cut(prior.name(index), longest) for index in drawn],
+        "name": [cut(name, longest) for name in names],
         "count": prior.counts[drawn].tolist(),
         "rank": rank[drawn].tolist(),
         "group": [group[index] for index in drawn],
     }
+
+
+def _bytes(names: list[str], longest: int) -> int:
+    """What names take on the page, cut to a length: "<", ">" and "&" are escaped, and letters may have four bytes."""
+    cuts = [cut(name, longest) for name in names]
+    return sum(len(name.encode("utf-8", "replace")) + 5 * sum(map(name.count, "<>&")) for name in cuts)
 
 
 def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:

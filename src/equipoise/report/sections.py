@@ -11,6 +11,7 @@ import numpy as np
 
 from equipoise.metrics import WORLDS
 from equipoise.report.page_data import Model, cut, headlines
+from equipoise.report.specs import neighbours
 
 HEADLINES = (
     ("top1", "top-1"),
@@ -44,11 +45,12 @@ def headline_section(models: list[Model]) -> str:
     )
 
 
-def classes_section(several: bool) -> str:
+def classes_section(several: bool, num_classes: int) -> str:
+    line = "is the mean of neighbouring classes" if neighbours(num_classes) else "joins them"
     return _section(
         "Every class",
         "Each point is a class: its accuracy against how often it was seen in training, with its 95 % interval. The "
-        "line is the mean of neighbouring classes. A model that ignores the tail falls to the right.",
+        f"line {line}. A model that ignores the tail falls to the right.",
         _pair("classes", several),
     )
 

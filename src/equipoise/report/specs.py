@@ -99,13 +99,14 @@ def class_accuracy(prior: Prior) -> Spec:
     x = {
         "field": "shown",
         "type": "quantitative",
-        "scale": {"type": "log", "reverse": True, "nice": False, "padding": 8},
+        "scale": {"type": "log", "reverse": True, "nice": False, "padding": 8, "domain": _extent(prior)},
         "axis": {"title": "training items of the class → rarer", "format": ",d", "values": ticks(prior)},
     }
     colour = {"field": "group", "scale": GROUP_COLOUR, "legend": GROUP_LEGEND}
     shape = {"field": "group", "scale": GROUP_SHAPE, "legend": GROUP_LEGEND}
     hover = {"param": "hovered", "empty": False}
     faint = 0.03 if crowded else 0.35
+    beside = neighbours(num_classes)
     return _spec(
         "Accuracy of each class against its number of training items",
         height=300,
@@ -124,7 +125,7 @@ def class_accuracy(prior: Prior) -> Spec:
                 "transform": [
                     {
                         "window": [{"op": "mean", "field": "accuracy", "as": "around"}],
-                        "frame": [-max(2, num_classes // 20), max(2, num_classes // 20)],
+                        "frame": [-beside, beside],
                         "sort": [{"field": "rank"}],
                     }
                 ],
@@ -163,7 +164,7 @@ def marginal_likelihood(prior: Prior, several: bool) -> Spec:
     """The paper's figure: the mean predicted probability of each class, largest class first."""
     num_classes, few = prior.num_classes, prior.num_classes <= 20
     x: Spec = {"field": "rank", "type": "quantitative", "title": "class, most training items first"}
-    x |= {"scale": {"nice": False, "domain": [1, num_classes]}, "axis": {"tickMinStep": 1}}
+    x |= {"scale": {"nice": False, "domain": [1, num_classes]}, "axis": {"tickMinStep": 1, "labelSeparation": 8}}
     if few and prior.class_names is not None:
         x = {"field": "name", "type": "nominal", "sort": {"field": "rank"}, "title": "most training items first"}
         x |= {"axis": {"labelAngle": -40, "labelLimit": 90}}
@@ -494,6 +495,17 @@ def ticks(prior: Prior, *, decades: bool = False) -> list[int]:
     if len(found) > 6:
         found = [number for number in found if number in powers]
     return found or [high]
+
+
+def neighbours(num_classes: int) -> int:
+    """How many classes on either side the line through the classes averages; none where there are few of them."""
+    return num_classes // 20
+
+
+def _extent(prior: Prior) -> list[float]:
+    """Both ends of an axis of training items, absent classes at 0.5; of some width where all classes are equal."""
+    low, high = max(float(prior.counts.min()), 0.5), float(prior.counts.max())
+    return [low, high] if low < high else [low / 2, 2 * high]
 
 
 def _spec(description: str, *, height: int, **content: Any) -> Spec:

@@ -6,12 +6,12 @@ the colour-blind. Accuracies are in percent. Long class names are cut; dollar si
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equipoise.metrics import TAUS, WORLDS, Confusions, Evaluation, PriorSweep, mean_interval
+from equipoise.metrics import TAUS, WORLDS, Confusions, Evaluation, PriorSweep, mean_interval, wilson_intervals
 from equipoise.prior import Prior
 from equipoise.report.figures import (
     COLOURS,
@@ -20,6 +20,7 @@ from equipoise.report.figures import (
     Results,
     by_method,
     finished,
+    name_ticks,
     new_figure,
     plain,
     shared_prior,
@@ -36,6 +37,7 @@ GROUP_STYLES: dict[str, dict[str, Any]] = {
 GROUP_DASHES = {"many": "-", "medium": "--", "few": ":"}
 HATCHES = {"medium": "//", "few": ".."}
 GROUP_WORDS = {"many": "many, > 100", "medium": "medium, 20 to 100", "few": "few, < 20"}
+LEFT_TO_RIGHT = "\u200e"  # keeps "a → b" in this order where a is in a script that runs from right to left
 MOST_NAMES = 60  # class names on one axis
 
 
@@ -61,17 +63,22 @@ def class_counts(prior: Prior) -> Figure:
     return finished(figure, [axes])
 
 
-def class_accuracy(evaluation: Evaluation, title: str = "") -> Figure:
-    """Accuracy of each class against its training items, coloured by group, with its 95 % interval."""
+def class_accuracy(evaluation: Evaluation | Sequence[Evaluation], title: str = "") -> Figure:
+    """Accuracy of each class against its training items, coloured by group, with its 95 % interval.
+
+    Several evaluations are seeds of one model on one test set: their mean is drawn.
+    """
     figure, (axes,) = new_figure(1)
-    rows = evaluation.per_class
-    for name, members in evaluation.prior.groups().items():
-        seen = [rows[index] for index in members if rows[index].accuracy is not None]
+    runs = _runs(evaluation)
+    items, correct = runs[0].items, np.mean([run.correct for run in runs], axis=0)
+    low, high = wilson_intervals(correct, items)
+    for name, members in runs[0].prior.groups().items():
+        seen = [index for index in members if items[index] > 0]
         if not seen:
             continue
-        accuracy = 100 * np.array([row.correct / row.items for row in seen])
-        ends = [accuracy - [100 * row.low for row in seen], [100 * row.high for row in seen] - accuracy]
-        counts = [max(row.count or 0, 0.5) for row in seen]
+        accuracy = 100 * correct[seen] / items[seen]
+        ends = [accuracy - 100 * low[seen], 100 * high[seen] - accuracy]
+        counts = np.maximum(runs[0].prior.counts[seen], 0.5)
         faint: dict[str, Any] = {"linestyle": "none", "markersize": 5, "elinewidth": 0.6, "alpha": 0.85}
         axes.errorbar(counts, accuracy, np.maximum(ends, 0), label=GROUP_WORDS[name], **faint | GROUP_STYLES[name])
     axes.set(xscale="log", xlabel="training items of the class", ylabel="accuracy on the test set, %", ylim=(-3, 103))
@@ -85,6 +92,7 @@ def group_slopes(results: Results) -> Figure:
     models = by_method(results)
     shared_prior(models)
     figure, (axes,) = new_figure(1)
+    numbers: dict[int, list[float]] = {}
     for name in GROUP_STYLES:
         points = [(place, *found) for place, runs in enumerate(models.values()) if (found := group_point(runs, name))]
         if not points:
@@ -93,9 +101,12 @@ def group_slopes(results: Results) -> Figure:
         style = GROUP_STYLES[name] | {"linestyle": GROUP_DASHES[name], "linewidth": 2, "capsize": 3}
         ends = 100 * np.array([accuracy - low, high - accuracy])
         axes.errorbar(place, 100 * accuracy, ends, label=GROUP_WORDS[name], **style)
-        for x, y in zip(place, accuracy, strict=True):
-            axes.annotate(f"{100 * y:.1f}", (x, 100 * y), xytext=(6, 6), textcoords="offset points", fontsize=9)
-    axes.set_xticks(range(len(models)), [plain(name) for name in models])
+        for x, y in zip(place.tolist(), (100 * accuracy).tolist(), strict=True):
+            numbers.setdefault(x, []).append(y)
+    for x, values in numbers.items():
+        for y, height in _apart(values):
+            axes.annotate(f"{y:.1f}", (x, height), xytext=(8, 0), textcoords="offset points", va="center", fontsize=9)
+    name_ticks(axes, range(len(models)), [plain(name) for name in models])
     axes.set(ylabel="mean accuracy of the group's classes, %", ylim=(-3, 103), xlim=(-0.4, len(models) - 0.6))
     return finished(figure, [axes])
 
@@ -106,7 +117,7 @@ def swallowed_classes(confusions: Confusions, prior: Prior, title: str = "", mos
     pairs = confusions.swallowed(prior, most)[::-1]
     shares = np.array([100 * pair.share for pair in pairs])
     ends = np.array([[100 * (p.share - p.low) for p in pairs], [100 * (p.high - p.share) for p in pairs]])
-    names = [f"{plain(prior.name(pair.true))} → {plain(prior.name(pair.predicted))}" for pair in pairs]
+    names = [f"{LEFT_TO_RIGHT}{plain(prior.name(pair.true))} → {plain(prior.name(pair.predicted))}" for pair in pairs]
     group = {index: name for name, members in prior.groups().items() for index in members}
     colours = [GROUP_STYLES[group[pair.true]]["color"] for pair in pairs]
     axes.barh(range(len(pairs)), shares, color=colours, alpha=0.9)
@@ -139,9 +150,14 @@ def group_flow(confusions: Confusions, prior: Prior, title: str = "") -> Figure:
     return figure
 
 
-def calibration(evaluation: Evaluation, title: str = "") -> Figure:
-    """Accuracy against confidence for each group; on the diagonal the model is as sure as it is right."""
+def calibration(evaluation: Evaluation | Sequence[Evaluation], title: str = "") -> Figure:
+    """Accuracy against confidence for each group; on the diagonal the model is as sure as it is right.
+
+    Several evaluations are seeds of one model: items of all are drawn, and the mean of their ECE is given.
+    """
     figure, (axes,) = new_figure(1)
+    runs = _runs(evaluation)
+    evaluation = sum(runs[1:], runs[0])
     axes.plot([0, 100], [0, 100], color="0.6", linewidth=1, label="as sure as right")
     for name, members in evaluation.prior.groups().items():
         items = evaluation.bin_items[members].sum(axis=0)
@@ -150,7 +166,7 @@ def calibration(evaluation: Evaluation, title: str = "") -> Figure:
             continue
         x = 100 * evaluation.bin_confidence[members].sum(axis=0)[used] / items[used]
         y = 100 * evaluation.bin_correct[members].sum(axis=0)[used] / items[used]
-        error = 100 * (evaluation.groups()[name].ece or 0)
+        error = 100 * float(np.mean([run.groups()[name].ece or 0 for run in runs]))
         axes.plot(x, y, linestyle=GROUP_DASHES[name], label=f"{name}, ECE {error:.1f}", **GROUP_STYLES[name])
         axes.scatter(x, y, s=8 + 120 * items[used] / items.sum(), color=GROUP_STYLES[name]["color"], alpha=0.4)
     axes.set(xlabel="confidence, %", ylabel="accuracy, %", xlim=(0, 101), ylim=(-1, 101), title=plain(title))
@@ -196,6 +212,25 @@ def group_point(runs: list[Evaluation], group: str) -> tuple[float, float, float
     correct = np.mean([run.correct[members] for run in runs], axis=0)
     seen = items > 0
     return (float((correct[seen] / items[seen]).mean()), *mean_interval(correct, items))
+
+
+def _apart(values: list[float], room: float = 6.5, most: float = 100) -> list[tuple[float, float]]:
+    """Each value with the height of its number, so far from the next that both can be read, and not above `most`.
+
+    >>> _apart([66.0, 20.0, 65.5]), _apart([100.0, 98.0])
+    ([(20.0, 20.0), (65.5, 65.5), (66.0, 72.0)], [(98.0, 93.5), (100.0, 100)])
+    """
+    heights: list[float] = []
+    for value in sorted(values):
+        heights.append(max(value, heights[-1] + room) if heights else value)
+    for place in reversed(range(len(heights))):
+        heights[place] = min(heights[place], most)
+        most = heights[place] - room
+    return list(zip(sorted(values), heights, strict=True))
+
+
+def _runs(evaluation: Evaluation | Sequence[Evaluation]) -> list[Evaluation]:
+    return [evaluation] if isinstance(evaluation, Evaluation) else list(evaluation)
 
 
 def _few(sweeps: Mapping[str, PriorSweep]) -> Mapping[str, PriorSweep]:

@@ -22,12 +22,25 @@
     return made;
   };
 
+  // Both names of a pair in one line of a narrow chart: of long ones the beginnings; hovering shows all.
+  function paired(name, other, room = 44) {
+    const [first, second] = [[...name], [...other]];
+    const left = Math.max(room / 2, room - second.length);
+    const short = (letters, most) => (letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join(""));
+    return `${short(first, left)} → ${short(second, Math.max(room / 2, room - first.length))}`;
+  }
+
   // Numbers beside points of nearly the same height are moved apart, so that each can be read.
   function apart(points, room = 5.5) {
     const sorted = [...points].sort((a, b) => a.accuracy - b.accuracy);
     sorted.forEach((point, i) => {
       point.beside = i ? Math.max(point.accuracy, sorted[i - 1].beside + room) : point.accuracy;
     });
+    let most = 100;
+    for (const point of sorted.reverse()) {
+      point.beside = Math.min(point.beside, most);
+      most = point.beside - room;
+    }
     return points;
   }
 
@@ -70,7 +83,7 @@
       });
     }),
     swallowed: (model) => model.swallowed.map((pair, place) => ({
-      place, name: pair.name, other: pair.other, pair: `${pair.name} → ${pair.other}`, group: pair.group,
+      place, name: pair.name, other: pair.other, pair: paired(pair.name, pair.other), group: pair.group,
       share: 100 * pair.share, low: 100 * pair.low, high: 100 * pair.high,
       times: `${pair.times} of ${pair.items}`, interval: `${percent(pair.share)} (${range(pair.low, pair.high)})`,
     })),
