@@ -79,7 +79,7 @@ def look(source: Source) -> Inspection:
     >>> from pathlib import Path
     >>> seen = look(Source(Path("labels.npy"), Prior.from_counts([900, 60, 40, 0])))
     >>> seen.half, seen.absent, seen.groups["few"], seen.advice[0].code
-    (1, ['3'], Group(classes=1, items=0, share=0.0), 'loss = eq.BalancedSoftmaxLoss(prior)')
+    (1, ['3'], Group(classes=1, items=0, share=0.0), "prior = eq.Prior.from_file('labels.npy')")
     """
     prior = source.prior
     counts, members = prior.counts, prior.groups()
@@ -116,8 +116,8 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
             )
         ]
     else:
-        found = _for_several_labels() if source.multilabel else _for_one_label()
-    return [*found, _judging(source), *_expectations(groups, absent), _counting(source)]
+        found = _for_several_labels(prior) if source.multilabel else _for_one_label()
+    return [_counting(source), *found, _judging(source), *_expectations(source, groups, absent)]
 
 
 def _counting(source: Source) -> Advice:
@@ -147,7 +147,10 @@ def _for_one_label() -> list[Advice]:
     ]
 
 
-def _for_several_labels() -> list[Advice]:
+def _for_several_labels(prior: Prior) -> list[Advice]:
+    threshold = float(f"{max(0.001, min(0.1, 20 / prior.total)):.2g}")  # LVIS's, or 20 images of a smaller set
+    rates = prior.probabilities
+    rare = int(((rates > 0) & (rates < threshold)).sum())
     return [
         Advice(
             "Loss",
@@ -158,9 +161,12 @@ def _for_several_labels() -> list[Advice]:
         Advice(
             "Sampler",
             "Repeat factors: show images with a rare class more often, by the square root of how rare it is, as is "
-            "usual for LVIS. The sampler's preview says what it will show.",
-            "sampler = eq.RepeatFactorSampler(classes_per_item, threshold=0.001)",
-        ),
+            f"usual for LVIS. {_classes(rare)} {'is' if rare == 1 else 'are'} below this threshold. The sampler's "
+            "preview says what it will show.",
+            f"sampler = eq.RepeatFactorSampler(classes_per_item, threshold={threshold})",
+        )
+        if rare
+        else Advice("Sampler", "Keep plain shuffling: no class is so rare that its images should be repeated."),
     ]
 
 
@@ -173,17 +179,20 @@ def _judging(source: Source) -> Advice:
     return Advice("Judge", words, "" if source.multilabel else "print(eq.evaluate(logits, target, prior))")
 
 
-def _expectations(groups: dict[str, Group], absent: list[str]) -> list[Advice]:
+def _expectations(source: Source, groups: dict[str, Group], absent: list[str]) -> list[Advice]:
     found = []
     few = groups["few"].classes - len(absent)
     if few > 0:
         found.append(
             Advice(
                 "Expect",
-                f"{_classes(few)} {'has' if few == 1 else 'have'} fewer than 20 items. The plain loss hardly ever "
-                "predicts such classes; a balanced loss does, and pays with a few points on the largest. If the world "
-                "you predict for is as long-tailed as the training set, say so when you serve, or top-1 falls.",
-                "logits = eq.adjust_logits(logits, target=prior)",
+                f"{_classes(few)} {'has' if few == 1 else 'have'} fewer than 20 items. The plain loss predicts such "
+                "classes too seldom; a balanced loss does so more often, and pays with a few points on the largest. If "
+                "the world you predict for is as long-tailed as the training set, say so when you serve"
+                + (": put back what the loss took out." if source.multilabel else ", or top-1 falls."),
+                "logits = logits + eq.sigmoid_shift(prior)"
+                if source.multilabel
+                else "logits = eq.adjust_logits(logits, target=prior)",
             )
         )
     if absent:
