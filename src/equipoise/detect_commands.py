@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +38,7 @@ class RunCommand(TyperCommand):
 
 def run_detectors(
     table: Annotated[str, typer.Argument(help="table2 or voc2012-lt.")],
-    more: Annotated[list[int] | None, typer.Argument(hidden=True)] = None,
+    more: Annotated[list[int] | None, typer.Argument(hidden=True, metavar="more seeds")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the data set in its official layout.")] = None,
     train: Annotated[Path | None, typer.Option(help="Your own COCO or LVIS file to train on.")] = None,
     val: Annotated[Path | None, typer.Option(help="Your own COCO or LVIS file to evaluate on.")] = None,
@@ -175,7 +175,17 @@ def _paths(table: str, data: Path | None, own: tuple[Path | None, ...]) -> tuple
         raise typer.BadParameter(str(error)) from None
 
 
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """A file that cannot be used is one message, without a traceback."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 @detect_app.command("eval")
+@_refusing()
 def evaluate(
     results: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
     annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file to evaluate against.")],
@@ -258,6 +268,7 @@ def table_(
 
 
 @detect_app.command()
+@_refusing()
 def submit(
     weights: Annotated[Path, typer.Argument(help="A .weights.pt file that `equipoise run` kept.")],
     annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
@@ -309,6 +320,7 @@ def _load(weights: Path, num_classes: int, backbone: str, stride: str, size: int
 
 
 @detect_app.command()
+@_refusing()
 def predict(
     pictures: Annotated[list[Path], typer.Argument(help="Image files.")],
     weights: Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")],
