@@ -202,6 +202,10 @@ def test_smaller_images_and_federated_labels_are_an_option_and_recorded_under_an
         (("voc2012-lt", "--train", "a.json"), "your own data needs"),
         (("voc2012-lt", "--data", ".", "--only", "best"), "train_lt.json"),
         (("table3", "--data", "."), "no table is named"),
+        (
+            ("voc2012-lt", "--train", "a", "--val", "b", "--images", "c", "--out", "table1.jsonl"),
+            "--out table1.jsonl cannot be added to",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_said(
@@ -209,6 +213,7 @@ def test_what_cannot_be_run_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
+    (tmp_path / "table1.jsonl").write_text('{"table": "table1", "top1": 0.1}\n')
     result = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "300"})
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())

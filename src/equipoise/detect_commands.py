@@ -21,7 +21,9 @@ from equipoise.shift_commands import run_prior_shift
 
 TABLES = ("table2", "voc2012-lt")
 
-detect_app = typer.Typer(help="Detectors: evaluate, submit and draw what they find.", no_args_is_help=True)
+detect_app = typer.Typer(
+    help="Detectors: evaluate, write and draw what they find; needs the extra detection.", no_args_is_help=True
+)
 
 
 class RunCommand(TyperCommand):
@@ -74,7 +76,7 @@ def run_detectors(
     """Train what is still missing of a table of detectors; a record is appended as each run ends."""
     import torch
 
-    from equipoise.commands import progress
+    from equipoise.commands import progress, records_in
     from equipoise.models.batched_rcnn import world
     from equipoise.recipes import table2, voc2012_lt
     from equipoise.recipes.table2 import Method
@@ -117,8 +119,7 @@ def run_detectors(
     if unknown:
         raise typer.BadParameter(f"no method is named {unknown[0]}: {', '.join(method.name for method in methods)}")
     have = {record.key for record in record_files.read_records(results, name, DetectionRecord)}
-    if out.is_file():
-        have |= {record.key for record in record_files.read_jsonl(out, DetectionRecord) if record.complete}
+    have |= {record.key for record in records_in(out, DetectionRecord) if record.complete}
     wanted_seeds = [*seeds, *(more or [])] if seeds else list(known_seeds)
     cells = [
         Cell(method.name, seed)
@@ -208,6 +209,7 @@ def evaluate(
 
 
 @detect_app.command("import")
+@_refusing()
 def import_(
     source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
     results: Annotated[Path, typer.Option(help="The folder of committed records.")] = Path("results"),
