@@ -97,7 +97,7 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert records[0].AP_r == records[0].mask["APr"]
     assert records[0].counts == [8, 4, 2, 0]
     assert records[0].weights != records[1].weights
-    assert "1 runs are missing" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
+    assert "1 run missing" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
     assert equipoise("detect", "import", out, "--results", results).startswith("2 new records")
     assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*.json")) == [
         "voc2012-lt/balanced_sigmoid/3.json",
@@ -297,7 +297,7 @@ def test_real_lvis_images_train_predict_evaluate_and_submit(tmp_path: Path, monk
         "run", "table2", "--train", LVIS / "sample_val.json", "--val", few_images, "--images", LVIS, "--out", out,
         "--iterations", 3, "--backbone", "resnet18", "--device", "cpu", "--only", released.name, "--results", tmp_path,
     )  # fmt: skip
-    assert "1 runs recorded" in said
+    assert "1 run recorded" in said
     (found,) = read_jsonl(out)
     assert (found.iterations, found.evaluated_images, len(found.counts)) == (3, 4, 1203)
     assert found.mask is not None

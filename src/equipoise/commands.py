@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -105,7 +105,7 @@ def run(
         download=download,
     )
     what = "missing" if iterations is None else f"of {iterations} iterations, for no table"
-    typer.echo(f"{_runs(cells)} {what}, on {record_files.hardware(where)['device']}")
+    typer.echo(f"{in_runs(cells)} {what}, on {record_files.hardware(where)['device']}")
     if not cells:
         return
     store = Store(data, where, download=download)
@@ -139,7 +139,7 @@ def run(
             budget=float("inf") if budget is None else budget,
             backbones={method for cell in plan if (method := recipe_of(cell).backbone)},
         )
-    typer.echo(f"{_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
+    typer.echo(f"{in_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
 
 
 def recipes_of(table: str) -> ModuleType | SimpleNamespace:
@@ -212,11 +212,12 @@ def wanted_cells(
     if left and len(left) == len(cells):
         raise typer.BadParameter(f"{lacks}: pass the folder that has it as --data, or --download")
     if left:
-        typer.echo(f"{lacks}: leaving out {_runs(left)}")
+        typer.echo(f"{lacks}: leaving out {in_runs(left)}")
     return [cell for cell in cells if cell not in left]
 
 
-def _runs(cells: list[table1.Cell]) -> str:
+def in_runs(cells: Sequence[object]) -> str:
+    """How many they are: "1 run", "2 runs"."""
     return f"{len(cells)} run{'' if len(cells) == 1 else 's'}"
 
 

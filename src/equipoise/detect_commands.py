@@ -76,7 +76,7 @@ def run_detectors(
     """Train what is still missing of a table of detectors; a record is appended as each run ends."""
     import torch
 
-    from equipoise.commands import progress, records_in
+    from equipoise.commands import in_runs, progress, records_in
     from equipoise.models.batched_rcnn import world
     from equipoise.recipes import table2, voc2012_lt
     from equipoise.recipes.table2 import Method
@@ -129,7 +129,7 @@ def run_detectors(
     ]
     device_found = join_processes(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
     say: Callable[[str], None] = typer.echo if world()[1] == 0 else lambda text: None
-    say(f"{len(cells)} runs are missing, on {record_files.hardware(device_found)['device']}")
+    say(f"{in_runs(cells)} missing, on {record_files.hardware(device_found)['device']}")
     if not cells:
         return
     with progress() if world()[1] == 0 else nullcontext((say, lambda status: None)) as (tell, report):
@@ -156,7 +156,7 @@ def run_detectors(
             write=lambda record: record_files.append_record(out, record),
             budget=float("inf") if budget is None else budget,
         )
-    say(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
+    say(f"{in_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
 
 
 def _workers(device: str) -> int:
