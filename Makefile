@@ -1,6 +1,6 @@
 # make demo    three losses on long-tailed digits: a table and demo/report.html
 # make test    lint, types, doctests, tests
-# make faults  break the code in more than thirty ways and see that the tests catch each
+# make faults  break the code on purpose, one fault after the other: the tests must catch each
 #
 # Each sets up .venv on its first run. An existing .venv is used as it is: to have a particular build of PyTorch
 # (CPU only, say), make .venv and install that first.

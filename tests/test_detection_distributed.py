@@ -119,7 +119,7 @@ def test_torchrun_runs_a_table_and_records_it_once(tmp_path: Path) -> None:
     ]  # fmt: skip
     said = [process.communicate(timeout=120)[0] for process in running]
     assert [process.returncode for process in running] == [0, 0], said
-    assert "1 runs recorded" in said[0]
+    assert "1 run recorded" in said[0]
     assert "runs" not in said[1]
     (line,) = (tmp_path / "records.jsonl").read_text().splitlines()
     assert json.loads(line)["engine"]["processes"] == 2

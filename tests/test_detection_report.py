@@ -119,7 +119,7 @@ def test_benchmarks_are_shown_as_measured() -> None:
     text = report.benchmark_part({"a CPU": {"masks": heads, "evaluation": evaluation}})
     assert "| gathered | 10 | 11 | 1.10 | – |" in text
     assert "| torchvision | 20 | 90 | 4.50 | 4.00 |" in text
-    assert "1.5 CPU seconds; the `lvis` package 151, 100 times as many, the 13 numbers equal." in text
+    assert "1.5 CPU seconds; the `lvis` package takes 151, 100 times as long, and the 13 numbers are equal." in text
     assert report.benchmark_part({}) == "Not measured yet."
 
 

@@ -97,7 +97,7 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert records[0].AP_r == records[0].mask["APr"]
     assert records[0].counts == [8, 4, 2, 0]
     assert records[0].weights != records[1].weights
-    assert "1 runs are missing" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
+    assert "1 run missing" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
     assert equipoise("detect", "import", out, "--results", results).startswith("2 new records")
     assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*.json")) == [
         "voc2012-lt/balanced_sigmoid/3.json",
@@ -202,6 +202,10 @@ def test_smaller_images_and_federated_labels_are_an_option_and_recorded_under_an
         (("voc2012-lt", "--train", "a.json"), "your own data needs"),
         (("voc2012-lt", "--data", ".", "--only", "best"), "train_lt.json"),
         (("table3", "--data", "."), "no table is named"),
+        (
+            ("voc2012-lt", "--train", "a", "--val", "b", "--images", "c", "--out", "table1.jsonl"),
+            "--out table1.jsonl cannot be added to",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_said(
@@ -209,6 +213,7 @@ def test_what_cannot_be_run_is_said(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "300")
+    (tmp_path / "table1.jsonl").write_text('{"table": "table1", "top1": 0.1}\n')
     result = CliRunner().invoke(app, ["run", *arguments], env={"COLUMNS": "300"})
     assert result.exit_code == 2
     assert message in " ".join(result.output.split())
@@ -292,7 +297,7 @@ def test_real_lvis_images_train_predict_evaluate_and_submit(tmp_path: Path, monk
         "run", "table2", "--train", LVIS / "sample_val.json", "--val", few_images, "--images", LVIS, "--out", out,
         "--iterations", 3, "--backbone", "resnet18", "--device", "cpu", "--only", released.name, "--results", tmp_path,
     )  # fmt: skip
-    assert "1 runs recorded" in said
+    assert "1 run recorded" in said
     (found,) = read_jsonl(out)
     assert (found.iterations, found.evaluated_images, len(found.counts)) == (3, 4, 1203)
     assert found.mask is not None

@@ -195,7 +195,7 @@ def test_groups_hold_their_share_and_absent_classes_are_named() -> None:
         (1, 0, 0.0),
     ]
     assert found.absent == ["yak"]
-    assert "1 class never occurs" in found.advice[-2].words
+    assert "1 class never occurs" in found.advice[-1].words
 
 
 def test_the_advice_follows_the_data_and_its_code_runs(tmp_path: Path) -> None:
@@ -213,11 +213,11 @@ def test_the_advice_follows_the_data_and_its_code_runs(tmp_path: Path) -> None:
         "logits": torch.zeros(4, 3),
         "target": target,
     }
-    for line in [code["Prior"], *(advice.code for advice in found.advice)]:
-        exec(line, names)
+    for advice in found.advice:  # from top to bottom
+        exec(advice.code, names)
     assert names["prior"] == found.prior
-    assert seen([100, 90]).advice[0].code == "loss = torch.nn.CrossEntropyLoss()"
-    assert seen([100, 90, 0]).advice[0].code == "loss = eq.BalancedSoftmaxLoss(prior)"
+    assert seen([100, 90]).advice[1].code == "loss = torch.nn.CrossEntropyLoss()"
+    assert seen([100, 90, 0]).advice[1].code == "loss = eq.BalancedSoftmaxLoss(prior)"
 
 
 @pytest.mark.parametrize("counts", [[5000, 300, 40, 3], [100, 50, 30, 5]])
@@ -241,6 +241,25 @@ def test_small_classes_of_equal_size_are_not_blamed_on_the_loss() -> None:
     assert titles["Expect"].words.startswith("3 classes have fewer than 20 items. No loss makes up for so few")
     assert not titles["Expect"].code
     assert "Expect" not in {advice.title for advice in seen([100, 90]).advice}
+
+
+def test_the_advice_for_several_labels_repeats_rare_classes_and_knows_sigmoids() -> None:
+    prior = eq.Prior.from_counts([242, 4, 862], total=862)
+    found = {advice.title: advice for advice in look(Source(Path("train.json"), prior, multilabel=True)).advice}
+    assert found["Loss"].code == "loss = eq.BalancedSigmoidLoss(prior)"
+    assert "1 class is below" in found["Sampler"].words
+    names: dict[str, Any] = {"eq": eq, "prior": prior, "logits": torch.zeros(2, 3)}
+    exec(found["Sampler"].code, names | {"classes_per_item": [[0, 2]] * 242 + [[1, 2]] * 4 + [[2]] * 616})
+    exec(found["Expect"].code, names)
+    assert (names["logits"][0] == eq.sigmoid_shift(prior)).all()  # what BalancedSigmoidLoss adds in training
+    assert "top-1" not in found["Expect"].words
+
+    lvis = eq.Prior.from_counts([50_000, 3], total=100_000)
+    (sampler,) = (a for a in look(Source(Path("lvis.json"), lvis, multilabel=True)).advice if a.title == "Sampler")
+    assert "threshold=0.001," in sampler.code
+    frequent = eq.Prior.from_counts([800, 300], total=1000)
+    (sampler,) = (a for a in look(Source(Path("train.json"), frequent, multilabel=True)).advice if a.title == "Sampler")
+    assert not sampler.code
 
 
 def test_bars_are_logarithmic_and_many_classes_share_rows() -> None:

@@ -92,11 +92,39 @@ def test_the_command_line_needs_no_torchvision() -> None:
     assert python(f"import sys; {without}import equipoise.cli; print('fine')") == "fine"
 
 
-def test_the_command_says_which_extra_it_needs() -> None:
-    code = "import sys; sys.modules['typer'] = None; from equipoise.__main__ import main; main()"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize(
+    ("without", "arguments", "extra"),
+    [
+        ("typer", ["--help"], "cli"),
+        ("torchvision", ["table", "voc2012-lt"], "detection"),
+        ("hotcoco", ["detect", "eval", "results.json", "--annotations", "val.json"], "detection"),
+    ],
+)
+def test_the_command_says_in_a_line_which_extra_it_needs(
+    without: str, arguments: list[str], extra: str, tmp_path: Path
+) -> None:
+    (tmp_path / "results.json").write_text("[]")
+    (tmp_path / "val.json").write_text(
+        '{"images": [{"id": 1, "height": 8, "width": 8}], "categories": [{"id": 1, "name": "cat"}], "annotations": '
+        '[{"id": 1, "image_id": 1, "category_id": 1, "bbox": [1, 1, 4, 4], "area": 16, "iscrowd": 0}]}'
+    )
+    code = (
+        f"import sys; sys.modules[{without!r}] = None; sys.argv[1:] = {arguments!r}; "
+        "from equipoise.__main__ import main; main()"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert result.returncode == 1
-    assert "pip install 'equipoise[cli]'" in result.stderr
+    assert f"pip install 'equipoise[{extra}]'" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_that_a_detector_command_cannot_use_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("[]")
+    (tmp_path / "val.json").write_text("{}")
+    arguments = ["detect", "eval", str(tmp_path / "results.json"), "--annotations", str(tmp_path / "val.json")]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
+    assert result.exit_code == 2
+    assert "expected a COCO or LVIS file" in result.output
 
 
 def test_the_demo_prints_a_table_and_writes_the_report(tmp_path: Path) -> None:

@@ -310,8 +310,21 @@ def test_a_recipe_file_that_will_not_do_is_refused(change: tuple[str, str], word
     assert words in refused(str(recipe_file(tmp_path, change)), "--data", str(tmp_path))
 
 
+@pytest.mark.parametrize("options", [(), ("--iterations", "1")])
+def test_records_of_detectors_are_not_added_to(options: tuple[str, ...], tmp_path: Path) -> None:
+    out = tmp_path / "records.jsonl"
+    out.write_text('{"table": "voc2012-lt", "method": "rfs", "AP_box": 1.0}\n')
+    words = refused("table1", "--data", str(tmp_path), "--out", str(out), *options)
+    assert "cannot be added to" in words
+    assert "name another file" in words
+    result = CliRunner().invoke(app, ["records", "import", str(out)], env={"COLUMNS": "400"})
+    assert result.exit_code == 2
+    assert "line 1" in result.output
+
+
 def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
-    assert "no table is named 'table9': expected table1, or the path" in refused("table9", "--data", str(tmp_path))
+    words = refused("table9", "--data", str(tmp_path))
+    assert "no table is named 'table9': expected table1, table2, voc2012-lt, prior-shift, or the path" in words
     assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))
     assert "--validate trains the choices of table1" in refused(
         str(recipe_file(tmp_path)), "--data", str(tmp_path), "--validate"

@@ -73,7 +73,8 @@ def main() -> None:
     options = parser.parse_args()
     IMAGES.mkdir(exist_ok=True)
     console = Console(record=True, width=100, file=io.StringIO(), force_terminal=True)
-    show_inspection(look(Source(Path("digits"), load_digits_lt(50).prior, "images")), console)
+    show_inspection(look(Source(Path("digits/train"), load_digits_lt(50).prior, "images")), console)
+    console.print()  # or the last line is cut off
     plain = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)  # no fonts from the network
     path = str(IMAGES / "inspect.svg")
     console.save_svg(path, title="equipoise inspect", unique_id="inspect", code_format=plain)

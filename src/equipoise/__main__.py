@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import sys
 
+EXTRAS = dict.fromkeys(("typer", "rich", "sklearn", "scipy", "matplotlib"), "cli") | dict.fromkeys(
+    ("torchvision", "orjson", "hotcoco", "PIL", "safetensors"), "detection"
+)
+
 
 def main() -> None:
     """Run the command line, or say which extra it needs."""
     try:
         from equipoise.cli import app
-    except ModuleNotFoundError as error:
-        sys.exit(f"The command line needs {error.name}, which is not installed: pip install 'equipoise[cli]'")
-    app(prog_name="equipoise")
+
+        app(prog_name="equipoise")
+    except ImportError as error:
+        if "pip install 'equipoise[" in str(error):  # the library has said it already
+            sys.exit(str(error))
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        sys.exit(f"This command needs {error.name}, which is not installed: pip install 'equipoise[{extra}]'")
 
 
 if __name__ == "__main__":

@@ -60,8 +60,9 @@ def adapt(
 ) -> None:
     """Make predictions right for another class prior, and say what changed.
 
-    A prior in JSON is a list of counts, an object of counts by class name, or what Prior.to_json wrote. Where names are
-    known on both sides, classes are matched by name.
+    A prior in JSON is a list of counts, an object of counts by class name, or what Prior.to_json wrote.
+
+    Where names are known on both sides, classes are matched by name.
 
         equipoise adapt predictions.npz --source counts.json --target uniform --out adapted.npz
     """

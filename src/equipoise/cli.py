@@ -1,4 +1,4 @@
-"""The command line: equipoise demo | run | table | records | detect | adapt | inspect | report
+"""The command line: equipoise demo | inspect | report | adapt | run | table | records | detect
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
@@ -22,7 +22,8 @@ from equipoise.detect_commands import RunCommand, detect_app
 from equipoise.report_commands import inspect, report
 
 app = typer.Typer(
-    help="Recognition when the class frequencies in training differ from those in use.",
+    help="Class imbalance: look at the tail of a training set, compare models on it, move predictions to another class "
+    "prior, and train the experiments of the paper.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -52,7 +53,7 @@ def demo(
     imbalance: Annotated[float, typer.Option(min=1, help="How many more zeros than nines to train on.")] = 50,
     iterations: Annotated[int, typer.Option(min=1, help="Training steps of a run.")] = 600,
 ) -> None:
-    """Train three losses on long-tailed digits on the CPU (about a minute), print a table and write the report."""
+    """Train three losses on long-tailed digits on the CPU (a minute or two), print a table and write the report."""
     import torch
 
     from equipoise.demo import METHODS, Settings, load, runs, summary
@@ -93,10 +94,10 @@ def demo(
     console.print(f"Report: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)
 
 
-app.command(cls=RunCommand)(run)
-app.command()(table)
-app.command()(adapt)
-app.add_typer(records_app, name="records")
-app.add_typer(detect_app, name="detect")
 app.command()(inspect)
 app.command()(report)
+app.command()(adapt)
+app.command(cls=RunCommand)(run)
+app.command()(table)
+app.add_typer(records_app, name="records")
+app.add_typer(detect_app, name="detect")

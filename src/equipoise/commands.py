@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -21,7 +21,7 @@ from equipoise.recipes import table1
 if TYPE_CHECKING:
     from equipoise.train.queue import Status
 
-records_app = typer.Typer(help="Records of runs: one small JSON each.", no_args_is_help=True)
+records_app = typer.Typer(help="The records of runs, one small JSON each: lay new ones out.", no_args_is_help=True)
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
 
 Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
@@ -34,8 +34,8 @@ def run(
     table: Annotated[
         str,
         typer.Argument(
-            help="table1, or the path of a recipe file of your own (docs/table1.md). See also table2 --help, "
-            "voc2012-lt --help, prior-shift --help."
+            help="table1, or the path of a recipe file of your own (docs/table1.md). The others have options of their "
+            "own: equipoise run table2 --help, and so on."
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder with cifar-10-batches-py and cifar-100-python.")],
@@ -75,7 +75,10 @@ def run(
     commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
 ) -> None:
-    """Train what is still missing of a table, most telling runs first; a record is appended as each run ends."""
+    """Train an experiment: table1, table2, voc2012-lt, prior-shift, or a recipe file of your own.
+
+    Most telling runs first, without those that have a record already; a record is appended as each ends.
+    """
     import torch
 
     from equipoise.train.queue import Settings, Store, run_cells
@@ -91,17 +94,18 @@ def run(
         raise typer.BadParameter("--device cuda, but torch sees no GPU: leave the option out, or pass --device cpu")
     if fused and (where.type != "cuda" or compiled):
         raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
+    recorded = _recorded(results, out, name)
     cells = wanted_cells(
         plan,
         only=only or [],
         seeds=all_seeds(seeds, more),
-        have=_recorded(results, out, name) if iterations is None else set(),
+        have=recorded if iterations is None else set(),
         data=data,
         table=name,
         download=download,
     )
     what = "missing" if iterations is None else f"of {iterations} iterations, for no table"
-    typer.echo(f"{_runs(cells)} {what}, on {record_files.hardware(where)['device']}")
+    typer.echo(f"{in_runs(cells)} {what}, on {record_files.hardware(where)['device']}")
     if not cells:
         return
     store = Store(data, where, download=download)
@@ -135,7 +139,7 @@ def run(
             budget=float("inf") if budget is None else budget,
             backbones={method for cell in plan if (method := recipe_of(cell).backbone)},
         )
-    typer.echo(f"{_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
+    typer.echo(f"{in_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
 
 
 def recipes_of(table: str) -> ModuleType | SimpleNamespace:
@@ -144,7 +148,11 @@ def recipes_of(table: str) -> ModuleType | SimpleNamespace:
         return table1
     path = Path(table)
     if path.suffix != ".py":
-        raise typer.BadParameter(f"no table is named {table!r}: expected {table1.NAME}, or the path of a .py file")
+        from equipoise.detect_commands import TABLES
+        from equipoise.shift_commands import NAME as SHIFT
+
+        known = ", ".join((table1.NAME, *TABLES, SHIFT))
+        raise typer.BadParameter(f"no table is named {table!r}: expected {known}, or the path of a .py file")
     if not path.is_file():
         raise typer.BadParameter(f"{path} is not a file")
     found = SimpleNamespace(**runpy.run_path(str(path)))
@@ -204,11 +212,12 @@ def wanted_cells(
     if left and len(left) == len(cells):
         raise typer.BadParameter(f"{lacks}: pass the folder that has it as --data, or --download")
     if left:
-        typer.echo(f"{lacks}: leaving out {_runs(left)}")
+        typer.echo(f"{lacks}: leaving out {in_runs(left)}")
     return [cell for cell in cells if cell not in left]
 
 
-def _runs(cells: list[table1.Cell]) -> str:
+def in_runs(cells: Sequence[object]) -> str:
+    """How many they are: "1 run", "2 runs"."""
     return f"{len(cells)} run{'' if len(cells) == 1 else 's'}"
 
 
@@ -217,10 +226,18 @@ def _within(cell: table1.Cell, part: str) -> bool:
 
 
 def _recorded(results: Path, out: Path, table: str) -> set[str]:
-    found = record_files.read_records(results, table)
-    if out.is_file():
-        found += [record for record in record_files.read_jsonl(out, record_files.Record) if record.table == table]
+    found: list[record_files.Record] = record_files.read_records(results, table)
+    found += [record for record in records_in(out, record_files.Record) if record.table == table]
     return record_files.keys(found)
+
+
+def records_in(out: Path, kind: type[record_files.Kind]) -> list[record_files.Kind]:
+    """The records that `--out` holds already; classifiers and detectors cannot share a file."""
+    try:
+        return list(record_files.read_jsonl(out, kind)) if out.is_file() else []
+    except ValueError as error:
+        what = str(error).partition(": missing")[0]
+        raise typer.BadParameter(f"--out {out} cannot be added to ({what}): name another file") from None
 
 
 @contextmanager
@@ -267,7 +284,7 @@ def table(
         bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
     ] = False,
 ) -> None:
-    """Print a table from its records, beside the published numbers."""
+    """Print the table of an experiment from its records, beside the published numbers."""
     from equipoise import shift_commands
     from equipoise.detect_commands import TABLES, show_table
     from equipoise.report import table1 as report
@@ -321,5 +338,8 @@ def import_(
     results: Results = Path("results"),
 ) -> None:
     """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
-    written = record_files.import_records(source, results)
+    try:
+        written = record_files.import_records(source, results)
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
     typer.echo(f"{len(written)} new records under {results}")

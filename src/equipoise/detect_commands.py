@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,9 @@ from equipoise.shift_commands import run_prior_shift
 
 TABLES = ("table2", "voc2012-lt")
 
-detect_app = typer.Typer(help="Detectors: evaluate, submit and draw what they find.", no_args_is_help=True)
+detect_app = typer.Typer(
+    help="Detectors: evaluate, write and draw what they find; needs the extra detection.", no_args_is_help=True
+)
 
 
 class RunCommand(TyperCommand):
@@ -38,7 +40,7 @@ class RunCommand(TyperCommand):
 
 def run_detectors(
     table: Annotated[str, typer.Argument(help="table2 or voc2012-lt.")],
-    more: Annotated[list[int] | None, typer.Argument(hidden=True)] = None,
+    more: Annotated[list[int] | None, typer.Argument(hidden=True, metavar="more seeds")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the data set in its official layout.")] = None,
     train: Annotated[Path | None, typer.Option(help="Your own COCO or LVIS file to train on.")] = None,
     val: Annotated[Path | None, typer.Option(help="Your own COCO or LVIS file to evaluate on.")] = None,
@@ -74,7 +76,7 @@ def run_detectors(
     """Train what is still missing of a table of detectors; a record is appended as each run ends."""
     import torch
 
-    from equipoise.commands import progress
+    from equipoise.commands import in_runs, progress, records_in
     from equipoise.models.batched_rcnn import world
     from equipoise.recipes import table2, voc2012_lt
     from equipoise.recipes.table2 import Method
@@ -117,8 +119,7 @@ def run_detectors(
     if unknown:
         raise typer.BadParameter(f"no method is named {unknown[0]}: {', '.join(method.name for method in methods)}")
     have = {record.key for record in record_files.read_records(results, name, DetectionRecord)}
-    if out.is_file():
-        have |= {record.key for record in record_files.read_jsonl(out, DetectionRecord) if record.complete}
+    have |= {record.key for record in records_in(out, DetectionRecord) if record.complete}
     wanted_seeds = [*seeds, *(more or [])] if seeds else list(known_seeds)
     cells = [
         Cell(method.name, seed)
@@ -128,7 +129,7 @@ def run_detectors(
     ]
     device_found = join_processes(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
     say: Callable[[str], None] = typer.echo if world()[1] == 0 else lambda text: None
-    say(f"{len(cells)} runs are missing, on {record_files.hardware(device_found)['device']}")
+    say(f"{in_runs(cells)} missing, on {record_files.hardware(device_found)['device']}")
     if not cells:
         return
     with progress() if world()[1] == 0 else nullcontext((say, lambda status: None)) as (tell, report):
@@ -155,7 +156,7 @@ def run_detectors(
             write=lambda record: record_files.append_record(out, record),
             budget=float("inf") if budget is None else budget,
         )
-    say(f"{len(done)} runs recorded in {out}, {len(cells) - len(done)} to go")
+    say(f"{in_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
 
 
 def _workers(device: str) -> int:
@@ -175,7 +176,17 @@ def _paths(table: str, data: Path | None, own: tuple[Path | None, ...]) -> tuple
         raise typer.BadParameter(str(error)) from None
 
 
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """A file that cannot be used is one message, without a traceback."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 @detect_app.command("eval")
+@_refusing()
 def evaluate(
     results: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
     annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file to evaluate against.")],
@@ -198,6 +209,7 @@ def evaluate(
 
 
 @detect_app.command("import")
+@_refusing()
 def import_(
     source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
     results: Annotated[Path, typer.Option(help="The folder of committed records.")] = Path("results"),
@@ -258,6 +270,7 @@ def table_(
 
 
 @detect_app.command()
+@_refusing()
 def submit(
     weights: Annotated[Path, typer.Argument(help="A .weights.pt file that `equipoise run` kept.")],
     annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
@@ -309,6 +322,7 @@ def _load(weights: Path, num_classes: int, backbone: str, stride: str, size: int
 
 
 @detect_app.command()
+@_refusing()
 def predict(
     pictures: Annotated[list[Path], typer.Argument(help="Image files.")],
     weights: Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")],

@@ -33,7 +33,7 @@ def inspect(
         ),
     ],
     column: Annotated[str | None, typer.Option(help="The label column of a .csv or .parquet file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the chart.")] = False,
     page: Annotated[Path | None, typer.Option("--html", help="Write a page of HTML there.")] = None,
 ) -> None:
     """Show how long the tail of a training set is, and what to do about it."""
@@ -83,7 +83,7 @@ def report(
     title: Annotated[str, typer.Option(help="The page's title.")] = "The tail, before and after",
     figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
 ) -> None:
-    """Write a page that shows what happens to the tail: one self-contained HTML file."""
+    """Compare models, class by class and from head to tail, on a page of HTML: one self-contained file."""
     with _refusing():
         if any(path.is_dir() for path in predictions):
             made = _report_of_runs(predictions, title, counts, logits_mean, name)

@@ -22,7 +22,7 @@ NAME = "prior-shift"
 
 def run_prior_shift(
     table: Annotated[str, typer.Argument(help="prior-shift.")],
-    more: Annotated[list[int] | None, typer.Argument(hidden=True)] = None,
+    more: Annotated[list[int] | None, typer.Argument(hidden=True, metavar="more seeds")] = None,
     seeds: Annotated[list[int] | None, typer.Option(help="Only these seeds: --seeds 0 1 2.")] = None,
     results: Annotated[
         Path, typer.Option(help="Where each record is written as its run ends; those there are kept.")

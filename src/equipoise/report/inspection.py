@@ -80,7 +80,7 @@ def look(source: Source) -> Inspection:
     >>> from pathlib import Path
     >>> seen = look(Source(Path("labels.npy"), Prior.from_counts([900, 60, 40, 0])))
     >>> seen.half, seen.absent, seen.groups["few"], seen.advice[0].code
-    (1, ['3'], Group(classes=1, items=0, share=0.0), 'loss = eq.BalancedSoftmaxLoss(prior)')
+    (1, ['3'], Group(classes=1, items=0, share=0.0), "prior = eq.Prior.from_file('labels.npy')")
     """
     prior = source.prior
     counts, members = prior.counts, prior.groups()
@@ -121,7 +121,7 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
         found = _for_several_labels(prior) if source.multilabel else _for_one_label()
     few = groups["few"].classes - len(absent)
     expected = [] if few == 0 else [_small(few) if equal else _expected(few, source.multilabel)]
-    return [*found, _judging(source), *expected, *_missing(absent), _counting(source)]
+    return [_counting(source), *found, _judging(source), *expected, *_missing(absent)]
 
 
 def _counting(source: Source) -> Advice:
@@ -152,10 +152,9 @@ def _for_one_label() -> list[Advice]:
 
 
 def _for_several_labels(prior: Prior) -> list[Advice]:
+    threshold = float(f"{max(LVIS_THRESHOLD, min(0.1, 20 / prior.total)):.2g}")  # LVIS's, or 20 items of a smaller set
     rates = prior.counts[prior.counts > 0] / prior.total
-    usual = float(rates.min()) < LVIS_THRESHOLD
-    threshold = LVIS_THRESHOLD if usual else float(f"{np.median(rates):.2g}")
-    which = "below 0.1 %, as is usual for LVIS" if usual else "below the median class's share, for none is below 0.1 %"
+    rare = int((rates < threshold).sum())
     return [
         Advice(
             "Loss",
@@ -166,11 +165,14 @@ def _for_several_labels(prior: Prior) -> list[Advice]:
         Advice(
             "Sampler",
             "Plain shuffling goes with this loss. Repeat factors show items with a rare class more often, by the "
-            f"square root of how rare it is ({which}); then tell the loss the prior of what is sampled, or it "
-            "balances twice. The sampler's preview says what it will show.",
+            f"square root of how rare it is, as is usual for LVIS: {_classes(rare)} {'is' if rare == 1 else 'are'} "
+            "below this threshold. Then tell the loss the prior of what is sampled, or it balances twice. The sampler's "
+            "preview says what it will show.",
             f"sampler = eq.RepeatFactorSampler(classes_per_item, threshold={threshold}, "
             "num_classes=prior.num_classes); loss = eq.BalancedSigmoidLoss(sampler.prior)",
-        ),
+        )
+        if rare
+        else Advice("Sampler", "Keep plain shuffling: no class is so rare that its items should be repeated."),
     ]
 
 
@@ -185,11 +187,14 @@ def _judging(source: Source) -> Advice:
 
 def _expected(few: int, multilabel: bool) -> Advice:
     world = "If the world you predict for is as long-tailed as the training set, say so when you serve, or "
+    otherwise = "rare classes are found too often." if multilabel else "top-1 falls."
     return Advice(
         "Expect",
-        f"{_have_few(few)}. The plain loss hardly ever predicts such classes; a balanced loss does, and pays with a "
-        f"few points on the largest. {world}{'rare classes are found too often.' if multilabel else 'top-1 falls.'}",
-        "logits = logits + loss.shift" if multilabel else "logits = eq.adjust_logits(logits, target=prior)",
+        f"{_have_few(few)}. The plain loss predicts such classes too seldom; a balanced loss does so more often, and "
+        f"pays with a few points on the largest. {world}{otherwise}",
+        "logits = logits + eq.sigmoid_shift(prior)"
+        if multilabel
+        else "logits = eq.adjust_logits(logits, target=prior)",
     )
 
 

@@ -56,7 +56,7 @@ def classes_section(several: bool, num_classes: int) -> str:
 
 
 def slopes_section(several: bool) -> str:
-    compared = ": where they overlap, the test set does not tell the two apart" if several else ""
+    compared = ": where they lie apart, the change is more than the chance of the test set" if several else ""
     return _section(
         "Head and tail, before → after" if several else "Head and tail",
         f"Mean accuracy of the classes of each group. Bars are 95 % intervals{compared}.",

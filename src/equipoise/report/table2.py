@@ -179,8 +179,8 @@ def benchmark_part(found: dict[str, Any]) -> str:
             if "lvis, CPU s" in measured:
                 equal = "equal" if measured["13 numbers equal"] else "not equal"
                 line += (
-                    f"; the `lvis` package {measured['lvis, CPU s']:.0f}, {measured['faster']:.0f} times as many, "
-                    f"the 13 numbers {equal}"
+                    f"; the `lvis` package takes {measured['lvis, CPU s']:.0f}, "
+                    f"{measured['faster']:.0f} times as long, and the 13 numbers are {equal}"
                 )
             lines.append(line + ".")
         if "profile" in content:
