@@ -229,7 +229,7 @@ FAULTS = [
     Fault("report/files.py", "bin_confidence=np.full(bins.shape, np.nan)", "bin_confidence=np.zeros(bins.shape)", "test_predictions.py"),
     Fault("data/sources.py", "splits == classes", "False", "test_inspect.py"),
     Fault("report/inspection.py", "< occurrences / 2", "<= occurrences / 2", "test_inspect.py"),
-    Fault("report/inspection.py", "max(0.001, min(0.1, 20 / prior.total))", "0.001", "test_inspect.py"),
+    Fault("report/inspection.py", "max(LVIS_THRESHOLD, min(0.1, 20 / prior.total))", "0.001", "test_inspect.py"),
     Fault("report/inspection.py", "length = math.log1p(count) / math.log1p(int(prior.counts.max())) * width", "length = count / int(prior.counts.max()) * width", "test_inspect.py"),
     Fault("report/sections.py", 'for character in "<>&\\u2028\\u2029":', 'for character in "\\u2028\\u2029":', "test_report.py"),
     Fault("report/sections.py", "return html.escape(words.encode", "return str(words.encode", "test_report.py"),

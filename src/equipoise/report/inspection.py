@@ -166,8 +166,8 @@ def _for_several_labels(prior: Prior) -> list[Advice]:
             "Sampler",
             "Plain shuffling goes with this loss. Repeat factors show items with a rare class more often, by the "
             f"square root of how rare it is, as is usual for LVIS: {_classes(rare)} {'is' if rare == 1 else 'are'} "
-            "below this threshold. Then tell the loss the prior of what is sampled, or it balances twice. The sampler's "
-            "preview says what it will show.",
+            "below this threshold. Then tell the loss the prior of what is sampled, or it balances twice. The "
+            "sampler's preview says what it will show.",
             f"sampler = eq.RepeatFactorSampler(classes_per_item, threshold={threshold}, "
             "num_classes=prior.num_classes); loss = eq.BalancedSigmoidLoss(sampler.prior)",
         )
