@@ -278,7 +278,6 @@ def submit(
 
     data = CocoImages(annotations, images)
     model = _load(weights, data.num_classes, backbone, stride, size).to(device)
-    data.has_masks = model.roi_heads.has_mask()
     with progress() as (_, report):
         began = time.monotonic()
 

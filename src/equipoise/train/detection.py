@@ -527,7 +527,9 @@ def _as_detections(data: CocoImages, found: list[dict[str, Any]]) -> Detections:
     boxes = np.concatenate([result["boxes"] for result in found])
     boxes[:, 2:] -= boxes[:, :2]
     labels = np.concatenate([result["labels"] for result in found]).astype(np.int64)
-    masks: list[Rle] | None = [mask for result in found for mask in result["masks"]] if data.has_masks else None
+    masks: list[Rle] | None = None
+    if all("masks" in result for result in found):
+        masks = [mask for result in found for mask in result["masks"]]
     return Detections(
         np.repeat(ids, [len(result["scores"]) for result in found]),
         np.array(data.class_ids, np.int64)[labels - 1],
