@@ -186,8 +186,8 @@ def test_every_kind_of_image_becomes_rgb(tmp_path: Path, mode: str) -> None:
         (lambda c: c["images"][0].update(neg_category_ids=[8]), "image 1000, neg_category_ids has category_id 8"),
     ],
     ids=[
-        "categories", "category", "image", "short box", "no box", "text", "no list", "mask", "image twice", "category twice",
-        "height", "name", "negative",
+        "categories", "category", "image", "short box", "no box", "text", "no list", "mask", "image twice",
+        "category twice", "height", "name", "negative",
     ],
 )  # fmt: skip
 def test_bad_files_are_refused_with_the_id(file: Path, change: Any, message: str) -> None:
