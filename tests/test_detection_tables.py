@@ -249,6 +249,7 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     assert (chosen.table, final.table) == ("choices/voc2012-lt", "voc2012-lt")
     assert (chosen.weights, chosen.loss_curve, chosen.seconds) == (final.weights, final.loss_curve, final.seconds)
     assert (chosen.evaluated_images, final.evaluated_images) == (4, 3)
+    """Nor may changed training data go on from it."""
     out.unlink()
     (first, *others) = voc2012_lt.METHODS
     changed = replace(first, recipe=replace(first.recipe, lr=0.01))
@@ -265,6 +266,9 @@ def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypa
     )  # fmt: skip
     lines = [line for line in said.splitlines() if line.endswith("to go") and "img/s" in line]
     assert [line.split(",")[0].strip() for line in lines] == [
+    out.unlink()
+    edit(voc / "train_lt.json", lambda content: content["annotations"].pop())
+    assert "rfs/0: iteration 0 of 2" in equipoise(*command)
         "1 of 2 iterations", "2 of 2 iterations", "3 of 3 images evaluated",
     ]  # fmt: skip
 

@@ -91,8 +91,8 @@ class DetectionSettings:
 class _Files:
     """What outlives a process: of a run cut off its state, of a finished one its weights and how they came about.
 
-    Names end with a fingerprint of the recipe, so that a changed recipe never goes on from old files, and a run that
-    was one of the choices need not be trained again for the table.
+    Names end with a fingerprint of the recipe and the training annotations, so that a changed recipe or data set never
+    goes on from old files, and a run that was one of the choices need not be trained again for the table.
     """
 
     def __init__(self, settings: DetectionSettings, methods: Sequence[Method]) -> None:
@@ -103,7 +103,9 @@ class _Files:
         recipe = self.recipes[method]
         start = None if recipe.start is None else self.fingerprint(recipe.start)
         content = recipe.as_dict() | {"start": start, "length": self.settings.iterations}
-        trained = [content, self.settings.train.name, Path(self.settings.backbone or "").name]
+        with settings.train.open("rb") as file:
+            self.trained_on = hashlib.file_digest(file, "sha256").hexdigest()
+        trained = [content, self.trained_on, Path(self.settings.backbone or "").name]
         return hashlib.sha256(json.dumps(trained, default=str).encode()).hexdigest()[:10]
 
     def path(self, cell: Cell, ending: str) -> Path:
