@@ -125,6 +125,17 @@ def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(v
 
 def test_smoke_tests_never_enter_the_table_and_choices_are_made_on_held_out_images(voc: Path, tmp_path: Path) -> None:
     out = tmp_path / "records.jsonl"
+def test_features_that_do_not_fit_are_computed_anew(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("equipoise.train.detection_queue._Store._free", lambda store: 1e6)
+    out = tmp_path / "records.jsonl"
+    said = equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
+        "--only", "eql", "--seeds", 0,
+    )  # fmt: skip
+    assert "would take 0 GB: computed anew in every step" in said
+    assert [record.engine["features"] for record in read_jsonl(out)] == ["computed anew"]
+
+
     equipoise(
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--validate", "--only", "rfs_0.05",
         "--iterations", 1, "--results", tmp_path / "results", "--weights", resnet18(tmp_path),

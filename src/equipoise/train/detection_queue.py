@@ -34,7 +34,7 @@ from equipoise.train.resident import FrozenRegions, Resident
 
 EVALUATION = {"cuda": 30.0, "cpu": 0.0}  # seconds kept for it before it was measured
 REPORT_EVERY = 2.0  # seconds
-SHARE = 0.4  # of the device's free memory that images may take
+SHARE = 0.4  # of the device's free memory that images may take, and then features
 
 
 def join_processes(device: torch.device) -> torch.device:
@@ -250,8 +250,14 @@ class _Store:
     def _fits(self, data: CocoImages, sizes: tuple[int, int], training: bool) -> bool:
         if self.settings.device.type != "cuda":
             return False
-        free, _ = torch.cuda.mem_get_info(self.settings.device)
-        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * free
+        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * self._free()
+
+    def _free(self) -> float:
+        """Bytes of a GPU's memory that nothing holds."""
+        if self.settings.device.type != "cuda":
+            return float("inf")
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self.settings.device)[0]
 
     def frozen(self, run: DetectionTraining, key: Any) -> None:
         """What the classifier of a second stage sees, computed once for all methods that start from the same."""
@@ -268,6 +274,10 @@ class _Store:
         frozen.seconds = time.monotonic() - began
         self._frozen = key, frozen
         self.settings.say(f"features of all boxes computed in {frozen.seconds:.0f} s")
+        needed = FrozenRegions.bytes(run.batched, run.resident)
+        if needed > SHARE * self._free():
+            self.settings.say(f"features of all boxes would take {needed / 1e9:.0f} GB: computed anew in every step")
+            return
 
 
 _SHOWN = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "seconds", "evaluation_seconds")
