@@ -263,9 +263,9 @@ def submit(
     annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
     images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results.json"),
-    backbone: Annotated[str, typer.Option(help="resnet50 or resnet101.")] = "resnet50",
-    stride: Annotated[str, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = "3x3",
-    size: Annotated[int, typer.Option(help="The shorter side at which images are looked at.")] = 800,
+    backbone: Annotated[str | None, typer.Option(help="resnet50 or resnet101.")] = None,
+    stride: Annotated[str | None, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = None,
+    size: Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")] = None,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
 ) -> None:
     """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
@@ -290,18 +290,26 @@ def submit(
     typer.echo(f"{len(found)} detections in {len(data)} images, in {out}")
 
 
-def _load(weights: Path, num_classes: int, backbone: str, stride: str, size: int) -> Any:
+def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
+    """The detector of a weights file. What is None is as it was trained, if the file's note is still beside it, else a
+    ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
     from equipoise.models.mask_rcnn import detector, load_detector_weights, read_tensors, resnet_fpn, sigmoid
+    from equipoise.train.detection_queue import note_of
 
-    tensors = read_tensors(weights)
+    tensors, note = read_tensors(weights), note_of(weights)
+    trained: dict[str, Any] = {"backbone": "resnet50", "stride": "3x3", "size": 800, "longest": 1333}
+    if note != weights and note.is_file():
+        trained |= json.loads(note.read_text()).get("detector", {})
+    if size is not None:
+        trained |= {"size": size, "longest": round(size * trained["longest"] / trained["size"])}
     model = detector(
-        resnet_fpn(backbone, stride=stride),  # type: ignore[arg-type]
+        resnet_fpn(backbone or trained["backbone"], stride=stride or trained["stride"]),  # type: ignore[arg-type]
         num_classes,
         sigmoid(num_classes),
         masks=any("mask_predictor" in name for name in tensors),
         scaled=any(name.endswith("cls_score.scales") for name in tensors),
-        min_size=size,
-        max_size=round(size * 5 / 3),
+        min_size=trained["size"],
+        max_size=trained["longest"],
     )
     load_detector_weights(model, tensors)
     return model.eval()
@@ -314,9 +322,9 @@ def predict(
     annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories it was trained on.")],
     out: Annotated[Path, typer.Option(help="Folder for the drawn pictures.")] = Path("predictions"),
     threshold: Annotated[float, typer.Option(help="Draw what scores at least this.")] = 0.3,
-    backbone: Annotated[str, typer.Option(help="resnet50 or resnet101.")] = "resnet50",
-    stride: Annotated[str, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = "3x3",
-    size: Annotated[int, typer.Option(help="The shorter side at which images are looked at.")] = 800,
+    backbone: Annotated[str | None, typer.Option(help="resnet50 or resnet101.")] = None,
+    stride: Annotated[str | None, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = None,
+    size: Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")] = None,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
 ) -> None:
     """Draw the boxes and masks that a detector finds on pictures."""
