@@ -168,6 +168,12 @@ def test_every_kind_of_image_becomes_rgb(tmp_path: Path, mode: str) -> None:
     assert mode == "1" or (pixels.int() - 200).abs().max() <= (5 if mode == "P" else 1)  # P: the nearest of 216 colours
 
 
+def test_grey_images_of_16_bits_are_not_all_white(tmp_path: Path) -> None:
+    values = np.array([[0, 256, 25_600], [51_200, 65_280, 65_535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    assert read_image(tmp_path / "deep.png")[0].tolist() == [[0, 1, 100], [200, 255, 255]]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

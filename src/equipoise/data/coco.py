@@ -252,13 +252,17 @@ class CocoImages:
 
 
 def read_image(path: str | os.PathLike[str]) -> Tensor:
-    """RGB pixels, uint8 [3, H, W], of a colour, grey, palette, transparent or CMYK image; EXIF turns are left alone,
-    as in COCO's annotations."""
+    """RGB pixels, uint8 [3, H, W], of a colour, grey (8 or 16 bits), palette, transparent or CMYK image; EXIF turns are
+    left alone, as in COCO's annotations."""
     from PIL import Image as Pillow
 
     try:
         with Pillow.open(path) as opened:
-            pixels = np.array(opened.convert("RGB"))
+            if opened.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
+                grey = (np.array(opened) >> 8).clip(0, 255).astype(np.uint8)
+                pixels = np.repeat(grey[..., None], 3, axis=2)
+            else:
+                pixels = np.array(opened.convert("RGB"))
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is not there: pass the folder that the file names start from") from None
     except OSError as error:
