@@ -109,12 +109,19 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert [line.split("|")[1].strip() for line in table[2:]] == ["LWS", "Balanced Sigmoid"]
 
 
-def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(voc: Path, tmp_path: Path) -> None:
+def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(
+    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "records.jsonl"
+    load, places = torch.load, []
+    monkeypatch.setattr(
+        torch, "load", lambda *file, **how: places.append(how.get("map_location")) or load(*file, **how)
+    )
     said = equipoise(
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
         "--only", "eql", "--only", "crt", "--seeds", 0,
     )  # fmt: skip
+    assert places == ["cpu", "cpu"]  # weights of a first stage, wherever that was trained
     assert said.count("features of all boxes computed") == 1
     assert said.count("kept on the device") == 2  # to train on, and to evaluate on
     records = list(read_jsonl(out))

@@ -300,7 +300,7 @@ def _resumed(cell: Cell, method: Method, store: _Store, files: _Files) -> Detect
     if recipe.start is not None:
         weights = files.finished(Cell(recipe.start, cell.seed))
         assert weights is not None  # run_cells trains it first
-        start = torch.load(weights, weights_only=True)
+        start = torch.load(weights, map_location="cpu", weights_only=True)
     if settings.iterations is not None:
         recipe = shortened(recipe, settings.iterations, len(data))
     run = DetectionTraining(
