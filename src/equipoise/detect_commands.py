@@ -266,7 +266,7 @@ def submit(
     backbone: Annotated[str | None, typer.Option(help="resnet50 or resnet101.")] = None,
     stride: Annotated[str | None, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = None,
     size: Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")] = None,
-    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
 ) -> None:
     """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
     import torch
@@ -277,7 +277,8 @@ def submit(
     from equipoise.train.queue import Status
 
     data = CocoImages(annotations, images)
-    model = _load(weights, data.num_classes, backbone, stride, size).to(device)
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = _load(weights, data.num_classes, backbone, stride, size).to(place)
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -285,7 +286,7 @@ def submit(
             rate = (time.monotonic() - began) / done
             report(Status(done, len(data), 1 / max(rate, 1e-9), rate * (len(data) - done), "images"))
 
-        found = find_objects(model, data, torch.device(device), report=tell)
+        found = find_objects(model, data, place, workers=_workers(place.type), report=tell)
     out.write_text(json.dumps(found.to_results()))
     typer.echo(f"{len(found)} detections in {len(data)} images, in {out}")
 
@@ -325,7 +326,7 @@ def predict(
     backbone: Annotated[str | None, typer.Option(help="resnet50 or resnet101.")] = None,
     stride: Annotated[str | None, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = None,
     size: Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")] = None,
-    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
 ) -> None:
     """Draw the boxes and masks that a detector finds on pictures."""
     import torch
@@ -335,12 +336,13 @@ def predict(
 
     categories = sorted(read_json(annotations)["categories"], key=lambda category: category["id"])
     names = [str(category.get("name", category["id"])) for category in categories]
-    model = _load(weights, len(names), backbone, stride, size).to(device)
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = _load(weights, len(names), backbone, stride, size).to(place)
     out.mkdir(parents=True, exist_ok=True)
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():
-            found = model([image.to(device)])[0]
+            found = model([image.to(place)])[0]
         target = out / f"{picture.stem}.png"
         draw_detections(image, found, names, threshold=threshold).save(target)
         typer.echo(f"{target}: {int((found['scores'] >= threshold).sum())} objects")

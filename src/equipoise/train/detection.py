@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from equipoise.data.coco import CocoImages, read_image
+from equipoise.data.coco import CocoImages
 from equipoise.data.masks import Rle, encode_compressed
 from equipoise.metrics.detection import Detections
 from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
@@ -449,7 +449,7 @@ class _Pixels(Dataset[Tensor]):
         return len(self.data)
 
     def __getitem__(self, index: int) -> Tensor:
-        return read_image(self.data.images[index].path)
+        return self.data.pixels(index)
 
 
 @torch.no_grad()
