@@ -275,7 +275,7 @@ class _Store:
             return
         self._frozen = None  # first make room
         needed = FrozenRegions.bytes(run.batched, run.resident)
-        if needed > SHARE * self._free():
+        if _first_says(needed > SHARE * self._free(), self.settings.device):
             self.settings.say(f"features of all boxes would take {needed / 1e9:.0f} GB: computed anew in every step")
             return
         began = time.monotonic()
