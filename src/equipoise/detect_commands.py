@@ -209,6 +209,7 @@ def import_(
 def show_table(table: str, results: Path, write: bool) -> None:
     """`equipoise table table2 | voc2012-lt`: print it, and with `write` render it into the documents."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
     from equipoise.recipes import table2, voc2012_lt
@@ -222,13 +223,16 @@ def show_table(table: str, results: Path, write: bool) -> None:
         records = record_files.read_records(results, name, DetectionRecord)
         what = "VOC2012-LT" if table == voc2012_lt.NAME else f"LVIS v1, {report.TITLES[backbone]}"
         shown = Table(title=f"{what}: average precision, %", caption="ours: mean ± standard deviation of n runs")
-        for header in ("method", ""):
-            shown.add_column(header, no_wrap=True)
-        for header in (*COLUMNS, "n"):
-            shown.add_column(header, justify="right", no_wrap=True)
-        for row in report.method_rows(records, titles, backbone):
+        rows = list(report.method_rows(records, titles, backbone))
+        shown.add_column("method")
+        for place, header in enumerate(("", *COLUMNS, "n"), start=1):
+            longest = max(len(row[place]) for row in rows)
+            shown.add_column(header, justify="right" if header else "left", no_wrap=True, min_width=longest)
+        for row in rows:
             if table == table2.NAME or row[1] == "ours":  # the paper has no VOC2012-LT
                 shown.add_row(*row, style="bold" if row[1] == "ours" else "dim")
+        needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
+        console.width = max(console.width, needed)  # a narrow terminal may break lines, but no number is cut off
         console.print(shown)
         if table == voc2012_lt.NAME:
             console.print(report.orders_compared(records, titles) or f"{results} holds no record of {table} yet")
