@@ -168,6 +168,12 @@ def test_every_kind_of_image_becomes_rgb(tmp_path: Path, mode: str) -> None:
     assert mode == "1" or (pixels.int() - 200).abs().max() <= (5 if mode == "P" else 1)  # P: the nearest of 216 colours
 
 
+def test_grey_images_of_16_bits_are_not_all_white(tmp_path: Path) -> None:
+    values = np.array([[0, 256, 25_600], [51_200, 65_280, 65_535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    assert read_image(tmp_path / "deep.png")[0].tolist() == [[0, 1, 100], [200, 255, 255]]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -176,6 +182,8 @@ def test_every_kind_of_image_becomes_rgb(tmp_path: Path, mode: str) -> None:
         (lambda c: c["annotations"][2].update(image_id=5), "annotation 3 has image_id 5"),
         (lambda c: c["annotations"][2].update(bbox=[1, 2, 3]), "annotation 3 has the bbox"),
         (lambda c: c["annotations"][2].pop("bbox"), "annotation 3 has the bbox None"),
+        (lambda c: c["annotations"][2].update(bbox=["1", 2, 3, 4]), "annotation 3 has the bbox"),
+        (lambda c: c["annotations"][2].update(segmentation=[1, 1, 9, 1, 9, 9]), "annotation 3 has a segmentation that"),
         (lambda c: c["annotations"][2].pop("segmentation"), "annotation 3 has no segmentation"),
         (lambda c: c["images"].append(c["images"][0]), "the same id"),
         (lambda c: c["categories"].append(c["categories"][0]), "the same id"),
@@ -184,8 +192,8 @@ def test_every_kind_of_image_becomes_rgb(tmp_path: Path, mode: str) -> None:
         (lambda c: c["images"][0].update(neg_category_ids=[8]), "image 1000, neg_category_ids has category_id 8"),
     ],
     ids=[
-        "categories", "category", "image", "short box", "no box", "mask", "image twice", "category twice", "height",
-        "name", "negative",
+        "categories", "category", "image", "short box", "no box", "text", "no list", "mask", "image twice",
+        "category twice", "height", "name", "negative",
     ],
 )  # fmt: skip
 def test_bad_files_are_refused_with_the_id(file: Path, change: Any, message: str) -> None:

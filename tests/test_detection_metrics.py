@@ -188,3 +188,59 @@ def test_results_of_other_data_are_refused(tmp_path: Path, change: dict[str, Any
     results[0].update(change)
     with pytest.raises(ValueError, match=message):
         GroundTruth(file).evaluate(Detections.from_results(results), "bbox")
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_annotations_without_ids_or_with_the_same_one_are_all_counted(tmp_path: Path, same: bool) -> None:
+    file = write_lvis(tmp_path)
+    results = found(file)
+    change = (lambda annotation: annotation.update(id=7)) if same else (lambda annotation: annotation.pop("id"))
+    edit(file, lambda content: [change(annotation) for annotation in content["annotations"]])
+    for kind in ("bbox", "segm"):
+        assert GroundTruth(file).evaluate(Detections.from_results(results), kind)["AP"] == pytest.approx(100)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_results_of_masks_alone_have_the_boxes_around_them(tmp_path: Path, compressed: bool) -> None:
+    file = write_lvis(tmp_path)
+    results = found(file)
+    results = Detections.from_results(results).to_results() if compressed else results
+    alone = [{key: value for key, value in result.items() if key != "bbox"} for result in results]
+    assert GroundTruth(file).evaluate(Detections.from_results(alone), "bbox")["AP"] == pytest.approx(100)
+
+
+def test_crowds_and_boxes_without_area_need_no_mask(tmp_path: Path) -> None:
+    def add(content: dict[str, Any]) -> None:
+        like = {"image_id": 1000, "category_id": 7, "segmentation": []}
+        content["annotations"].append(like | {"id": 98, "bbox": [5, 5, 0, 3], "area": 0})
+        content["annotations"].append(like | {"id": 99, "bbox": [5, 5, 9, 9], "area": 81, "iscrowd": 1})
+
+    assert GroundTruth(edit(write_lvis(tmp_path), add)).has_masks
+    lacking = edit(write_lvis(tmp_path), lambda content: content["annotations"][0].pop("segmentation"))
+    assert not GroundTruth(lacking).has_masks
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ({"annotations": []}, "results are a dict"),
+        ([{"image_id": 1000, "category_id": 7, "bbox": [1, 2, 3, 4]}], "result 0 has no 'score'"),
+        ([{"image_id": 1000, "category_id": 7, "bbox": [1, 2, 3], "score": 1}], r"bbox \[1, 2, 3\]"),
+    ],
+)
+def test_what_is_no_list_of_results_is_refused(results: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Detections.from_results(results)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["annotations"][3].update(image_id=5), "annotation 4 has image_id 5"),
+        (lambda content: content["annotations"][3].update(category_id=5), "annotation 4 has category_id 5"),
+        (lambda content: content.pop("categories"), "no 'categories'"),
+    ],
+)
+def test_annotations_that_contradict_themselves_are_refused(tmp_path: Path, change: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GroundTruth(edit(write_lvis(tmp_path), change))

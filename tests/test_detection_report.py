@@ -99,6 +99,13 @@ def test_table_2_stands_beside_the_papers_numbers(tmp_path: Path) -> None:
     assert "| EQL | ours | 24.0 |" in text
 
 
+def test_no_number_is_cut_off_in_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    write(tmp_path, *(record("rfs", seed, 20.0 + seed) for seed in range(3)))
+    for table in ("table2", "voc2012-lt"):
+        assert "…" not in CliRunner().invoke(app, ["table", table, "--results", str(tmp_path / "results")]).output
+
+
 def test_the_papers_numbers_rise_as_its_text_says() -> None:
     for rows, gain in ((report.PUBLISHED["resnet50"], 3.0), (report.PUBLISHED["resnet101"], 3.2)):
         assert rows["balanced_sigmoid"][0] - rows["rfs"][0] == pytest.approx(gain)

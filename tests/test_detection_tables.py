@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torchvision  # type: ignore[import-untyped]
 from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -19,9 +20,10 @@ from coco_files import SIDE, edit, write_lvis
 from equipoise import records as record_files
 from equipoise.cli import app
 from equipoise.data.coco import CocoImages, read_image, read_json
+from equipoise.detect_commands import _load as load_for_use
 from equipoise.detection_records import DetectionRecord, summary
 from equipoise.metrics.detection import Detections, GroundTruth
-from equipoise.models.mask_rcnn import detector
+from equipoise.models.mask_rcnn import detector, stride_of
 from equipoise.recipes import table2, voc2012_lt
 from equipoise.recipes.table2 import Method
 from equipoise.report.detections import colour, draw_detections
@@ -107,12 +109,19 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert [line.split("|")[1].strip() for line in table[2:]] == ["LWS", "Balanced Sigmoid"]
 
 
-def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(voc: Path, tmp_path: Path) -> None:
+def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(
+    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "records.jsonl"
+    load, places = torch.load, []
+    monkeypatch.setattr(
+        torch, "load", lambda *file, **how: places.append(how.get("map_location")) or load(*file, **how)
+    )
     said = equipoise(
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
         "--only", "eql", "--only", "crt", "--seeds", 0,
     )  # fmt: skip
+    assert places == ["cpu", "cpu"]  # weights of a first stage, wherever that was trained
     assert said.count("features of all boxes computed") == 1
     assert said.count("kept on the device") == 2  # to train on, and to evaluate on
     records = list(read_jsonl(out))
@@ -121,6 +130,17 @@ def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(v
     assert records[0].engine["features_seconds"] == records[1].engine["features_seconds"] > 0
     for key in ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "commit", "versions", "hardware", "seconds"):
         assert key in json.loads(out.read_text().splitlines()[0])
+
+
+def test_features_that_do_not_fit_are_computed_anew(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("equipoise.train.detection_queue._Store._free", lambda store: 1e6)
+    out = tmp_path / "records.jsonl"
+    said = equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
+        "--only", "eql", "--seeds", 0,
+    )  # fmt: skip
+    assert "would take 0 GB: computed anew in every step" in said
+    assert [record.engine["features"] for record in read_jsonl(out)] == ["computed anew"]
 
 
 def test_smoke_tests_never_enter_the_table_and_choices_are_made_on_held_out_images(voc: Path, tmp_path: Path) -> None:
@@ -139,18 +159,20 @@ def test_smoke_tests_never_enter_the_table_and_choices_are_made_on_held_out_imag
 
 
 def resnet18(folder: Path) -> Path:
-    import torchvision
-
     torch.save(torchvision.models.resnet18().state_dict(), folder / "msra.pth")
     return folder / "msra.pth"
 
 
-def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(voc: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("masks_to_test_on", [False, True])
+def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(
+    voc: Path, tmp_path: Path, masks_to_test_on: bool
+) -> None:
     def boxes_only(content: dict[str, list[dict[str, object]]]) -> None:
         for annotation in content["annotations"]:
             del annotation["segmentation"]
 
-    train, val = edit(voc / "train_lt.json", boxes_only), edit(voc / "val.json", boxes_only)
+    train = edit(voc / "train_lt.json", boxes_only)
+    val = voc / "val.json" if masks_to_test_on else edit(voc / "val.json", boxes_only)
     out = tmp_path / "records.jsonl"
     equipoise(
         "run", "voc2012-lt", "--train", train, "--val", val, "--images", voc, "--out", out, "--device", "cpu",
@@ -239,6 +261,7 @@ def test_table_2_runs_on_lvis_in_its_official_layout(tmp_path: Path, monkeypatch
 def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_must(
     voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nor may changed training data go on from it."""
     out = tmp_path / "records.jsonl"
     command = (
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--only", "rfs", "--seeds", 0,
@@ -255,6 +278,9 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     changed = replace(first, recipe=replace(first.recipe, lr=0.01))
     monkeypatch.setattr(voc2012_lt, "METHODS", (changed, *others))
     assert "rfs/0: iteration 0 of 2" in equipoise(*command)
+    out.unlink()
+    edit(voc / "train_lt.json", lambda content: content["annotations"].pop())
+    assert "rfs/0: iteration 0 of 2" in equipoise(*command)
 
 
 def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,6 +294,37 @@ def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypa
     assert [line.split(",")[0].strip() for line in lines] == [
         "1 of 2 iterations", "2 of 2 iterations", "3 of 3 images evaluated",
     ]  # fmt: skip
+
+
+def test_weights_are_used_at_the_size_and_with_the_stride_that_they_were_trained_with(
+    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first, *_) = voc2012_lt.METHODS
+    larger = replace(first, recipe=replace(first.recipe, backbone="resnet50", epochs=0.125, max_size=90))
+    monkeypatch.setattr(voc2012_lt, "METHODS", (larger,))
+    backbone = tmp_path / "resnet50_msra.pth"
+    torch.save(torchvision.models.resnet50().state_dict(), backbone)
+    equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "records.jsonl", "--device", "cpu", "--seeds", 0,
+        "--results", tmp_path, "--weights", backbone,
+    )  # fmt: skip
+    (weights,) = (tmp_path / "checkpoints").glob("*.weights.pt")
+    model = load_for_use(weights, 4, None, None, None)
+    assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("1x1", (SIDE,), 90)
+    model = load_for_use(weights, 4, None, "3x3", 2 * SIDE)
+    assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (2 * SIDE,), 180)
+    alone = weights.rename(tmp_path / "alone.pt")
+    model = load_for_use(alone, 4, None, None, None)
+    assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (800,), 1333)
+
+
+def test_time_is_kept_to_evaluate_every_image(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("equipoise.train.detection_queue.EVALUATION", {"cpu": 100.0})
+    said = equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "records.jsonl", "--device", "cpu", "--only", "rfs",
+        "--seeds", 0, "--results", tmp_path, "--budget", 250,
+    )  # fmt: skip
+    assert "out of time at iteration 1 of 2" in said  # 3 images would take 300 s
 
 
 # -------------------------------------------------------------------- real LVIS images

@@ -252,6 +252,15 @@ def test_resident_images_give_the_detections_of_their_files(
     assert same >= 0.95 * len(expected)
 
 
+def test_an_image_of_another_size_than_its_file_says_is_not_evaluated(
+    data: CocoImages, first_stage: dict[str, torch.Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = quick(SECOND, data, 0, CPU, start=first_stage)
+    monkeypatch.setattr(data, "images", [replace(data.images[0], height=SIDE + 1)])
+    with pytest.raises(ValueError, match="for image 1000"):
+        predict(run.model, data, CPU)
+
+
 # -------------------------------------------------------------------- the loop
 
 

@@ -221,6 +221,7 @@ def import_(
 def show_table(table: str, results: Path, write: bool) -> None:
     """`equipoise table table2 | voc2012-lt`: print it, and with `write` render it into the documents."""
     from rich.console import Console
+    from rich.measure import Measurement
     from rich.table import Table
 
     from equipoise.recipes import table2, voc2012_lt
@@ -234,13 +235,16 @@ def show_table(table: str, results: Path, write: bool) -> None:
         records = record_files.read_records(results, name, DetectionRecord)
         what = "VOC2012-LT" if table == voc2012_lt.NAME else f"LVIS v1, {report.TITLES[backbone]}"
         shown = Table(title=f"{what}: average precision, %", caption="ours: mean ± standard deviation of n runs")
-        for header in ("method", ""):
-            shown.add_column(header, no_wrap=True)
-        for header in (*COLUMNS, "n"):
-            shown.add_column(header, justify="right", no_wrap=True)
-        for row in report.method_rows(records, titles, backbone):
+        rows = list(report.method_rows(records, titles, backbone))
+        shown.add_column("method")
+        for place, header in enumerate(("", *COLUMNS, "n"), start=1):
+            longest = max(len(row[place]) for row in rows)
+            shown.add_column(header, justify="right" if header else "left", no_wrap=True, min_width=longest)
+        for row in rows:
             if table == table2.NAME or row[1] == "ours":  # the paper has no VOC2012-LT
                 shown.add_row(*row, style="bold" if row[1] == "ours" else "dim")
+        needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
+        console.width = max(console.width, needed)  # a narrow terminal may break lines, but no number is cut off
         console.print(shown)
         if table == voc2012_lt.NAME:
             console.print(report.orders_compared(records, titles) or f"{results} holds no record of {table} yet")
@@ -276,10 +280,10 @@ def submit(
     annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
     images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results.json"),
-    backbone: Annotated[str, typer.Option(help="resnet50 or resnet101.")] = "resnet50",
-    stride: Annotated[str, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = "3x3",
-    size: Annotated[int, typer.Option(help="The shorter side at which images are looked at.")] = 800,
-    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
+    backbone: Annotated[str | None, typer.Option(help="resnet50 or resnet101.")] = None,
+    stride: Annotated[str | None, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = None,
+    size: Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
 ) -> None:
     """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
     import torch
@@ -290,8 +294,8 @@ def submit(
     from equipoise.train.queue import Status
 
     data = CocoImages(annotations, images)
-    model = _load(weights, data.num_classes, backbone, stride, size).to(device)
-    data.has_masks = model.roi_heads.has_mask()
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = _load(weights, data.num_classes, backbone, stride, size).to(place)
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -299,23 +303,31 @@ def submit(
             rate = (time.monotonic() - began) / done
             report(Status(done, len(data), 1 / max(rate, 1e-9), rate * (len(data) - done), "images"))
 
-        found = find_objects(model, data, torch.device(device), report=tell)
+        found = find_objects(model, data, place, workers=_workers(place.type), report=tell)
     out.write_text(json.dumps(found.to_results()))
     typer.echo(f"{len(found)} detections in {len(data)} images, in {out}")
 
 
-def _load(weights: Path, num_classes: int, backbone: str, stride: str, size: int) -> Any:
+def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
+    """The detector of a weights file. What is None is as it was trained, if the file's note is still beside it, else a
+    ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
     from equipoise.models.mask_rcnn import detector, load_detector_weights, read_tensors, resnet_fpn, sigmoid
+    from equipoise.train.detection_queue import note_of
 
-    tensors = read_tensors(weights)
+    tensors, note = read_tensors(weights), note_of(weights)
+    trained: dict[str, Any] = {"backbone": "resnet50", "stride": "3x3", "size": 800, "longest": 1333}
+    if note != weights and note.is_file():
+        trained |= json.loads(note.read_text()).get("detector", {})
+    if size is not None:
+        trained |= {"size": size, "longest": round(size * trained["longest"] / trained["size"])}
     model = detector(
-        resnet_fpn(backbone, stride=stride),  # type: ignore[arg-type]
+        resnet_fpn(backbone or trained["backbone"], stride=stride or trained["stride"]),  # type: ignore[arg-type]
         num_classes,
         sigmoid(num_classes),
         masks=any("mask_predictor" in name for name in tensors),
         scaled=any(name.endswith("cls_score.scales") for name in tensors),
-        min_size=size,
-        max_size=round(size * 5 / 3),
+        min_size=trained["size"],
+        max_size=trained["longest"],
     )
     load_detector_weights(model, tensors)
     return model.eval()
@@ -329,10 +341,10 @@ def predict(
     annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories it was trained on.")],
     out: Annotated[Path, typer.Option(help="Folder for the drawn pictures.")] = Path("predictions"),
     threshold: Annotated[float, typer.Option(help="Draw what scores at least this.")] = 0.3,
-    backbone: Annotated[str, typer.Option(help="resnet50 or resnet101.")] = "resnet50",
-    stride: Annotated[str, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = "3x3",
-    size: Annotated[int, typer.Option(help="The shorter side at which images are looked at.")] = 800,
-    device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cpu",
+    backbone: Annotated[str | None, typer.Option(help="resnet50 or resnet101.")] = None,
+    stride: Annotated[str | None, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = None,
+    size: Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")] = None,
+    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
 ) -> None:
     """Draw the boxes and masks that a detector finds on pictures."""
     import torch
@@ -342,12 +354,13 @@ def predict(
 
     categories = sorted(read_json(annotations)["categories"], key=lambda category: category["id"])
     names = [str(category.get("name", category["id"])) for category in categories]
-    model = _load(weights, len(names), backbone, stride, size).to(device)
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    model = _load(weights, len(names), backbone, stride, size).to(place)
     out.mkdir(parents=True, exist_ok=True)
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():
-            found = model([image.to(device)])[0]
+            found = model([image.to(place)])[0]
         target = out / f"{picture.stem}.png"
         draw_detections(image, found, names, threshold=threshold).save(target)
         typer.echo(f"{target}: {int((found['scores'] >= threshold).sum())} objects")

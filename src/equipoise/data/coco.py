@@ -165,6 +165,8 @@ class CocoImages:
             column = self._column.get(annotation.get("category_id"))  # type: ignore[arg-type]
             if column is None:
                 raise ValueError(f"{what} has category_id {annotation.get('category_id')}, which 'categories' lack")
+            if with_mask and not _is_segmentation(annotation["segmentation"]):
+                raise ValueError(f"{what} has a segmentation that is neither a list of polygons nor an RLE")
             place = number[annotation["image_id"]]
             box = _corners(annotation.get("bbox"), self.images[place], what)
             if annotation.get("iscrowd"):
@@ -250,13 +252,17 @@ class CocoImages:
 
 
 def read_image(path: str | os.PathLike[str]) -> Tensor:
-    """RGB pixels, uint8 [3, H, W], of a colour, grey, palette, transparent or CMYK image; EXIF turns are left alone,
-    as in COCO's annotations."""
+    """RGB pixels, uint8 [3, H, W], of a colour, grey (8 or 16 bits), palette, transparent or CMYK image; EXIF turns are
+    left alone, as in COCO's annotations."""
     from PIL import Image as Pillow
 
     try:
         with Pillow.open(path) as opened:
-            pixels = np.array(opened.convert("RGB"))
+            if opened.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
+                grey = (np.array(opened) >> 8).clip(0, 255).astype(np.uint8)
+                pixels = np.repeat(grey[..., None], 3, axis=2)
+            else:
+                pixels = np.array(opened.convert("RGB"))
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is not there: pass the folder that the file names start from") from None
     except OSError as error:
@@ -266,10 +272,17 @@ def read_image(path: str | os.PathLike[str]) -> Tensor:
 
 def _corners(box: Any, image: Image, what: str) -> tuple[float, float, float, float]:
     """x0, y0, x1, y1 within the image, of a box given as x, y, width, height."""
-    if box is None or len(box) != 4 or not np.isfinite(box).all():
+    numbers = isinstance(box, list | tuple) and all(isinstance(side, int | float) for side in box)
+    if not numbers or len(box) != 4 or not np.isfinite(box).all():
         raise ValueError(f"{what} has the bbox {box}: expected four numbers, x, y, width, height")
     x, y, width, height = box
     return max(x, 0.0), max(y, 0.0), min(x + width, float(image.width)), min(y + height, float(image.height))
+
+
+def _is_segmentation(segmentation: Any) -> bool:
+    if isinstance(segmentation, list):
+        return all(isinstance(polygon, list) for polygon in segmentation)
+    return isinstance(segmentation, dict)
 
 
 def _flat(segmentation: Any) -> bool:

@@ -53,19 +53,24 @@ class Detections:
 
     @classmethod
     def from_results(cls, results: Sequence[dict[str, Any]]) -> Detections:
-        """Read COCO's list of results."""
+        """Read COCO's list of results. A result without a box gets the one around its mask."""
+        _check_results(results)
         masked = [bool(result.get("segmentation")) for result in results]
         if any(masked) and not all(masked):
             raise ValueError(f"result {masked.index(False)} has no segmentation, others have: give all one, or none")
         missing = next((n for n, r in enumerate(results) if not ({"bbox", "segmentation"} & r.keys())), None)
         if missing is not None:
             raise ValueError(f"result {missing} has neither 'bbox' nor 'segmentation'")
+        masks = [result["segmentation"] for result in results] if any(masked) else None
         return cls(
             np.array([result["image_id"] for result in results], np.int64),
             np.array([result["category_id"] for result in results], np.int64),
             np.array([result["score"] for result in results], np.float64),
-            np.array([result.get("bbox", (0, 0, 0, 0)) for result in results], np.float64).reshape(-1, 4),
-            [result["segmentation"] for result in results] if any(masked) else None,
+            np.array(
+                [result["bbox"] if "bbox" in result else _box_around(result["segmentation"]) for result in results],
+                np.float64,
+            ).reshape(-1, 4),
+            masks,
         )
 
     def to_results(self) -> list[dict[str, Any]]:
@@ -101,11 +106,14 @@ class GroundTruth:
 
     def __init__(self, annotations: str | os.PathLike[str], prior: Prior | None = None) -> None:
         content = read_json(annotations)
-        if not isinstance(content, dict) or not content.get("annotations") or not content.get("images"):
-            raise ValueError(f"{annotations} has no 'annotations' or no 'images': expected a COCO or LVIS file")
+        for key in ("annotations", "images", "categories"):
+            if not isinstance(content, dict) or not content.get(key):
+                raise ValueError(f"{annotations} has no {key!r}: expected a COCO or LVIS file")
+        _number_annotations(content, annotations)
         self.grouped = _give_groups(content["categories"], prior)
         _give_federated_fields(content)
-        self.has_masks = all(annotation.get("segmentation") for annotation in content["annotations"])
+        counted = [annotation for annotation in content["annotations"] if _counts(annotation)]
+        self.has_masks = bool(counted) and all(annotation.get("segmentation") for annotation in counted)
         self._known = (
             np.array([image["id"] for image in content["images"]]),
             np.array([category["id"] for category in content["categories"]]),
@@ -164,6 +172,41 @@ class GroundTruth:
                 ]
             )
         return loaded.cap_detections_per_image(MOST)
+
+
+def _check_results(results: Any) -> None:
+    if not isinstance(results, Sequence) or not all(isinstance(result, dict) for result in results):
+        raise ValueError(
+            f"results are a {type(results).__name__}: expected a list of dicts, one a detection, as COCO's"
+        )
+    for number, result in enumerate(results):
+        lacking = [key for key in ("image_id", "category_id", "score") if key not in result]
+        if lacking:
+            raise ValueError(f"result {number} has no {lacking[0]!r}")
+        if "bbox" in result and len(result["bbox"]) != 4:
+            raise ValueError(f"result {number} has the bbox {result['bbox']}: expected x, y, width, height")
+
+
+def _box_around(mask: Rle) -> list[float]:
+    packed = hotcoco().mask.frPyObjects(mask, *mask["size"]) if isinstance(mask["counts"], list) else mask
+    return [float(side) for side in hotcoco().mask.toBbox(packed)]
+
+
+def _counts(annotation: dict[str, Any]) -> bool:
+    """Whether an annotation is an instance that should have a mask: no crowd, and its box has an area."""
+    return not annotation.get("iscrowd") and all(side > 0 for side in (annotation.get("bbox") or ())[2:])
+
+
+def _number_annotations(content: dict[str, Any], file: str | os.PathLike[str]) -> None:
+    """Ids of annotations are the evaluator's, and some files have none or the same one twice. Images and categories
+    must be those of the file."""
+    known = {key: {entry["id"] for entry in content[key]} for key in ("images", "categories")}
+    for number, annotation in enumerate(content["annotations"], start=1):
+        for key, ids in zip(("image_id", "category_id"), known.values(), strict=True):
+            if annotation.get(key) not in ids:
+                identity, wrong = annotation.get("id"), annotation.get(key)
+                raise ValueError(f"{file}: annotation {identity} has {key} {wrong}, which the file lacks")
+        annotation["id"] = number
 
 
 def frequency_group(images: int) -> Literal["r", "c", "f"]:

@@ -32,6 +32,7 @@ from torchvision.ops import roi_align  # type: ignore[import-untyped]
 from equipoise.models.mask_rcnn import FIRST_CANDIDATES, best_boxes
 
 ROUNDS = 16  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
+ROWS = {"cuda": 64}  # masks are computed in multiples of it: cuDNN looks for an algorithm at every new number of them
 ELEMENTS = 1 << 26  # of a matrix of overlaps at a time
 CANONICAL, LARGEST_RATIO = 224, math.log(1000 / 16)  # of the feature pyramid, and of box regression
 
@@ -397,14 +398,18 @@ class Batched(nn.Module):
             losses["loss_box_reg"] = F.smooth_l1_loss(said, wanted, beta=1 / 9, reduction="sum") / total
         if heads.has_mask() and heads._trains("mask") and batch.masks is not None and batch.first is not None:
             number = count()
-            some = positive.flatten().to(torch.uint8).argsort(descending=True, stable=True)[:number]
+            multiple = ROWS.get(labels.device.type, 1)
+            rows = min(-(-number // multiple) * multiple, positive.numel())
+            some = positive.flatten().to(torch.uint8).argsort(descending=True, stable=True)[:rows]
+            counted = torch.arange(rows, device=labels.device) < number  # the others fill up
             image, chosen = some // first, boxes[:, :first].flatten(0, 1)[some]
             hidden = heads.mask_head(channels_last(self.pool(picture, chosen, image, "mask")))
-            said = heads.mask_predictor(hidden, labels[:, :first].flatten()[some] - 1)
-            row = batch.first[image] + instance.flatten()[some]
+            said = heads.mask_predictor(hidden, (labels[:, :first].flatten()[some] - 1).clamp(min=0))
+            row = torch.where(counted, batch.first[image] + instance.flatten()[some], 0)
             wanted = drawn_masks(batch.masks, row, chosen, said.shape[-1])
             share = 1.0 if world()[0] == 1 else number / mean_over_ranks(positive.sum()).clamp(min=1e-6)
-            mean = F.binary_cross_entropy_with_logits(said, wanted) if number else said.sum()
+            cost = F.binary_cross_entropy_with_logits(said, wanted, reduction="none").mean(dim=(1, 2))
+            mean = torch.where(counted, cost, 0.0).sum() / max(number, 1)
             losses["loss_mask"] = mean * share
         return losses
 

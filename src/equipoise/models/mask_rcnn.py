@@ -389,6 +389,12 @@ def resnet_fpn(
     return _resnet_fpn_extractor(body, trainable_layers if weights is not None else 5)
 
 
+def stride_of(model: nn.Module) -> Literal["1x1", "3x3"]:
+    """Where the backbone of a detector has its stride: what `resnet_fpn` was given, or took from a file's name."""
+    block: Any = model.get_submodule("backbone.body.layer2.0")
+    return "1x1" if hasattr(block, "conv3") and block.conv1.stride == (2, 2) else "3x3"
+
+
 def load_backbone(body: nn.Module, path: Path) -> None:
     """Fill a ResNet from a file, whatever its float type; a classifier (fc) in it is left alone."""
     tensors = {name: value.float() for name, value in read_tensors(path).items() if value.is_floating_point()}

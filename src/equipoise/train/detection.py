@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from equipoise.data.coco import CocoImages, read_image
+from equipoise.data.coco import CocoImages
 from equipoise.data.masks import Rle, encode_compressed
 from equipoise.metrics.detection import Detections
 from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
@@ -449,7 +449,7 @@ class _Pixels(Dataset[Tensor]):
         return len(self.data)
 
     def __getitem__(self, index: int) -> Tensor:
-        return read_image(self.data.images[index].path)
+        return self.data.pixels(index)
 
 
 @torch.no_grad()
@@ -527,7 +527,9 @@ def _as_detections(data: CocoImages, found: list[dict[str, Any]]) -> Detections:
     boxes = np.concatenate([result["boxes"] for result in found])
     boxes[:, 2:] -= boxes[:, :2]
     labels = np.concatenate([result["labels"] for result in found]).astype(np.int64)
-    masks: list[Rle] | None = [mask for result in found for mask in result["masks"]] if data.has_masks else None
+    masks: list[Rle] | None = None
+    if all("masks" in result for result in found):
+        masks = [mask for result in found for mask in result["masks"]]
     return Detections(
         np.repeat(ids, [len(result["scores"]) for result in found]),
         np.array(data.class_ids, np.int64)[labels - 1],

@@ -24,7 +24,7 @@ from equipoise.data.masks import hotcoco
 from equipoise.detection_records import DetectionRecord
 from equipoise.metrics.detection import GroundTruth
 from equipoise.models.batched_rcnn import world
-from equipoise.models.mask_rcnn import detector_weights, load_detector_weights
+from equipoise.models.mask_rcnn import detector_weights, load_detector_weights, stride_of
 from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
 from equipoise.train.classification import thinned
@@ -32,9 +32,9 @@ from equipoise.train.detection import DetectionRecipe, DetectionTraining, predic
 from equipoise.train.queue import Status
 from equipoise.train.resident import FrozenRegions, Resident
 
-EVALUATION = {"cuda": 30.0, "cpu": 0.0}  # seconds kept for it before it was measured
+EVALUATION = {"cuda": 0.02}  # seconds an image kept for it before it was measured; elsewhere none
 REPORT_EVERY = 2.0  # seconds
-SHARE = 0.4  # of the device's free memory that images may take
+SHARE = 0.4  # of the device's free memory that images may take, and then features
 
 
 def join_processes(device: torch.device) -> torch.device:
@@ -88,22 +88,29 @@ class DetectionSettings:
     report: Callable[[Status], None] = lambda status: None  # every few seconds
 
 
+def note_of(weights: Path) -> Path:
+    """The file beside the weights of a finished run that says how they came about."""
+    return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
+
+
 class _Files:
     """What outlives a process: of a run cut off its state, of a finished one its weights and how they came about.
 
-    Names end with a fingerprint of the recipe, so that a changed recipe never goes on from old files, and a run that
-    was one of the choices need not be trained again for the table.
+    Names end with a fingerprint of the recipe and the training annotations, so that a changed recipe or data set never
+    goes on from old files, and a run that was one of the choices need not be trained again for the table.
     """
 
     def __init__(self, settings: DetectionSettings, methods: Sequence[Method]) -> None:
         self.settings = settings
         self.recipes = {method.name: method.recipe for method in methods}
+        with settings.train.open("rb") as file:
+            self.trained_on = hashlib.file_digest(file, "sha256").hexdigest()
 
     def fingerprint(self, method: str) -> str:
         recipe = self.recipes[method]
         start = None if recipe.start is None else self.fingerprint(recipe.start)
         content = recipe.as_dict() | {"start": start, "length": self.settings.iterations}
-        trained = [content, self.settings.train.name, Path(self.settings.backbone or "").name]
+        trained = [content, self.trained_on, Path(self.settings.backbone or "").name]
         return hashlib.sha256(json.dumps(trained, default=str).encode()).hexdigest()[:10]
 
     def path(self, cell: Cell, ending: str) -> Path:
@@ -114,11 +121,7 @@ class _Files:
         """The weights of this run, or of the same run under another name."""
         same = f"*-{cell.seed}-{self.fingerprint(cell.method)}.weights.pt"
         found = [self.path(cell, "weights.pt"), *sorted(self.settings.checkpoints.glob(same))]
-        return next((path for path in found if path.is_file() and self.note(path).is_file()), None)
-
-    @staticmethod
-    def note(weights: Path) -> Path:
-        return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
+        return next((path for path in found if path.is_file() and note_of(path).is_file()), None)
 
     def finish(self, cell: Cell, run: DetectionTraining) -> None:
         path = self.path(cell, "weights.pt")
@@ -126,14 +129,20 @@ class _Files:
         if world()[1] == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
             note = {"iteration": run.iteration, "losses": run.losses, "seconds": run.seconds, "unsettled": unsettled}
-            self.note(path).write_text(json.dumps(note))
+            note["detector"] = {
+                "backbone": run.recipe.backbone,
+                "stride": stride_of(run.model),
+                "size": run.recipe.min_sizes[-1],
+                "longest": run.recipe.max_size,
+            }
+            note_of(path).write_text(json.dumps(note))
         _write_tensors(path, detector_weights(run.model))
 
     def take_up(self, cell: Cell, run: DetectionTraining) -> None:
         """Bring a new run to where it was left."""
         weights, state = self.finished(cell), self.path(cell, "checkpoint.pt")
         if weights is not None:
-            note = json.loads(self.note(weights).read_text())
+            note = json.loads(note_of(weights).read_text())
             run.iteration, run.losses, run.seconds = note["iteration"], note["losses"], note["seconds"]
             run.batched.unsettled = torch.tensor(note["unsettled"], device=run.device)
             load_detector_weights(run.model, torch.load(weights, map_location=run.device, weights_only=True))
@@ -160,7 +169,7 @@ def run_cells(
     by_name = {method.name: method for method in methods}
     store, files = _Store(settings), _Files(settings, methods)
     wanted, waiting, recorded = set(cells), list(cells), []
-    evaluation = EVALUATION[settings.device.type]
+    evaluation = EVALUATION.get(settings.device.type, 0.0) * len(store.val)
     while waiting:
         cell = waiting[0]
         start = by_name[cell.method].recipe.start
@@ -248,8 +257,14 @@ class _Store:
     def _fits(self, data: CocoImages, sizes: tuple[int, int], training: bool) -> bool:
         if self.settings.device.type != "cuda":
             return False
-        free, _ = torch.cuda.mem_get_info(self.settings.device)
-        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * free
+        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * self._free()
+
+    def _free(self) -> float:
+        """Bytes of a GPU's memory that nothing holds."""
+        if self.settings.device.type != "cuda":
+            return float("inf")
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self.settings.device)[0]
 
     def frozen(self, run: DetectionTraining, key: Any) -> None:
         """What the classifier of a second stage sees, computed once for all methods that start from the same."""
@@ -259,6 +274,10 @@ class _Store:
             run.freeze(self._frozen[1])
             return
         self._frozen = None  # first make room
+        needed = FrozenRegions.bytes(run.batched, run.resident)
+        if _first_says(needed > SHARE * self._free(), self.settings.device):
+            self.settings.say(f"features of all boxes would take {needed / 1e9:.0f} GB: computed anew in every step")
+            return
         began = time.monotonic()
         frozen = run.freeze()
         if self.settings.device.type == "cuda":
@@ -281,7 +300,7 @@ def _resumed(cell: Cell, method: Method, store: _Store, files: _Files) -> Detect
     if recipe.start is not None:
         weights = files.finished(Cell(recipe.start, cell.seed))
         assert weights is not None  # run_cells trains it first
-        start = torch.load(weights, weights_only=True)
+        start = torch.load(weights, map_location="cpu", weights_only=True)
     if settings.iterations is not None:
         recipe = shortened(recipe, settings.iterations, len(data))
     run = DetectionTraining(

@@ -212,8 +212,9 @@ class FrozenRegions:
     def __init__(self, batched: Batched, resident: Resident, autocast: Any, *, batch_size: int = 16) -> None:
         self.resident = resident
         model: Any = batched.model
-        number = 2 * len(resident.data)
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        row, begin = self._rows(), 0
+        instances = max(store.boxes.shape[1] for store in resident.canvases if store is not None)
+        self.features = torch.empty(0)
         model.eval()
         with torch.no_grad():
             for canvas, store in enumerate(resident.canvases):
@@ -229,20 +230,25 @@ class FrozenRegions:
                         every = images.repeat_interleave(regions.boxes.shape[1])
                         picture = batched.picture(features)
                         pooled = batched.pool(picture, regions.boxes.flatten(0, 1), every, "box")
-                        hidden = model.roi_heads.box_head(pooled)
-                    found.append((images, hidden.view(*regions.labels.shape, -1), regions.labels))
-        most = max(labels.shape[1] for _, _, labels in found)
-        example = found[0][1]
-        self.features = torch.zeros(number, most, example.shape[2], dtype=example.dtype, device=example.device)
-        self.labels = torch.full((number, most), -1, device=example.device)
-        row = self._rows()
-        start = 0
-        for _, hidden, labels in found:
-            here = row[start : start + len(labels)]
-            self.features[here, : labels.shape[1]] = hidden
-            self.labels[here, : labels.shape[1]] = labels
-            start += len(labels)
+                        hidden = model.roi_heads.box_head(pooled).view(*regions.labels.shape, -1)
+                    if begin == 0:  # the canvases are each other turned, with as many proposals
+                        most = proposals.boxes.shape[1] + instances
+                        self.features = hidden.new_zeros(len(row), most, hidden.shape[2])
+                        self.labels = regions.labels.new_full((len(row), most), -1)
+                    here = row[begin : begin + len(rows)]
+                    self.features[here, : hidden.shape[1]] = hidden
+                    self.labels[here, : hidden.shape[1]] = regions.labels
+                    begin += len(rows)
         self.verified = self._verified(row)
+
+    @staticmethod
+    def bytes(batched: Batched, resident: Resident) -> int:
+        """What it needs on the device, nearly."""
+        model: Any = batched.model
+        stores = [store for store in resident.canvases if store is not None]
+        boxes = model.rpn._post_nms_top_n["training"] + max(store.boxes.shape[1] for store in stores)
+        width = model.roi_heads.box_predictor.cls_score.in_features
+        return 2 * len(resident.data) * int(boxes * width) * (2 if resident.device.type == "cuda" else 4)
 
     def _rows(self) -> Tensor:
         """Where the rows of the canvases, one after another, belong."""
