@@ -1,0 +1,36 @@
+"""The scripts of examples/ run as they are, and do what they say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import equipoise as eq
+from equipoise.models.digits_cnn import digits_cnn
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, *arguments: str | Path) -> str:
+    command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+def test_the_prior_goes_from_counting_labels_to_serving_a_model(tmp_path: Path) -> None:
+    text = run("count_train_judge_serve.py", "--steps", "5", "--out", tmp_path)
+    assert text.startswith("Prior(10 classes, total 420, imbalance 49.33, head '0': 148, tail '9': 3)")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.safetensors", "report.html"]
+    served = eq.Rebalanced.load(tmp_path / "model.safetensors", digits_cnn().eval())
+    assert (served.target.probabilities[7], served.target.class_names) == (0.5, tuple("0123456789"))
+    assert served.source == eq.Prior.uniform(10, class_names=tuple("0123456789"))
+
+
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path) -> None:
+    checkpoint = ("--checkpoint", tmp_path / "checkpoint.pt")
+    whole = run("resume_distributed.py", *checkpoint)
+    assert "balanced accuracy" in whole
+    assert run("resume_distributed.py", *checkpoint, "--stop-after", "17") == ""
+    assert run("resume_distributed.py", *checkpoint) == f"resumed in epoch 1\n{whole}"
