@@ -1,7 +1,6 @@
 """The prior from counting labels to serving a model, in one plain script: long-tailed digits, a minute on a CPU.
 
-    python examples/count_train_judge_serve.py                  writes model.safetensors, model.onnx and report.html
-    python examples/count_train_judge_serve.py --out folder     ... there
+    python examples/count_train_judge_serve.py     writes model.safetensors, model.onnx and report.html into demo/
 
 Your own data goes in at `load_digits_lt`; everything after it stays. Needs the extras cli, report and serve.
 """
@@ -18,7 +17,7 @@ from equipoise.models.digits_cnn import digits_cnn
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--steps", type=int, default=600)
-parser.add_argument("--out", type=Path, default=Path("."))
+parser.add_argument("--out", type=Path, default=Path("demo"), help="folder for what it writes")
 options = parser.parse_args()
 options.out.mkdir(parents=True, exist_ok=True)
 

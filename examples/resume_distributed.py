@@ -22,8 +22,9 @@ from equipoise.data.digits import load_digits_lt
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--stop-after", type=int, help="stop after so many batches, as a killed job would")
-parser.add_argument("--checkpoint", type=Path, default=Path("checkpoint.pt"))
+parser.add_argument("--checkpoint", type=Path, default=Path("checkpoints/digits.pt"))
 options = parser.parse_args()
+options.checkpoint.parent.mkdir(parents=True, exist_ok=True)
 
 if "RANK" in os.environ:  # under torchrun
     dist.init_process_group("gloo")
