@@ -97,7 +97,7 @@ FAULTS = [
     Fault("losses/_shared.py", "logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits", "logits", LOSSES),
     Fault("losses/_shared.py", "total / weight.clamp(min=1)", "total / weight", LOSSES),
     Fault("losses/_shared.py", "total / torch.where(weight == 0, 1.0, weight)", "total / weight", LOSSES),
-    Fault("losses/_shared.py", "total / torch.sym_max(weight, 1)", "total / weight", LOSSES),
+    Fault("losses/_shared.py", "total / max(weight, 1)", "total / weight", LOSSES),
     Fault("losses/_shared.py", "self._buffers[name] = buffer.to(moved.device)", "pass", LOSSES),
     Fault("losses/_shared.py", "return 0 if logits.ndim == 1 else 1", "return -1", LOSSES),
     Fault("losses/_shared.py", "torch.where(valid, values.gather(dim, index).squeeze(dim), 0.0)", "values.gather(dim, index).squeeze(dim)", LOSSES),
