@@ -25,8 +25,7 @@ from torch import Tensor, nn
 
 import equipoise as eq
 from equipoise.data.digits import Digits, load_digits_lt
-from equipoise.demo import Settings, shifted
-from equipoise.models.digits_cnn import digits_cnn
+from equipoise.demo import Settings, fitted
 
 LOSSES = {"plain": lambda prior: nn.CrossEntropyLoss(), "balanced": eq.BalancedSoftmaxLoss}
 ROWS = {
@@ -47,23 +46,6 @@ def worlds(prior: eq.Prior) -> dict[str, eq.Prior]:
     }
 
 
-def train(loss: nn.Module, digits: Digits, settings: Settings, seed: int) -> nn.Module:
-    """The last iterate of SGD with a cosine schedule, with one-pixel shifts as augmentation."""
-    torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    model = digits_cnn()
-    optimizer = torch.optim.SGD(model.parameters(), settings.learning_rate, 0.9, weight_decay=5e-4, nesterov=True)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.iterations)
-    for _ in range(settings.iterations):
-        batch = torch.randint(len(digits.train_labels), (settings.batch_size,), generator=generator)
-        value = loss(model(shifted(digits.train_images[batch], generator)), digits.train_labels[batch])
-        optimizer.zero_grad()
-        value.backward()
-        optimizer.step()
-        schedule.step()
-    return model.eval()
-
-
 def judged(logits: Tensor, labels: Tensor, world: eq.Prior) -> dict[str, float]:
     """Accuracy and log-loss where the classes are as likely as `world` says."""
     weight = torch.tensor(world.probabilities)[labels] / torch.bincount(labels).double()[labels]
@@ -76,7 +58,7 @@ def run(seed: int, digits: Digits, settings: Settings) -> list[dict[str, Any]]:
     """Both losses with one seed, in every world, as they are and served for it."""
     results = []
     for name, make_loss in LOSSES.items():
-        model = train(make_loss(digits.prior), digits, settings, seed)
+        model = fitted(make_loss(digits.prior), digits, settings, seed)
         means = digits.prior if name == "plain" else worlds(digits.prior)["equal"]  # what the logits mean
         for world, prior in worlds(digits.prior).items():
             for served in (False, True):

@@ -93,6 +93,24 @@ def adapt(
         raise typer.BadParameter(
             f"row {int(nowhere.nonzero()[0])} of {predictions} is possible only for classes that --target rules out"
         )
+    _write(out, found, adapted, meant, wanted)
+    console = Console()
+    for shown in tables(found, adapted, meant, wanted, estimate):
+        console.print(shown)
+    for note in notes:  # a class that was counted 0 times
+        console.print(str(note.message), soft_wrap=True, markup=False)
+    if estimate is not None:
+        _print_doubts(console, estimate)
+    if np.allclose(meant.probabilities, wanted.probabilities, rtol=1e-6, atol=0):
+        console.print("--source and --target are the same prior: nothing changed.")
+    changed = int((adapted.argmax(1) != found.logits.argmax(1)).sum())
+    console.print(f"{changed:,} of {len(adapted):,} predictions changed. Written: {out}", soft_wrap=True, markup=False)
+
+
+def _write(out: Path, found: Predictions, adapted: Tensor, meant: Prior, wanted: Prior) -> None:
+    """All that was in the file, its predictions adapted, and both priors."""
+    import numpy as np
+
     values = adapted if found.kind == "logits" else adapted.softmax(1)
     names = {} if found.class_names is None else {"class_names": np.array(found.class_names)}
     labels = {} if found.labels is None else {"labels": found.labels}
@@ -104,20 +122,12 @@ def adapt(
     except OSError as error:
         raise typer.BadParameter(f"--out {out} cannot be written ({error}): name another") from None
 
-    console = Console()
-    for shown in tables(found, adapted, meant, wanted, estimate):
-        console.print(shown)
-    for note in notes:  # a class that was counted 0 times
-        console.print(str(note.message), soft_wrap=True, markup=False)
-    if estimate is not None:
-        for doubt in estimate.doubts:
-            console.print(f"[bold]The estimate is not to be trusted:[/bold] {escape(doubt)}", soft_wrap=True)
-        if estimate.trusted and estimate.method == "em" and not estimate.calibration_checked:
-            console.print("Calibration was not checked: --validation does.", soft_wrap=True)
-    if np.allclose(meant.probabilities, wanted.probabilities, rtol=1e-6, atol=0):
-        console.print("--source and --target are the same prior: nothing changed.")
-    changed = int((adapted.argmax(1) != found.logits.argmax(1)).sum())
-    console.print(f"{changed:,} of {len(adapted):,} predictions changed. Written: {out}", soft_wrap=True, markup=False)
+
+def _print_doubts(console: Console, estimate: PriorEstimate) -> None:
+    for doubt in estimate.doubts:
+        console.print(f"[bold]The estimate is not to be trusted:[/bold] {escape(doubt)}", soft_wrap=True)
+    if estimate.trusted and estimate.method == "em" and not estimate.calibration_checked:
+        console.print("Calibration was not checked: --validation does.", soft_wrap=True)
 
 
 def _estimate(found: Predictions, meant: Prior, method: str, validation: Path | None) -> PriorEstimate:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -18,6 +18,9 @@ from equipoise import records as record_files
 from equipoise.detection_records import COLUMNS, DetectionRecord, summary
 from equipoise.shift_commands import NAME as SHIFT
 from equipoise.shift_commands import run_prior_shift
+
+if TYPE_CHECKING:
+    from equipoise.recipes.table2 import Method
 
 TABLES = ("table2", "voc2012-lt")
 
@@ -78,8 +81,7 @@ def run_detectors(
 
     from equipoise.commands import in_runs, progress, records_in
     from equipoise.models.batched_rcnn import world
-    from equipoise.recipes import table2, voc2012_lt
-    from equipoise.recipes.table2 import Method
+    from equipoise.recipes import voc2012_lt
     from equipoise.train.detection_queue import Cell, DetectionSettings, join_processes, run_cells
 
     if more and not seeds:
@@ -88,28 +90,12 @@ def run_detectors(
     own = (train, val, images)
     if any(own) and not all(own):
         raise typer.BadParameter("your own data needs all of --train, --val and --images")
-    methods: tuple[Method, ...]
-    known_seeds: tuple[int, ...]
-    if table == "voc2012-lt":
-        methods, known_seeds, name = voc2012_lt.METHODS, voc2012_lt.SEEDS, voc2012_lt.NAME
-        if validate:
-            methods, known_seeds, name = voc2012_lt.CHOICES, (0,), f"choices/{name}"
-    else:
-        if validate:
-            raise typer.BadParameter("--validate is for voc2012-lt: nothing was chosen for table2")
-        methods, known_seeds, name = table2.methods(backbone), table2.SEEDS, f"{table2.NAME}/{backbone}"
+    methods, known_seeds, name = _rows(table, backbone, validate)
     where = _paths(table, data, own)
     if all(own):
         name = f"own/{Path(where[0]).stem}/{name}"
-    if longest is not None and not size:
-        raise typer.BadParameter("--longest goes with --size")
-    changes: dict[str, Any] = {}
-    if size:
-        changes |= {"min_sizes": tuple(sorted(size)), "max_size": longest or round(max(size) * 5 / 3)}
-        name += f"-{max(size)}px"
-    if federated:
-        changes["federated"] = True
-        name += "-federated"
+    changes, suffix = _changes(size, longest, federated)
+    name += suffix
     methods = tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
     evaluated_on = "val"
     if validate and data is not None:
@@ -157,6 +143,29 @@ def run_detectors(
             budget=float("inf") if budget is None else budget,
         )
     say(f"{in_runs(done)} recorded in {out}, {len(cells) - len(done)} to go")
+
+
+def _rows(table: str, backbone: str, validate: bool) -> tuple[tuple[Method, ...], tuple[int, ...], str]:
+    """The methods of a table, its seeds, and the name that its records have."""
+    from equipoise.recipes import table2, voc2012_lt
+
+    if table != voc2012_lt.NAME:
+        if validate:
+            raise typer.BadParameter("--validate is for voc2012-lt: nothing was chosen for table2")
+        return table2.methods(backbone), table2.SEEDS, f"{table2.NAME}/{backbone}"
+    if validate:
+        return voc2012_lt.CHOICES, (0,), f"choices/{voc2012_lt.NAME}"
+    return voc2012_lt.METHODS, voc2012_lt.SEEDS, voc2012_lt.NAME
+
+
+def _changes(size: list[int] | None, longest: int | None, federated: bool) -> tuple[dict[str, Any], str]:
+    """What the options change in every recipe, and what they add to the name of the records."""
+    if longest is not None and not size:
+        raise typer.BadParameter("--longest goes with --size")
+    changes: dict[str, Any] = {"federated": True} if federated else {}
+    if size:
+        changes |= {"min_sizes": tuple(sorted(size)), "max_size": longest or round(max(size) * 5 / 3)}
+    return changes, (f"-{max(size)}px" if size else "") + ("-federated" if federated else "")
 
 
 def _workers(device: str) -> int:

@@ -7,7 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> str:
@@ -34,3 +35,14 @@ def fill(text: str, name: str, content: str) -> str:
         raise ValueError(f"the document has no place for {name!r}: it needs the lines {first} and {last}, once each")
     before, after = text[: text.index(first)], text[text.index(last) :]
     return f"{before}{first}\n\n{content.strip()}\n\n{after}"
+
+
+def filled(root: Path, parts: Mapping[str, Mapping[str, str]]) -> dict[Path, str]:
+    """The documents under `root` as they should read: of each, `parts` has the contents by the name of their place."""
+    texts = {}
+    for document, contents in parts.items():
+        text = (root / document).read_text()
+        for name, content in contents.items():
+            text = fill(text, name, content)
+        texts[root / document] = text
+    return texts

@@ -187,10 +187,4 @@ def documents(root: Path, records: Sequence[PriorShiftRecord]) -> dict[Path, str
         },
         "results/README.md": {"prior-shift": f"{shift_table(records)}\n\n{origin(records)}"},
     }
-    texts = {}
-    for name, contents in parts.items():
-        text = (root / name).read_text()
-        for place, content in contents.items():
-            text = markdown.fill(text, place, content)
-        texts[root / name] = text
-    return texts
+    return markdown.filled(root, parts)

@@ -424,18 +424,7 @@ def world_sweep(several: bool) -> Spec:
         "Accuracy as the deployed prior moves from long-tailed through uniform to reversed",
         height=300,
         params=[{"name": "alpha", "value": 0}],
-        layer=[
-            _marker("alpha", "alpha"),
-            {
-                "mark": {"type": "line", "strokeWidth": 2.5},
-                "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
-            },
-            {
-                "transform": [{"filter": "abs(datum.alpha - alpha) < 0.01"}],
-                "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": colour, "tooltip": tooltip},
-            },
-        ],
+        layer=_swept("alpha", {"x": x, "y": y, "color": colour}, dash, tooltip, width=2.5, size=90),
     )
 
 
@@ -455,28 +444,26 @@ def tau_sweep() -> Spec:
     x = {"field": "tau", "type": "quantitative", "scale": {"domain": [0, 2], "nice": False}, "title": "tau"}
     x |= {"axis": {"values": [0, 0.5, 1, 1.5, 2], "format": ".1f"}}
     y = {"field": "accuracy", "type": "quantitative", "title": "mean accuracy of classes, %"} | PERCENT
+    tooltip = _tooltip(group="group", accuracy="accuracy, %", tau="tau")
     return _spec(
         "Accuracy of each group as tau moves from 0 to 2",
         height=300,
         params=[{"name": "tau", "value": 1}],
-        layer=[
-            _marker("tau", "tau"),
-            {
-                "mark": {"type": "line", "strokeWidth": 2.2},
-                "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
-            },
-            {
-                "transform": [{"filter": "abs(datum.tau - tau) < 0.01"}],
-                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                "encoding": {
-                    "x": x,
-                    "y": y,
-                    "color": colour,
-                    "tooltip": _tooltip(group="group", accuracy="accuracy, %", tau="tau"),
-                },
-            },
-        ],
+        layer=_swept("tau", {"x": x, "y": y, "color": colour}, dash, tooltip, width=2.2, size=70),
     )
+
+
+def _swept(field: str, encoding: Spec, dash: Spec, tooltip: list[Spec], *, width: float, size: int) -> list[Spec]:
+    """Lines over `field`, a rule at what the slider chose (the parameter of that name), and points where they cross."""
+    return [
+        _marker(field, field),
+        {"mark": {"type": "line", "strokeWidth": width}, "encoding": encoding | {"strokeDash": dash}},
+        {
+            "transform": [{"filter": f"abs(datum.{field} - {field}) < 0.01"}],
+            "mark": {"type": "point", "filled": True, "size": size, "opacity": 1},
+            "encoding": encoding | {"tooltip": tooltip},
+        },
+    ]
 
 
 # -------------------------------------------------------------------- shared

@@ -460,13 +460,7 @@ def documents(root: Path, records: Sequence[Record], choices: Sequence[Record]) 
         },
         "docs/lab-notes.md": {"cifar-engine": engine_notes(engine), "cifar-speeds": speed_table(records)},
     }
-    texts = {}
-    for name, contents in parts.items():
-        text = (root / name).read_text()
-        for place, content in contents.items():
-            text = markdown.fill(text, place, content)
-        texts[root / name] = text
-    return texts
+    return markdown.filled(root, parts)
 
 
 def write_figure(root: Path, records: Sequence[Record]) -> Path:

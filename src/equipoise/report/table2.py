@@ -226,10 +226,4 @@ def documents(root: Path) -> dict[Path, str]:
         },
         "docs/detection.md": {"detection-benchmarks": benchmark_part(benchmarks)},
     }
-    texts = {}
-    for name, contents in parts.items():
-        text = (root / name).read_text()
-        for place, content in contents.items():
-            text = markdown.fill(text, place, content)
-        texts[root / name] = text
-    return texts
+    return markdown.filled(root, parts)

@@ -185,6 +185,19 @@
 
   const swept = () => ROLES.filter((role) => models[chosen[role]].sweep);
 
+  /** A fresh line for each model that can be swept: [role, its sweep, the line, which begins with its name]. */
+  function readouts(id) {
+    const readout = element(id);
+    readout.replaceChildren();
+    return swept().map((role) => {
+      const { name, sweep } = models[chosen[role]];
+      const line = add(readout, "div");
+      add(line, "span", undefined, `tag ${role}`);
+      add(line, "span", `${name}: `);
+      return [role, sweep, line];
+    });
+  }
+
   async function moveWorld() {
     const place = Number(element("alpha").value);
     const alpha = data.worlds[place];
@@ -192,13 +205,7 @@
     const words = alpha === 0 ? "every class equally likely" : `${alpha > 0 ? "the head" : "the tail"} up to ` +
       `${ratio >= 10 ? Math.round(ratio).toLocaleString("en") : ratio.toFixed(1)} times likelier`;
     element("alpha-value").textContent = `alpha ${alpha.toFixed(2)}: ${words}`;
-    const readout = element("world-readout");
-    readout.replaceChildren();
-    for (const role of swept()) {
-      const { name, sweep } = models[chosen[role]];
-      const line = add(readout, "div");
-      add(line, "span", undefined, `tag ${role}`);
-      add(line, "span", `${name}: `);
+    for (const [role, sweep, line] of readouts("world-readout")) {
       add(line, "b", `${percent(sweep.accuracy[place][sweep.as_it_is])} %`).dataset.read = `${role}-as-it-is`;
       add(line, "span", " as it is, ");
       add(line, "b", `${percent(sweep.accuracy[place][place])} %`).dataset.read = `${role}-told`;
@@ -212,13 +219,7 @@
     const place = Number(element("tau").value);
     const tau = data.taus[place];
     element("tau-value").textContent = `tau ${tau.toFixed(2)}`;
-    const readout = element("tau-readout");
-    readout.replaceChildren();
-    for (const role of swept()) {
-      const { name, sweep } = models[chosen[role]];
-      const line = add(readout, "div");
-      add(line, "span", undefined, `tag ${role}`);
-      add(line, "span", `${name}: `);
+    for (const [role, sweep, line] of readouts("tau-readout")) {
       Object.entries(sweep.groups).forEach(([group, values], i) => {
         add(line, "span", `${i ? ", " : ""}${group} `);
         add(line, "b", percent(values[place])).dataset.read = `${role}-${group}`;
