@@ -140,7 +140,7 @@ FAULTS = [
     Fault("metrics/evaluation.py", "np.abs(self.marginal - 1 / len(self.items)).sum() / 2", "np.abs(self.marginal - 1 / len(self.items)).sum()", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "chances = scores if probabilities else scores.softmax(1)", "chances = scores.softmax(1)", "test_evaluation.py"),
     Fault("metrics/evaluation.py", 'return "–" if value is None or math.isnan(value)', 'return "0.0" if value is None or math.isnan(value)', "test_evaluation.py"),
-    Fault("metrics/intervals.py", "p * (1 - p) / total + z * z / (4 * total * total)", "p * (1 - p) / total", "test_evaluation.py"),
+    Fault("metrics/intervals.py", "p * (1 - p) / some + z * z / (4 * some * some)", "p * (1 - p) / some", "test_evaluation.py"),
     # estimating a prior
     Fault("estimate.py", "ratios = scores / seen\n", "ratios = scores\n", "test_estimate.py"),
     Fault("estimate.py", "bound = float(gain.max()) - 1", "bound = float(gain.mean()) - 1", "test_estimate.py"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,12 +23,8 @@ def wilson_interval(correct: int, total: int, z: float = Z) -> tuple[float, floa
     """
     if not 0 <= correct <= total:
         raise ValueError(f"{correct} correct of {total}: expected 0 ≤ correct ≤ total")
-    if total == 0:
-        return 0.0, 1.0
-    p, shrink = correct / total, 1 + z * z / total
-    centre = (p + z * z / (2 * total)) / shrink
-    half = z / shrink * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
-    return max(centre - half, 0.0), min(centre + half, 1.0)
+    low, high = wilson_intervals(correct, total, z)
+    return float(low), float(high)
 
 
 def wilson_intervals(correct: ArrayLike, total: ArrayLike, z: float = Z) -> tuple[FloatArray, FloatArray]:
