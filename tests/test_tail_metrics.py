@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from scipy.stats import binomtest
 
 import equipoise as eq
 from equipoise.metrics import (
@@ -31,11 +32,12 @@ def predictions(items: int = 400, seed: int = 0) -> tuple[torch.Tensor, torch.Te
 # -------------------------------------------------------------------- intervals
 
 
-def test_many_wilson_intervals_are_the_single_ones() -> None:
-    correct, total = [0, 3, 5, 8, 0], [5, 5, 5, 10, 0]
-    low, high = wilson_intervals(correct, total)
-    expected = [wilson_interval(k, n) for k, n in zip(correct, total, strict=True)]
-    assert np.stack([low, high], 1) == pytest.approx(np.array(expected))
+def test_many_wilson_intervals_are_those_of_scipy_and_everything_without_items() -> None:
+    correct, total = [0, 3, 5, 8], [5, 5, 5, 10]
+    low, high = wilson_intervals([*correct, 0], [*total, 0])
+    found = [binomtest(k, n).proportion_ci(method="wilson") for k, n in zip(correct, total, strict=True)]
+    expected = [*((one.low, one.high) for one in found), (0.0, 1.0)]
+    assert np.stack([low, high], 1) == pytest.approx(np.array(expected), abs=1e-12)
     with pytest.raises(ValueError, match=r"6.0 correct of 5.0"):
         wilson_intervals([6], [5])
 
