@@ -247,7 +247,7 @@ def compare(loss: Tensor, wanted: Tensor, gradient: Tensor, logits: Tensor, slop
 # -------------------------------------------------------------------- fast?
 
 
-def measure(device: torch.device, budget: float, tuned: bool) -> list[dict[str, Any]]:
+def measure(device: torch.device, budget: float, tuned: bool, only: list[str] | None) -> list[dict[str, Any]]:
     """Each loss three ways, compiled: the library's and these kernels beside the plain one."""
     results = []
     for kind, plain, losses in (
@@ -255,6 +255,8 @@ def measure(device: torch.device, budget: float, tuned: bool) -> list[dict[str, 
         ("sigmoid", nn.BCEWithLogitsLoss(), (eq.BalancedSigmoidLoss, SigmoidLoss)),
     ):
         for rows, classes in benchmark.SIZES:
+            if not benchmark.wanted(f"{kind} {rows}x{classes}", only):
+                continue
             torch.manual_seed(0)
             logits = torch.randn(rows, classes, device=device, requires_grad=True)
             target = torch.randint(0, classes, (rows,), device=device)
@@ -275,6 +277,7 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only whether they are right")
     parser.add_argument("--budget", type=float, default=0.5, help="seconds for each comparison")
     parser.add_argument("--tuned", action="store_true", help="let the compiler try tile sizes")
+    parser.add_argument("--only", action="append", help="rows whose names hold this text; repeatable")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     options = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -284,7 +287,7 @@ def main() -> None:
     if options.check:
         return
     print(f"{'forward and backward':40} {'plain':>14} {'balanced':>14}")
-    results = measure(device, options.budget, options.tuned)
+    results = measure(device, options.budget, options.tuned, options.only)
     if options.out:
         content = {"machine": benchmark.machine(device), "tuned": options.tuned, "results": results}
         options.out.write_text(json.dumps(content, indent=1) + "\n")

@@ -2,6 +2,7 @@
 
     python benchmarks/losses.py               CPU: eager; CUDA: compiled against compiled
     python benchmarks/losses.py --quick       small sizes, seconds
+    python benchmarks/losses.py --only 4096x1203 --only fold   the rows whose names hold one of these
     python benchmarks/losses.py --tuned       the compiler tries tile sizes for both of a pair before it is timed
     python benchmarks/losses.py --out r.json  every time and ratio, with the machine and the versions
     python benchmarks/losses.py --table r.json  the ratios that such a file holds, as a table in Markdown
@@ -189,6 +190,11 @@ def guarded(name: str, work: Callable[[], Result]) -> Result:
             torch.cuda.empty_cache()
 
 
+def wanted(name: str, only: list[str] | None) -> bool:
+    """Whether the row is one that was asked for: all are, if none was named."""
+    return not only or any(text in name for text in only)
+
+
 # -------------------------------------------------------------------- the three ways
 
 
@@ -323,6 +329,7 @@ def main() -> None:
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, help="default: on a GPU only")
     parser.add_argument("--tuned", action="store_true", help="let the compiler try tile sizes, for both of a pair")
     parser.add_argument("--linear", type=int, nargs=3, metavar=("N", "D", "K"), help="size of the head without logits")
+    parser.add_argument("--only", action="append", help="rows whose names hold this text; repeatable")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     parser.add_argument(
         "--table", type=Path, metavar="FILE", help="print the table of a file that --out wrote, and stop"
@@ -339,24 +346,21 @@ def main() -> None:
     about = machine(device)
     print(", ".join(f"{key} {value}" for key, value in about.items()))
     print(f"{'forward and backward':40} {'plain':>14} {'balanced':>14}")
-    results = []
+    rows_to_do: list[tuple[str, Callable[[], Result]]] = []
     for kind in ("softmax", "sigmoid"):
         for rows, classes in sizes:
-            name = f"{kind} {rows}x{classes}"
-            results.append(
-                guarded(name, lambda k=kind, r=rows, c=classes: on_logits(k, r, c, device, budget, compiled, tuned))
-            )
+            work = partial(on_logits, kind, rows, classes, device, budget, compiled, tuned)
+            rows_to_do.append((f"{kind} {rows}x{classes}", work))
     for rows, classes in sizes:
         features = 64 if classes <= 100 else 512
-        name = f"fold {rows}x{features}x{classes}"
-        results.append(
-            guarded(name, lambda r=rows, c=classes, f=features: folded(r, c, f, device, budget, compiled, tuned))
-        )
+        work = partial(folded, rows, classes, features, device, budget, compiled, tuned)
+        rows_to_do.append((f"fold {rows}x{features}x{classes}", work))
     large = options.linear or ([256, 64, 20_000] if options.quick else [1024, 512, 10**6])
     if device.type == "cpu" and not options.linear and not options.quick:
         large = [1024, 512, 50_000]  # a million take minutes on a CPU: --linear 1024 512 1000000
     for dtype in (torch.float32, torch.bfloat16) if device.type == "cuda" else (torch.float32,):
-        results.append(guarded("linear", lambda d=dtype: linear(*large, device, d, budget)))
+        rows_to_do.append(("linear " + "x".join(map(str, large)), partial(linear, *large, device, dtype, budget)))
+    results = [guarded(name, work) for name, work in rows_to_do if wanted(name, options.only)]
     if options.out:
         options.out.write_text(json.dumps({"machine": about, "tuned": tuned, "results": results}, indent=1) + "\n")
 
