@@ -141,7 +141,7 @@ CHOICES = (
             ),
         )
         for imbalance in (100, 200)
-        for threshold in (0.02, 0.05, 0.1)
+        for threshold in (0.01, 0.02, 0.05, 0.1)
     ),
 )
 
