@@ -86,7 +86,7 @@ METHODS = (
         replace(
             BASE,
             loss=EqualizationLoss,
-            options={"gamma": 0.95, "threshold": {"cifar10-lt": 0.05, "cifar100-lt": 3e-3}},
+            options={"gamma": 0.95, "threshold": {"cifar10-lt": 0.02, "cifar100-lt": 3e-3}},
         ),
     ),
     Method("balanced_softmax", "Balanced Softmax", replace(BASE, loss=BalancedSoftmaxLoss, options={"tau": 1.0})),
