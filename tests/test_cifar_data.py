@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cifar_files import write_cifar10
 
 from equipoise.data import cifar as module
-from equipoise.data.cifar import Cifar, found_data_sets, held_out, load_cifar, long_tailed_cifar
+from equipoise.data.cifar import Cifar, found_data_sets, held_out, load_cifar, long_tailed_cifar, source_of
 
 COUNTS = {  # the published sizes
     ("cifar10", 200): ([5000, 2775, 1540, 854, 474, 263, 146, 81, 45, 25], 11203),
@@ -148,3 +148,27 @@ def test_held_out_images_are_of_the_superset_and_not_of_the_draw(tmp_path: Path)
     assert set(drawn.indices) <= set(superset.indices)
     with pytest.raises(ValueError, match="leaves no image"):
         held_out(superset)
+
+
+def test_other_draws_have_the_counts_of_the_first_and_other_images_of_the_superset(tmp_path: Path) -> None:
+    write_cifar10(tmp_path)
+    cifar = read(tmp_path)
+    superset = set(long_tailed_cifar(cifar, 10).indices)
+    first, again, other = (long_tailed_cifar(cifar, 20, draw=draw) for draw in (1, 1, 2))
+    usual = long_tailed_cifar(cifar, 20)
+    assert first.indices.tolist() == again.indices.tolist()
+    assert len({one.digest for one in (usual, first, other)}) == 3
+    for one in (first, other):
+        assert one.prior.counts.tolist() == usual.prior.counts.tolist()
+        assert len(set(one.indices)) == len(one.indices)
+        assert set(one.indices) <= superset
+        assert np.array_equal(np.sort(one.labels), np.sort(usual.labels))
+        assert set(held_out(one)) == superset - set(one.indices)
+    with pytest.raises(ValueError, match="the imbalance must be above it"):
+        long_tailed_cifar(cifar, 10, draw=1)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "svhn-lt", "cifar10-lt-draw-0", "cifar10-lt-draw-x", "cifar1000-lt"])
+def test_a_data_set_with_another_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no data set is named"):
+        source_of(name)

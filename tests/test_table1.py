@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 import sys
 from dataclasses import replace
@@ -21,8 +22,10 @@ from cifar_files import write_cifar10
 from equipoise import commands
 from equipoise.cli import app
 from equipoise.commands import wanted_cells
+from equipoise.data.cifar import load_cifar, long_tailed_cifar
+from equipoise.data.longtail import long_tailed_counts
 from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
-from equipoise.recipes import table1
+from equipoise.recipes import causes, table1
 from equipoise.recipes.table1 import BASE, Cell, Method
 from equipoise.records import read_jsonl, read_records
 from equipoise.train.queue import Status
@@ -95,7 +98,7 @@ def test_recipes_are_the_published_ones() -> None:
 
 def test_choices_differ_from_the_table_only_in_what_is_chosen() -> None:
     recipes = {cell: table1.choice_recipe_of(cell) for cell in table1.choices_plan()}
-    assert len(recipes) == 10
+    assert len(recipes) == 12
     for cell, recipe in recipes.items():
         assert replace(recipe, nesterov=False, loss=BASE.loss, options={}) == BASE, cell
     assert {cell.imbalance for cell in recipes} <= {100, 200}  # the draw at 10 leaves nothing out
@@ -258,6 +261,51 @@ def test_in_a_terminal_progress_is_a_bar_under_what_is_said(monkeypatch: pytest.
     assert shown.index("40 of 100") < shown.index("done")
 
 
+# -------------------------------------------------------------------- causes
+
+
+def test_a_cause_changes_the_draw_or_one_thing_of_the_recipe() -> None:
+    assert len(causes.plan()) == len(set(causes.plan())) == 9
+    for cause in causes.CAUSES:
+        ours = table1.recipe_of(Cell(*cause.cell, 0)).as_dict()
+        for cell in cause.runs:
+            recipe = causes.recipe_of(cell).as_dict()
+            changed = {key for key in ours if recipe[key] != ours[key]}
+            if cell.data_set != cause.cell[0]:
+                assert cell.data_set.startswith(f"{cause.cell[0]}-draw-")
+                assert changed == set()
+            else:
+                assert changed in ({"iterations", "warmup"}, {"options"})
+    with pytest.raises(ValueError, match="is not one of the runs"):
+        causes.recipe_of(Cell("cifar10-lt", 200, "softmax", 0))
+
+
+def test_the_length_of_cbs_is_that_of_the_released_loop() -> None:
+    for imbalance in (200, 100):
+        images = sum(long_tailed_counts(5000, 10, imbalance))
+        loader = math.ceil(5000 * 10 / 512)  # batches that its class-aware sampler fills
+        iterations = math.ceil(13_000 / loader) * (images // 512)
+        assert causes.recipe_of(Cell("cifar10-lt", imbalance, "cbs_released_length", 0)).iterations == iterations
+
+
+@pytest.mark.usefixtures("tiny")
+@pytest.mark.filterwarnings("ignore:4 of 10 classes have no item")  # the files are that small
+def test_another_draw_is_trained_on(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "data")
+    out = tmp_path / "new.jsonl"
+    arguments = ["run", "causes", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
+    with pytest.warns(UserWarning, match="MD5"):
+        result = CliRunner().invoke(app, [*arguments, "--only", "cifar10-lt-draw-2"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    records = list(read_jsonl(out))
+    assert [one.key for one in records] == [
+        f"causes/cifar10-lt-draw-2/200/{m}/0" for m in ("softmax", "balanced_softmax")
+    ]
+    with pytest.warns(UserWarning, match="MD5"):
+        drawn = long_tailed_cifar(load_cifar(tmp_path / "data", "cifar10"), 200, draw=2)
+    assert {one.draw for one in records} == {drawn.digest}
+
+
 # -------------------------------------------------------------------- a recipe file
 
 
@@ -324,7 +372,7 @@ def test_records_of_detectors_are_not_added_to(options: tuple[str, ...], tmp_pat
 
 def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     words = refused("table9", "--data", str(tmp_path))
-    assert "no table is named 'table9': expected table1, table2, voc2012-lt, prior-shift, or the path" in words
+    assert "no table is named 'table9': expected table1, causes, table2, voc2012-lt, prior-shift, or the path" in words
     assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))
     assert "--validate trains the choices of table1" in refused(
         str(recipe_file(tmp_path)), "--data", str(tmp_path), "--validate"

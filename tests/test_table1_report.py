@@ -237,8 +237,21 @@ def committed() -> list[Record]:
     return report.shown(read_records(ROOT / "results"))
 
 
+def test_causes_stand_beside_the_cell_that_they_change() -> None:
+    cell = {"imbalance": 200, "method": "softmax", "total": [50, 50]}
+    ours = [record(**cell, data_set="cifar10-lt", top1=69.0, correct=[40, 29])]
+    tried = [
+        record(**cell, table="causes", data_set=f"cifar10-lt-draw-{draw}", top1=70.0 + draw, correct=[40, 30 + draw])
+        for draw in (1, 3)
+    ]
+    lines = report.causes_table(ours, tried).splitlines()
+    assert lines[2] == "| CIFAR-10-LT, 200 | Softmax | other draws | 72.0 ± 1.4 (2) | 69.0 (1) | 71.2 ± 0.3 |"
+    assert lines[3] == "| CIFAR-10-LT, 200 | CBS | 2,793 iterations | not run yet | – | 68.3 ± 0.3 |"
+
+
 def test_the_committed_documents_are_what_the_committed_records_give(committed: list[Record]) -> None:
-    documents = report.documents(ROOT, committed, read_records(ROOT / "results", "choices"))
+    beside = [read_records(ROOT / "results", name) for name in ("choices", "causes")]
+    documents = report.documents(ROOT, committed, *beside)
     assert {path.relative_to(ROOT).as_posix() for path in documents} == {
         "README.md",
         "results/README.md",
@@ -276,9 +289,17 @@ def test_balanced_softmax_is_nearest_to_uniform_as_the_documents_say(committed: 
 def test_the_engine_note_holds_the_numbers_of_its_record() -> None:
     content = json.loads((ROOT / "results/benchmarks/cifar-engine-h200.json").read_text())
     text = engine_notes(content)
-    assert "| compiled, cuDNN chosen by timing | 91,700 | 119,000 to 121,000 |" in text
+    assert content["good"]
+    assert "| cuDNN | softmax | yes | 0.00 % |" in text
     content["augmentation_against_pillow"]["atoms_that_differ"] = 3
-    assert "Augmentation on the GPU against Pillow: 3 of 67 atoms" in engine_notes(content)
+    content["graph_against_eager"]["cuDNN"]["softmax"] |= {"same_weights": False, "worst_relative_loss": 0.0123}
+    content["alone_against_shared"]["cuDNN"]["eql"] = False
+    content["images_a_second"] = {"fast": 200_000.0, "slow": 1_000.0}
+    text = engine_notes(content)
+    assert "Augmentation on the GPU against Pillow: 3 of 67 atoms" in text
+    assert "| cuDNN | softmax | no | 1.23 % |" in text
+    assert "beside three other runs, cuDNN: softmax, balanced softmax, ldam." in text
+    assert "| fast | 200,000 | 200.0× |" in text
 
 
 def test_speeds_are_of_all_runs_that_shared_the_gpu(committed: list[Record]) -> None:

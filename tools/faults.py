@@ -92,6 +92,10 @@ FAULTS = [
     Fault("data/coco.py", "        total = len(images)\n", "", PRIOR),
     Fault("data/coco.py", 'key=lambda category: category["id"])\n    ids =', 'key=lambda category: category["name"])\n    ids =', PRIOR),
     Fault("data/longtail.py", "        random.shuffle(index)\n", "", "test_longtail.py"),
+    Fault("data/cifar.py", "random = np.random.default_rng(draw)", "random = np.random.default_rng(0)", "test_cifar_data.py"),
+    Fault("data/cifar.py", "random.permutation(superset[cifar.train_labels[superset] == label])", "random.permutation(np.flatnonzero(cifar.train_labels == label))", "test_cifar_data.py"),
+    Fault("train/queue.py", "imbalance, draw=source_of(data_set)[1])", "imbalance)", "test_table1.py"),
+    Fault("recipes/causes.py", "* (images // 512)", "* -(-images // 512)", "test_table1.py"),
     Fault("data/longtail.py", "ratio ** (j / max(num_classes - 1, 1))", "ratio ** (j / num_classes)", "test_longtail.py"),
     # what the losses share
     Fault("losses/_shared.py", "logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits", "logits", LOSSES),

@@ -11,12 +11,14 @@ from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from equipoise import records as record_files
-from equipoise.recipes import table1
+from equipoise.data.cifar import LAYOUTS, found_data_sets, source_of
+from equipoise.recipes import causes, table1
 
 if TYPE_CHECKING:
     from equipoise.train.queue import Status
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 records_app = typer.Typer(help="The records of runs, one small JSON each: lay new ones out.", no_args_is_help=True)
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
 
+OURS = {table1.NAME: table1, causes.NAME: causes}  # what `run` trains without a file of the user's
 Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
 
 
@@ -34,8 +37,8 @@ def run(
     table: Annotated[
         str,
         typer.Argument(
-            help="table1, or the path of a recipe file of your own (docs/table1.md). The others have options of their "
-            "own: equipoise run table2 --help, and so on."
+            help="table1; causes, what was tried where it differs from the paper; or the path of a recipe file of your "
+            "own (docs/table1.md). The others have options of their own: equipoise run table2 --help, and so on."
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder with cifar-10-batches-py and cifar-100-python.")],
@@ -85,7 +88,7 @@ def run(
 
     recipes = recipes_of(table)
     if validate and recipes is not table1:
-        raise typer.BadParameter(f"--validate trains the choices of {table1.NAME}: leave it out for a file")
+        raise typer.BadParameter(f"--validate trains the choices of {table1.NAME}: leave it out for {table}")
     name = "choices" if validate else recipes.NAME
     recipe_of = recipes.choice_recipe_of if validate else recipes.recipe_of
     plan = recipes.choices_plan() if validate else recipes.plan()
@@ -144,14 +147,14 @@ def run(
 
 def recipes_of(table: str) -> ModuleType | SimpleNamespace:
     """The recipes of a table of the paper, or of a Python file that defines NAME, plan() and recipe_of(cell)."""
-    if table == table1.NAME:
-        return table1
+    if table in OURS:
+        return OURS[table]
     path = Path(table)
     if path.suffix != ".py":
         from equipoise.detect_commands import TABLES
         from equipoise.shift_commands import NAME as SHIFT
 
-        known = ", ".join((table1.NAME, *TABLES, SHIFT))
+        known = ", ".join((*OURS, *TABLES, SHIFT))
         raise typer.BadParameter(f"no table is named {table!r}: expected {known}, or the path of a .py file")
     if not path.is_file():
         raise typer.BadParameter(f"{path} is not a file")
@@ -159,13 +162,20 @@ def recipes_of(table: str) -> ModuleType | SimpleNamespace:
     missing = [name for name in ("NAME", "plan", "recipe_of") if not hasattr(found, name)]
     if missing:
         raise typer.BadParameter(f"{path} does not define {', '.join(missing)}: see docs/table1.md")
-    if not str(found.NAME).isidentifier() or found.NAME in (table1.NAME, "choices", "benchmarks"):
+    if not str(found.NAME).isidentifier() or found.NAME in (*OURS, "choices", "benchmarks"):
         raise typer.BadParameter(f"{path} has NAME = {found.NAME!r}: give its records a folder of their own")
-    unknown = {cell.data_set for cell in found.plan()} - set(table1.DATA_SETS)
+    unknown = {cell.data_set for cell in found.plan() if not _is_known(cell.data_set)}
     if unknown:
         expected = ", ".join(table1.DATA_SETS)
         raise typer.BadParameter(f"{path} plans runs on {', '.join(sorted(unknown))}: expected {expected}")
     return found
+
+
+def _is_known(data_set: str) -> bool:
+    try:
+        return bool(source_of(data_set))
+    except ValueError:
+        return False
 
 
 def all_seeds(seeds: list[int] | None, more: list[str] | None) -> list[int] | None:
@@ -190,8 +200,6 @@ def wanted_cells(
 
     Where nothing in particular was asked for, a data set that is not there is left out, and that is said.
     """
-    from equipoise.data.cifar import LAYOUTS, found_data_sets
-
     for part in only:
         if not any(_within(cell, part) for cell in plan):
             raise typer.BadParameter(f"nothing in the plan matches --only {part}: expected e.g. {plan[0]}")
@@ -207,7 +215,7 @@ def wanted_cells(
     ]
     present = set(LAYOUTS) if download else set(found_data_sets(data))
     absent = {layout.folder: name for name, layout in LAYOUTS.items() if name not in present}
-    left = [cell for cell in cells if table1.DATA_SETS[cell.data_set] in absent.values()]
+    left = [cell for cell in cells if source_of(cell.data_set)[0] in absent.values()]
     lacks = f"{data} does not hold {' nor '.join(absent)}"
     if left and len(left) == len(cells):
         raise typer.BadParameter(f"{lacks}: pass the folder that has it as --data, or --download")
@@ -303,11 +311,11 @@ def table(
         raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")
     console = Console()
     for data_set, title in report.TITLES.items():
-        shown = Table(title=f"{title}: top-1, %")
+        shown = Table(title=f"{title}: top-1, %, by imbalance", box=box.SIMPLE, padding=(0, 1, 0, 0))  # 80 columns
         for header in ("method", ""):
             shown.add_column(header, no_wrap=True)
         for imbalance in table1.IMBALANCES:
-            shown.add_column(f"imbalance {imbalance}", justify="right", no_wrap=True)
+            shown.add_column(str(imbalance), justify="right", no_wrap=True)
         for name, source, texts in report.method_rows(records, data_set):
             ours = source == "ours"
             shown.add_row(name if ours else "", source, *texts, style="bold" if ours else "dim")
@@ -323,7 +331,9 @@ def table(
     console.print(report.missing(records))
     if write:
         root = results.resolve().parent
-        for path, text in report.documents(root, records, record_files.read_records(results, "choices")).items():
+        choices: list[record_files.Record] = record_files.read_records(results, "choices")
+        tried: list[record_files.Record] = record_files.read_records(results, causes.NAME)
+        for path, text in report.documents(root, records, choices, tried).items():
             path.write_text(text)
             typer.echo(f"rendered {path.relative_to(root)}")
         typer.echo(f"drew {report.write_figure(root, records).relative_to(root)}")

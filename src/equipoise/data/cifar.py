@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import re
 import tarfile
 import tempfile
 import urllib.request
@@ -164,11 +165,45 @@ def load_cifar(root: str | os.PathLike[str], name: str, *, download: bool = Fals
     return Cifar(name, train_images, train_labels, test_images, test_labels, tuple(str(name) for name in names))
 
 
-def long_tailed_cifar(cifar: Cifar, imbalance: int) -> LongTailedCifar:
-    """The draw at `imbalance` (n_max / n_min: 200, 100, 10), always the same; a run's seed does not touch it."""
-    drawn = LongTailedCifar(cifar, imbalance, long_tailed_indices(cifar.train_labels, imbalance))
+def source_of(data_set: str) -> tuple[str, int]:
+    """The official data set and the number of the draw that a name stands for.
+
+    >>> source_of("cifar10-lt"), source_of("cifar100-lt-draw-2")
+    (('cifar10', 0), ('cifar100', 2))
+    """
+    found = re.fullmatch(r"(cifar100?)-lt(?:-draw-([1-9]\d{0,3}))?", data_set)
+    if found is None:
+        raise ValueError(f"no data set is named {data_set!r}: expected cifar10-lt, cifar100-lt, or cifar10-lt-draw-1")
+    return found[1], int(found[2] or 0)
+
+
+def long_tailed_cifar(cifar: Cifar, imbalance: int, draw: int = 0) -> LongTailedCifar:
+    """The draw at `imbalance` (n_max / n_min: 200, 100, 10), always the same; a run's seed does not touch it.
+
+    Draw 0 is the one that everybody uses. The others have the same counts, and take their images from those of draw 0
+    at imbalance 10: to see how much depends on the draw.
+    """
+    indices = long_tailed_indices(cifar.train_labels, imbalance)
+    if draw:
+        if imbalance <= SUPERSET_IMBALANCE:
+            raise ValueError(
+                f"draw {draw} at imbalance {imbalance}: other draws are made from the images of the draw at "
+                f"{SUPERSET_IMBALANCE}, so the imbalance must be above it"
+            )
+        indices = _drawn_again(cifar, indices, draw)
+    drawn = LongTailedCifar(cifar, imbalance, indices)
     _refuse_blank(cifar, drawn.indices, f"the draw at imbalance {imbalance}")
     return drawn
+
+
+def _drawn_again(cifar: Cifar, indices: IntArray, draw: int) -> IntArray:
+    """As many images of each class as `indices` has, from the draw at imbalance 10."""
+    superset = long_tailed_indices(cifar.train_labels, SUPERSET_IMBALANCE)
+    random = np.random.default_rng(draw)
+    kept = []
+    for label, count in enumerate(np.bincount(cifar.train_labels[indices], minlength=cifar.num_classes)):
+        kept.append(random.permutation(superset[cifar.train_labels[superset] == label])[:count])
+    return np.concatenate(kept)
 
 
 def held_out(drawn: LongTailedCifar) -> IntArray:

@@ -7,15 +7,16 @@ The paper itself gives no recipe for this table. This one is that of its compani
 for Long-Tailed Visual Recognition", 2020, arXiv 2007.10740, appendix C.3, and of its released code; it says that the
 other methods have the best hyper-parameters of their own papers. Where each comes from:
 
-    nesterov          off, as in the released code; the companion's text says on. CHOICES compares the two
+    nesterov          off, as in the released code; the companion's text says on. On held-out training images the two
+                      are alike (CHOICES)
     cbw               w_j ∝ 1/n_j, the weighted mean of torch: the common reading, not released
     focal             γ = 1 on the softmax, the variant and value of Cao et al. 2019 (LDAM)
     class_balanced    cross-entropy; β = 0.9999 on CIFAR-10 and 0.9 on CIFAR-100, the values of Zhang et al. 2021 (Bag
                       of Tricks for Long-Tailed Visual Recognition)
     ldam              s = 30, max margin 0.5, cosine head, no deferred re-weighting: Cao et al. 2019
     eql               γ = 0.95, λ = 3e-3 on CIFAR-100: Tan et al. 2020. On CIFAR-10 that λ would reach one class at
-                      imbalance 200 and none at 100 and 10; λ there is that of Zhang et al. 2021, to be compared with
-                      others on held-out training images (CHOICES)
+                      imbalance 200 and none at 100 and 10; λ there is the best of four on held-out training images
+                      (CHOICES)
     crt, lws          Kang et al. 2020; here 2,000 iterations at 0.1 with a cosine, as the companion's second stage
 
 One iterate is reported, the last.
@@ -40,7 +41,7 @@ from equipoise.prior import Prior
 from equipoise.train.recipe import Recipe
 
 NAME = "table1"
-DATA_SETS = {"cifar10-lt": "cifar10", "cifar100-lt": "cifar100"}
+DATA_SETS = ("cifar10-lt", "cifar100-lt")
 IMBALANCES = (200, 100, 10)
 SEEDS = (0, 1, 2)
 

@@ -11,39 +11,32 @@ from equipoise.report import markdown
 
 
 def engine_notes(record: Mapping[str, Any]) -> str:
-    """Whether the engine is right, and how fast it is."""
-    pillow, graph, shared = (
-        record[key] for key in ("augmentation_against_pillow", "graph_against_eager", "alone_against_shared")
-    )
-    alone = record["whole_run_alone"]
-    checks = [
-        f"Augmentation on the GPU against Pillow: {pillow['atoms_that_differ']} of {pillow['atoms']} atoms and "
-        f"{pillow['draws_that_differ']} of {pillow['random_draws']:,} random draws differ.",
-        f"{graph['steps']} graphed steps equal eager ones to the bit: {', '.join(graph['equal_to_the_bit'])}.",
-        f"Same weights alone as with {shared['neighbours']} neighbours, {shared['cudnn']} cuDNN: "
-        f"{', '.join(shared['same_weights'])}.",
-        f"{alone['iterations']:,} iterations alone take {alone['seconds']} s ({alone['engine']}); "
-        f"compiling costs about {record['compile_seconds_cold']} s when nothing is cached.",
+    """Whether the engine is right, and how fast where it was timed: what benchmarks/cifar_throughput.py wrote."""
+    pillow, machine = record["augmentation_against_pillow"], record["machine"]
+    lines = [
+        f"- Augmentation on the GPU against Pillow: {pillow['atoms_that_differ']} of {pillow['atoms']} atoms and "
+        f"{pillow['draws_that_differ']} of {pillow['random_draws']:,} random draws differ."
     ]
+    for kernels, same in record["alone_against_shared"].items():
+        kept = ", ".join(name for name, equal in same.items() if equal) or "none"
+        lines.append(f"- Same weights alone as beside three other runs, {kernels}: {kept}.")
     rows = [
-        [engine, *(_images(speeds.get(runs)) for runs in ("1", "4"))]
-        for engine, speeds in record["images_a_second"].items()
+        [
+            kernels,
+            recipe,
+            "yes" if found["same_weights"] else "no",
+            *(f"{100 * found[key]:.2f} %" for key in ("worst_relative_loss", "from_fp32", "eager_from_fp32")),
+        ]
+        for kernels, recipes in record["graph_against_eager"].items()
+        for recipe, found in recipes.items()
     ]
-    speeds = markdown.table(["images a second", "1 run", "4 runs"], rows)
-    machine = record["machine"]
-    lines = "\n".join(f"- {check}" for check in checks)
-    return f"{machine['gpu']}, torch {machine['torch']}, `{record['command']}`.\n\n{lines}\n\n{speeds}"
-
-
-def _images(value: float | list[float] | None) -> str:
-    """A number, a range, or a dash.
-
-    >>> _images(67466), _images([119000, 121000]), _images(None)
-    ('67,466', '119,000 to 121,000', '–')
-    """
-    if value is None:
-        return "–"
-    return " to ".join(f"{one:,}" for one in (value if isinstance(value, list) else [value]))
+    header = ["20 graphed steps", "loss", "eager's weights", "loss from eager's", "from fp32", "eager from fp32"]
+    parts = [f"{machine['device']}, torch {machine['torch']}.", "\n".join(lines), markdown.table(header, rows, left=2)]
+    if speeds := record.get("images_a_second"):
+        slowest = min(speeds.values())
+        timed = [[label, f"{value:,.0f}", f"{value / slowest:,.1f}×"] for label, value in speeds.items()]
+        parts.append(markdown.table(["", "images a second", "over the slowest"], timed))
+    return "\n\n".join(parts)
 
 
 def speed_table(records: Iterable[Record]) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from equipoise.prior import FloatArray, Prior
-from equipoise.recipes import table1
+from equipoise.recipes import causes, table1
 from equipoise.records import Record
 from equipoise.report import markdown
 from equipoise.report.engine import engine_notes, speed_table
@@ -442,12 +442,31 @@ def choices_table(choices: Sequence[Record]) -> str:
     return markdown.table(["data", "method", "options", "Nesterov", "balanced accuracy", "n"], rows, left=4)
 
 
+def causes_table(records: Sequence[Record], tried: Sequence[Record]) -> str:
+    """For docs/table1.md: runs with one thing changed, beside the same cell of the table and what was published."""
+    as_printed, changed = summaries(records), {record.key: record.top1 for record in tried}
+    rows = []
+    for cause in causes.CAUSES:
+        results = [changed[key] for run in cause.runs if (key := f"{causes.NAME}/{run}") in changed]
+        theirs = ", ".join(_printed(value) for value in published(cause.cell).values())
+        name = f"{TITLES[cause.cell[0]]}, {cause.cell[1]}"
+        ours = _text(as_printed.get(cause.cell))
+        rows.append([name, title_of(cause.cell[2]), cause.title, _of_runs(results), ours, theirs])
+    return markdown.table(["data", "method", "changed", "with it", "in the table", "published"], rows, left=3)
+
+
+def _of_runs(values: Sequence[float]) -> str:
+    return str(Summary.of(list(values))) if values else "not run yet"
+
+
 # -------------------------------------------------------------------- the documents of the repository
 
 FIGURE = "docs/images/table1-marginal.png"
 
 
-def documents(root: Path, records: Sequence[Record], choices: Sequence[Record]) -> dict[Path, str]:
+def documents(
+    root: Path, records: Sequence[Record], choices: Sequence[Record], tried: Sequence[Record]
+) -> dict[Path, str]:
     """Every document under `root` that shows part of the table, as it should read."""
     engine = json.loads((root / "results/benchmarks/cifar-engine-h200.json").read_text())
     parts = {
@@ -455,6 +474,7 @@ def documents(root: Path, records: Sequence[Record], choices: Sequence[Record]) 
         "results/README.md": {"table1": whole(records)},
         "docs/table1.md": {
             "table1-differences": difference_table(records),
+            "table1-causes": causes_table(records, tried),
             "table1-below": below_table(records),
             "table1-choices": choices_table(choices),
         },

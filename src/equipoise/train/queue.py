@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar
+from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
 from equipoise.metrics import evaluate
-from equipoise.recipes.table1 import DATA_SETS, Cell
+from equipoise.recipes.table1 import Cell
 from equipoise.records import Record, hardware, versions
 from equipoise.train.classification import Training, TrainingSet, thinned, train, weights_digest
 from equipoise.train.recipe import Recipe
@@ -102,7 +102,7 @@ class Store:
 
     def read(self, data_set: str) -> Cifar:
         """The whole data set; fetched first if it is not there and may be."""
-        name = DATA_SETS[data_set]
+        name, _ = source_of(data_set)
         if name not in self._cifar:
             self._cifar[name] = load_cifar(self.root, name, download=self.download)
         return self._cifar[name]
@@ -110,7 +110,7 @@ class Store:
     def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, TrainingSet]:
         """The draw, and the same on the device."""
         if (data_set, imbalance) not in self._sets:
-            drawn = long_tailed_cifar(self.read(data_set), imbalance)
+            drawn = long_tailed_cifar(self.read(data_set), imbalance, draw=source_of(data_set)[1])
             on_device = TrainingSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
             self._sets[data_set, imbalance] = drawn, on_device
         return self._sets[data_set, imbalance]
