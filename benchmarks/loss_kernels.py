@@ -1,6 +1,7 @@
 """Would kernels of our own make the balanced losses cheaper than what torch.compile makes of them? On a GPU.
 
     python benchmarks/loss_kernels.py               plain compiled, balanced compiled, these kernels
+    python benchmarks/loss_kernels.py --tiles       these kernels alone, for several sizes of a tile
     python benchmarks/loss_kernels.py --out r.json  writes what it measured
     TRITON_INTERPRET=1 python benchmarks/loss_kernels.py --check     are they right? Anywhere, in seconds
 
@@ -26,14 +27,14 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor, nn
-from triton.language import constexpr
 
 sys.path.insert(0, str(Path(__file__).parent))
 import losses as benchmark
 
 import equipoise as eq
 
-ROWS, COLUMNS, WARPS = 8, 256, 4  # of a tile
+TILES = ((4, 256, 4), (8, 128, 4), (8, 256, 4), (4, 512, 4), (8, 256, 8), (2, 1024, 4), (4, 1024, 8), (16, 128, 4))
+tile = (8, 256, 4)  # rows, columns and warps of a program
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -42,7 +43,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 @triton.jit
 def softmax_forward(
-    logits, shift, target, loss, lse, number, K: constexpr, IGNORE: constexpr, R: constexpr, C: constexpr
+    logits, shift, target, loss, lse, number, K: tl.constexpr, IGNORE: tl.constexpr, R: tl.constexpr, C: tl.constexpr
 ):
     """loss [N] = lse − (z + s)[target], 0 where the target is IGNORE; and lse [N]."""
     row = tl.program_id(0) * R + tl.arange(0, R)
@@ -71,7 +72,17 @@ def softmax_forward(
 
 @triton.jit
 def softmax_backward(
-    logits, shift, target, lse, slope, gradient, number, K: constexpr, IGNORE: constexpr, R: constexpr, C: constexpr
+    logits,
+    shift,
+    target,
+    lse,
+    slope,
+    gradient,
+    number,
+    K: tl.constexpr,
+    IGNORE: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
 ):
     """gradient [N, K] = slope · (softmax(z + s) − one-hot)."""
     row = tl.program_id(0) * R + tl.arange(0, R)
@@ -90,7 +101,7 @@ def softmax_backward(
 
 
 @triton.jit
-def sigmoid_forward(logits, shift, target, loss, number, K: constexpr, R: constexpr, C: constexpr):
+def sigmoid_forward(logits, shift, target, loss, number, K: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     """loss [N]: the sum over classes of the binary cross-entropy of z + s."""
     row = tl.program_id(0) * R + tl.arange(0, R)
     there = row < number
@@ -108,7 +119,7 @@ def sigmoid_forward(logits, shift, target, loss, number, K: constexpr, R: conste
 
 
 @triton.jit
-def sigmoid_backward(logits, shift, target, slope, gradient, number, K: constexpr, R: constexpr, C: constexpr):
+def sigmoid_backward(logits, shift, target, slope, gradient, number, K: tl.constexpr, R: tl.constexpr, C: tl.constexpr):
     """gradient [N, K] = slope · (σ(z + s) − y)."""
     row = tl.program_id(0) * R + tl.arange(0, R)
     there = row < number
@@ -133,8 +144,9 @@ def wrapped(kernel: Any) -> Any:
 
 def launch(kernel: Any, *tensors: Tensor, logits: Tensor, **constants: int) -> None:
     number, classes = logits.shape
-    sizes = {"K": classes, "R": ROWS, "C": COLUMNS} | constants
-    wrapped(kernel)[(triton.cdiv(number, ROWS),)](*tensors, number, **sizes, num_warps=WARPS)
+    rows, columns, warps = tile
+    sizes = {"K": classes, "R": rows, "C": columns} | constants
+    wrapped(kernel)[(triton.cdiv(number, rows),)](*tensors, number, **sizes, num_warps=warps)
 
 
 def softmax_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor]:
@@ -272,9 +284,40 @@ def measure(device: torch.device, budget: float, tuned: bool, only: list[str] | 
     return results
 
 
+def measure_tiles(device: torch.device, budget: float, only: list[str] | None) -> list[dict[str, Any]]:
+    """Forward and backward kernels without a compiler around them, as CUDA graphs, for each tile."""
+    global tile
+    results = []
+    for rows, classes in benchmark.SIZES:
+        torch.manual_seed(0)
+        logits, target = torch.randn(rows, classes, device=device), torch.randint(0, classes, (rows,), device=device)
+        shift = eq.softmax_shift(benchmark.long_tail_prior(classes)).to(device)
+        answers, slope = F.one_hot(target, classes).float(), torch.full((rows,), 1 / rows, device=device)
+        steps = {
+            "softmax": lambda z=logits, s=shift, y=target, g=slope: softmax_slope(
+                z, s, y, softmax_rows(z, s, y, -100)[1], g, -100
+            ),
+            "sigmoid": lambda z=logits, s=shift, y=answers, g=slope: (
+                sigmoid_rows(z, s, y),
+                sigmoid_slope(z, s, y, g),
+            ),
+        }
+        for kind, step in steps.items():
+            if not benchmark.wanted(f"{kind} {rows}x{classes}", only):
+                continue
+            for tile in TILES:
+                replay = benchmark.in_graph(step)
+                once = max(benchmark.seconds(replay, 20, device), 1e-7)
+                took = benchmark.seconds(replay, max(20, int(budget / once)), device)
+                print(f"{kind} {rows}x{classes}, tile {tile}: {took * 1e6:.1f} us", flush=True)
+                results.append({"kind": kind, "rows": rows, "classes": classes, "tile": tile, "seconds": took})
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only whether they are right")
+    parser.add_argument("--tiles", action="store_true", help="try sizes of a tile instead")
     parser.add_argument("--budget", type=float, default=0.5, help="seconds for each comparison")
     parser.add_argument("--tuned", action="store_true", help="let the compiler try tile sizes")
     parser.add_argument("--only", action="append", help="rows whose names hold this text; repeatable")
@@ -287,7 +330,10 @@ def main() -> None:
     if options.check:
         return
     print(f"{'forward and backward':40} {'plain':>14} {'balanced':>14}")
-    results = measure(device, options.budget, options.tuned, options.only)
+    if options.tiles:
+        results = measure_tiles(device, options.budget / 10, options.only)
+    else:
+        results = measure(device, options.budget, options.tuned, options.only)
     if options.out:
         content = {"machine": benchmark.machine(device), "tuned": options.tuned, "results": results}
         options.out.write_text(json.dumps(content, indent=1) + "\n")
