@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -398,3 +399,125 @@ def test_a_checkpoint_is_kept_until_the_record_is_written(
     queue("softmax", write=lambda record: seen.append(saved.is_file()))
     assert seen == [True]
     assert not saved.exists()
+
+
+def interrupted_queue(
+    queue: Callable[..., tuple], *methods: str, monkeypatch: pytest.MonkeyPatch, **options: object
+) -> list[str]:
+    """Out of time after the first chunk: everything is saved."""
+    with monkeypatch.context() as context:
+        context.setattr(Timing, "estimate", lambda *_: 0.0)
+        _, nothing, said = queue(*methods, budget=1e-3, **options)
+    assert nothing == []
+    return said
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"options": {"tau": 0.5}}, "options {'tau': 1.0}, now {'tau': 0.5}"),
+        ({"weight_decay": 0.1}, "weight_decay 0.0005, now 0.1"),
+    ],
+    ids=["options", "weight decay"],
+)
+def test_a_checkpoint_of_another_recipe_is_not_taken_up(
+    change: dict, words: str, queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted_queue(queue, "balanced_softmax", monkeypatch=monkeypatch)
+    monkeypatch.setitem(RECIPES, "balanced_softmax", replace(RECIPES["balanced_softmax"], **change))
+    _, (resumed,), said = queue("balanced_softmax")
+    assert any(words in line and "starting from the beginning" in line for line in said)
+    assert not any("taken up at" in line for line in said)
+    _, (whole,), _ = queue("balanced_softmax")
+    assert resumed.weights == whole.weights
+
+
+def test_a_checkpoint_of_another_engine_or_of_old_is_not_taken_up(
+    queue: Callable[..., tuple], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted_queue(queue, "balanced_softmax", monkeypatch=monkeypatch)
+    _, _, said = queue("balanced_softmax", deterministic=False)
+    assert any("deterministic True, now False" in line for line in said)
+    torch.save({"iteration": 20}, tmp_path / "checkpoints" / "cifar10-lt-20-softmax-0.checkpoint.pt")
+    _, (record,), said = queue("softmax")
+    assert record.iterations == TINY.iterations
+    assert any("starting from the beginning" in line for line in said)
+
+
+def test_a_backbone_of_another_recipe_is_trained_again(
+    queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, (first,), _ = queue("crt")
+    monkeypatch.setitem(RECIPES, "softmax", replace(TINY, weight_decay=0.1))
+    _, (second,), said = queue("crt")
+    assert sum("starting from the beginning" in line for line in said) == 1
+    assert any("softmax/0: top-1" in line for line in said)
+    assert first.backbone_weights != second.backbone_weights
+
+
+def test_a_second_stage_names_the_weights_that_it_started_from(queue: Callable[..., tuple]) -> None:
+    _, records, _ = queue("softmax", "crt", "softmax_adjusted")
+    softmax, *second = sorted(records, key=lambda record: record.method != "softmax")
+    assert softmax.backbone_weights is None
+    assert [record.backbone_weights for record in second] == [softmax.weights] * 2
+
+
+def test_the_seconds_of_a_run_are_those_of_all_its_parts(
+    queue: Callable[..., tuple], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted_queue(queue, "softmax", monkeypatch=monkeypatch)
+    saved = tmp_path / "checkpoints" / "cifar10-lt-20-softmax-0.checkpoint.pt"
+    content = torch.load(saved, weights_only=True)
+    assert content["seconds"] > 0
+    torch.save(content | {"seconds": 1000.0}, saved)
+    interrupted_queue(queue, "softmax", monkeypatch=monkeypatch)
+    assert torch.load(saved, weights_only=True)["seconds"] > 1000
+    _, (record,), _ = queue("softmax")
+    assert 1000 < record.seconds < 1100
+
+
+def test_each_record_is_written_before_the_next_run_is_judged(
+    queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+
+    predict = Training.predict
+
+    def judge(run: Training, images: torch.Tensor) -> torch.Tensor:
+        if written:
+            raise RuntimeError("out of memory")
+        return predict(run, images)
+
+    monkeypatch.setattr(Training, "predict", judge)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        queue("softmax", "balanced_softmax", together=2, write=lambda record: written.append(record.method))
+    assert written == ["softmax"]
+
+
+def test_ctrl_c_saves_what_was_trained(queue: Callable[..., tuple], tmp_path: Path) -> None:
+    _, (whole,), _ = queue("balanced_softmax")
+    before = signal.getsignal(signal.SIGINT)
+    pressed: list[Status] = []
+
+    def press(status: Status) -> None:
+        if not pressed:
+            pressed.append(status)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        queue("balanced_softmax", report=press)
+    assert signal.getsignal(signal.SIGINT) is before
+    assert (tmp_path / "checkpoints" / "cifar10-lt-20-balanced_softmax-0.checkpoint.pt").is_file()
+    _, (resumed,), said = queue("balanced_softmax")
+    assert any("taken up at iteration 20" in line for line in said)
+    assert resumed.weights == whole.weights
+
+
+def test_a_second_ctrl_c_stops_at_once(queue: Callable[..., tuple], tmp_path: Path) -> None:
+    def press(status: Status) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        queue("balanced_softmax", report=press)
+    assert not (tmp_path / "checkpoints").exists()

@@ -15,7 +15,7 @@ import platform
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -47,12 +47,13 @@ class StoredRecord(ABC):
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The record that `to_json` wrote."""
+        """The record that `to_json` wrote; what has a default came later, and older records do not hold it."""
         content = json.loads(text)
-        wanted = {field.name for field in fields(cls)}  # type: ignore[arg-type]
-        if not isinstance(content, dict) or content.keys() != wanted:
-            keys = set(content) if isinstance(content, dict) else set()
-            raise ValueError(f"not {cls.WHAT}: missing {sorted(wanted - keys)}, unknown {sorted(keys - wanted)}")
+        known = {field.name: field.default is MISSING for field in fields(cls)}  # type: ignore[arg-type]
+        keys = set(content) if isinstance(content, dict) else set()
+        missing, unknown = {name for name, needed in known.items() if needed} - keys, keys - known.keys()
+        if missing or unknown or not isinstance(content, dict):
+            raise ValueError(f"not {cls.WHAT}: missing {sorted(missing)}, unknown {sorted(unknown)}")
         return cls(**content)
 
 
@@ -90,6 +91,7 @@ class Record(StoredRecord):
     commit: str | None
     versions: dict[str, str]
     hardware: dict[str, str]
+    backbone_weights: str | None = None  # of the run whose backbone was kept, as `weights` names them there
 
     def __post_init__(self) -> None:
         share = 100 * sum(self.correct) / max(sum(self.total), 1)

@@ -221,7 +221,7 @@ class Training:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up a run that `state_dict` saved; the recipe and the seed must be the same."""
+        """Take up a run that `state_dict` saved. The recipe and the data must be the same: who keeps it, checks it."""
         if state["seed"] != self.seed or len(state["losses"]) != len(self.losses):
             raise ValueError(
                 f"the checkpoint is of seed {state['seed']} and {len(state['losses'])} iterations, "
@@ -356,11 +356,13 @@ def train(
     runs: Sequence[Training],
     *,
     until: float = float("inf"),
+    stop: Callable[[], bool] = lambda: False,
     report: Callable[[int, float], None] | None = None,
 ) -> bool:
-    """Advance `runs` together, chunk by chunk, until all are done (True) or the clock passes `until` (False).
+    """Advance `runs` together, chunk by chunk, until all are done (True), or it is time or asked to stop (False).
 
-    `until` is a time of `time.monotonic()`. `report` gets the iterations done and the seconds spent, after each chunk.
+    `until` is a time of `time.monotonic()`; `stop` is asked after each chunk, and `report` gets the iterations done and
+    the seconds spent.
     """
     start = time.monotonic()
     first = min((run.iteration for run in runs), default=0)
@@ -371,7 +373,7 @@ def train(
         now = time.monotonic()
         if report is not None:
             report(min(run.iteration for run in runs) - first, now - start)
-        if now > until:
+        if now > until or stop():
             break
     for run in runs:
         run.wait()
@@ -389,9 +391,9 @@ def thinned(losses: Iterable[float], points: int = 130) -> list[float]:
     return [float(f"{values[i : i + stretch].mean():.5g}") for i in range(0, len(values), stretch)]
 
 
-def weights_digest(model: nn.Module) -> str:
+def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
     """Names a model's weights: the start of the SHA-256 of its state, for comparing two runs."""
     sha = hashlib.sha256()
-    for name, value in model.state_dict().items():
+    for name, value in (weights.state_dict() if isinstance(weights, nn.Module) else weights).items():
         sha.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
     return sha.hexdigest()[:16]

@@ -1,13 +1,18 @@
 """Train many runs on one device within a budget of seconds: in groups, each record written as its run ends.
 
 A group trains together and is started only if it can finish in time, by what the groups before it took; where a whole
-group does not fit, a smaller one is tried. A run that does not finish all the same is saved, and taken up next time.
+group does not fit, a smaller one is tried. A run that does not finish all the same, or is interrupted, is saved, and
+taken up next time: by a run of the same recipe, data and engine, and by no other.
 """
 
 from __future__ import annotations
 
+import json
+import signal
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,27 +161,32 @@ def run_cells(
     deadline = time.monotonic() + budget
     settings.configure()
     timing = Timing("fused" if settings.fused else settings.device.type)
-    kept: dict[Cell, dict[str, Tensor]] = {}
+    kept = Kept(recipe_of, store, settings)
     waiting, recorded = list(cells), []
     wanted = set(cells)
+
+    def keep(cell: Cell, record: Record, run: Training) -> None:
+        if cell in wanted:
+            write(record)
+            recorded.append(cell)
+        if cell.method in backbones:
+            kept.keep_weights(cell, run)
+        kept.forget(cell)  # only now: a process killed before has its checkpoint still
+
     _time_cpu(cells, recipe_of, store, settings, timing)
     while waiting:
         group, frozen = _next_group(waiting, recipe_of, settings, kept)
         iterations = _recipe(group[0], recipe_of, settings).iterations
-        left = deadline - time.monotonic()
+        left = max(deadline - time.monotonic(), 0)
         size = timing.largest(len(group), iterations, frozen, left)
         if size == 0:
-            settings.say(f"{left:.0f} s are left, too few for {group[0]}: stopping with {len(waiting)} runs to go")
+            runs = "1 run" if len(waiting) == 1 else f"{len(waiting)} runs"
+            settings.say(f"{left:.0f} s are left, too few for {group[0]}: stopping with {runs} to go")
             break
-        finished = _run_group(group[:size], recipe_of, store, settings, timing, kept, deadline, table, backbones)
-        for cell, record in finished.items():
-            if cell in wanted and record is not None:
-                write(record)
-                recorded.append(cell)
-            _forget(cell, settings)  # only now: a process killed before has its checkpoint still
+        finished = _run_group(group[:size], recipe_of, store, settings, timing, kept, deadline, table, keep)
         if not finished:
             break
-        diverged = {cell for cell, record in finished.items() if record is None}
+        diverged = {cell for cell, good in finished.items() if not good}
         orphans = [cell for cell in waiting if _backbone_of(cell, recipe_of) in diverged]
         for cell in orphans:
             settings.say(f"{cell}: its backbone diverged, so it cannot be trained")
@@ -196,7 +206,7 @@ def _backbone_of(cell: Cell, recipe_of: Callable[[Cell], Recipe]) -> Cell | None
 
 
 def _next_group(
-    waiting: list[Cell], recipe_of: Callable[[Cell], Recipe], settings: Settings, kept: dict[Cell, dict[str, Tensor]]
+    waiting: list[Cell], recipe_of: Callable[[Cell], Recipe], settings: Settings, kept: Kept
 ) -> tuple[list[Cell], bool]:
     """The next runs to train together: in order, equally long, all with or all without a frozen backbone that is there.
 
@@ -209,7 +219,7 @@ def _next_group(
 
     for cell in list(waiting):
         backbone = _backbone_of(cell, recipe_of)
-        if backbone is not None and backbone not in waiting and _weights_of(backbone, settings, kept) is None:
+        if backbone is not None and backbone not in waiting and kept.weights_of(backbone) is None:
             waiting.insert(waiting.index(cell), backbone)
     ready = [cell for cell in waiting if _backbone_of(cell, recipe_of) not in waiting]
     first = shape(ready[0])
@@ -246,16 +256,17 @@ def _run_group(
     store: Store,
     settings: Settings,
     timing: Timing,
-    kept: dict[Cell, dict[str, Tensor]],
+    kept: Kept,
     deadline: float,
     table: str,
-    backbones: Collection[str],
-) -> dict[Cell, Record | None]:
-    """Train a group; the runs that finished, with their records (None where the loss did not stay finite)."""
+    keep: Callable[[Cell, Record, Training], None],
+) -> dict[Cell, bool]:
+    """Train a group, and `keep` each run that finished; those, with whether their loss stayed finite."""
     start = time.monotonic()
     runs = [_prepared(cell, _recipe(cell, recipe_of, settings), store, settings, kept) for cell in group]
     iterations = runs[0].recipe.iterations - min(run.iteration for run in runs)
-    settings.say(f"training {len(group)} together: " + ", ".join(map(str, group)))
+    together = f" {len(group)} together" if len(group) > 1 else ""
+    settings.say(f"training{together}: " + ", ".join(map(str, group)))
     training_start = time.monotonic()
 
     def report(done: int, seconds: float) -> None:
@@ -263,25 +274,26 @@ def _run_group(
         images = len(runs) * runs[0].recipe.batch_size / each
         settings.report(Status(done, iterations, images, each * (iterations - done)))
 
-    finished = train(runs, until=deadline, report=report)
+    with _interruptible(settings.say) as interrupted:
+        finished = train(runs, until=deadline, stop=interrupted, report=report)
     training_seconds = time.monotonic() - training_start
     if not finished:
-        _save(group, runs, settings)
-    results: dict[Cell, Record | None] = {}
+        kept.save(group, runs, time.monotonic() - start)
+    results = {}
     for cell, run in zip(group, runs, strict=True):
         if not run.done:
             continue
-        results[cell] = None
-        if not bool(torch.isfinite(run.losses).all()):
+        results[cell] = bool(torch.isfinite(run.losses).all())
+        if not results[cell]:
             settings.say(f"{cell}: the loss became infinite or not a number; no record is written")
+            kept.forget(cell)
             continue
-        record = _record(cell, run, store, settings, table, time.monotonic() - start, len(group))
+        seconds = time.monotonic() - start + kept.seconds_before(cell)
+        record = _record(cell, run, store, settings, kept, table, seconds, len(group))
         settings.say(f"{cell}: top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s")
-        if cell.method in backbones:
-            kept[cell] = {name: value.cpu() for name, value in run.model.state_dict().items()}
-            if settings.checkpoints is not None:
-                _write_tensors(_weights_path(cell, settings), kept[cell])
-        results[cell] = record
+        keep(cell, record, run)
+    if interrupted():
+        raise KeyboardInterrupt
     if finished and iterations:
         frozen = runs[0].recipe.backbone is not None
         timing.per_iteration[frozen] = (len(group), training_seconds / iterations)
@@ -289,24 +301,53 @@ def _run_group(
     return results
 
 
-def _prepared(
-    cell: Cell, recipe: Recipe, store: Store, settings: Settings, kept: dict[Cell, dict[str, Tensor]]
-) -> Training:
+@contextmanager
+def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Gives a function that says whether Ctrl-C was pressed: once asks to stop where it can be saved, twice stops."""
+    pressed = threading.Event()
+
+    def press(*_: object) -> None:
+        if pressed.is_set():
+            raise KeyboardInterrupt
+        pressed.set()
+        say("interrupted: stopping after these iterations, to save them; press Ctrl-C again to stop at once")
+
+    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+        yield pressed.is_set
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield pressed.is_set
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _prepared(cell: Cell, recipe: Recipe, store: Store, settings: Settings, kept: Kept) -> Training:
     """A run at its start, or where it was left."""
     backbone = None
     if recipe.backbone is not None:
-        backbone = _weights_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed), settings, kept)
+        backbone = kept.weights_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed))
     _, data = store.get(cell.data_set, cell.imbalance)
     run = Training(recipe, data, cell.seed, backbone=backbone, compiled=settings.compiled, fused=settings.fused)
-    _resume(run, cell, settings)
+    kept.resume(run, cell)
     return run
 
 
 @torch.no_grad()
 def _record(
-    cell: Cell, run: Training, store: Store, settings: Settings, table: str, seconds: float, together: int
+    cell: Cell,
+    run: Training,
+    store: Store,
+    settings: Settings,
+    kept: Kept,
+    table: str,
+    seconds: float,
+    together: int,
 ) -> Record:
     drawn, data = store.get(cell.data_set, cell.imbalance)
+    backbone = None
+    if run.recipe.backbone is not None:
+        backbone = kept.weights_of(Cell(cell.data_set, cell.imbalance, run.recipe.backbone, cell.seed))
     if settings.validate:
         left = held_out(drawn)
         images, labels = drawn.cifar.train_images[left], drawn.cifar.train_labels[left]
@@ -343,52 +384,105 @@ def _record(
         commit=settings.commit,
         versions=versions(),
         hardware=hardware(settings.device),
+        backbone_weights=None if backbone is None else weights_digest(backbone),
     )
 
 
 # -------------------------------------------------------------------- what outlives a process
 
 
-def _weights_of(cell: Cell, settings: Settings, kept: dict[Cell, dict[str, Tensor]]) -> dict[str, Tensor] | None:
-    if cell not in kept and settings.checkpoints is not None and _weights_path(cell, settings).is_file():
-        kept[cell] = torch.load(_weights_path(cell, settings), weights_only=True)
-    return kept.get(cell)
+class Kept:
+    """Unfinished runs and trained backbones, in files where a folder was given, each with what it was made from."""
 
+    def __init__(self, recipe_of: Callable[[Cell], Recipe], store: Store, settings: Settings) -> None:
+        self._recipe_of, self._store, self._settings = recipe_of, store, settings
+        self._weights: dict[Cell, Mapping[str, Tensor]] = {}
+        self._seconds: dict[Cell, float] = {}
 
-def _path(cell: Cell, settings: Settings, ending: str) -> Path:
-    assert settings.checkpoints is not None
-    length = "" if settings.iterations is None else f"-{settings.iterations}"
-    what = "-validate" if settings.validate else ""
-    return settings.checkpoints / f"{str(cell).replace('/', '-')}{what}{length}.{ending}"
+    # a backbone's weights
 
+    def weights_of(self, cell: Cell) -> Mapping[str, Tensor] | None:
+        """The weights that a run ended with, if they are there and of the same recipe and data."""
+        if cell not in self._weights:
+            content = self._read(cell, "weights.pt", self._made_from(cell, engine=False))
+            if content is not None:
+                self._weights[cell] = content["weights"]
+        return self._weights.get(cell)
 
-def _weights_path(cell: Cell, settings: Settings) -> Path:
-    return _path(cell, settings, "weights.pt")
+    def keep_weights(self, cell: Cell, run: Training) -> None:
+        self._weights[cell] = {name: value.cpu() for name, value in run.model.state_dict().items()}
+        if self._settings.checkpoints is not None:
+            made_from = self._made_from(cell, engine=False)()
+            _write_tensors(self._path(cell, "weights.pt"), {"made_from": made_from, "weights": self._weights[cell]})
 
+    # an unfinished run
 
-def _checkpoint_path(cell: Cell, settings: Settings) -> Path:
-    return _path(cell, settings, "checkpoint.pt")
+    def save(self, group: Sequence[Cell], runs: Sequence[Training], seconds: float) -> None:
+        """Those of the runs that are not done; `seconds` is what the group took in this process."""
+        if self._settings.checkpoints is None:
+            self._settings.say("stopped, and no folder for checkpoints was given: these runs are lost")
+            return
+        for cell, run in zip(group, runs, strict=True):
+            if not run.done:
+                content = {
+                    "made_from": self._made_from(cell, engine=True)(),
+                    "seconds": seconds + self.seconds_before(cell),
+                    "run": run.state_dict(),
+                }
+                _write_tensors(self._path(cell, "checkpoint.pt"), content)
+                self._settings.say(f"{cell}: stopped at iteration {run.iteration}; saved, and taken up next time")
 
+    def resume(self, run: Training, cell: Cell) -> None:
+        """Bring the run to where it was left, if it was."""
+        content = self._read(cell, "checkpoint.pt", self._made_from(cell, engine=True))
+        if content is not None:
+            run.load_state_dict(content["run"])
+            self._seconds[cell] = float(content["seconds"])
+            self._settings.say(f"{cell}: taken up at iteration {run.iteration}")
 
-def _save(group: Iterable[Cell], runs: Iterable[Training], settings: Settings) -> None:
-    if settings.checkpoints is None:
-        settings.say("out of time, and no folder for checkpoints was given: these runs are lost")
-        return
-    for cell, run in zip(group, runs, strict=True):
-        if not run.done:
-            _write_tensors(_checkpoint_path(cell, settings), run.state_dict())
-            settings.say(f"{cell}: out of time at iteration {run.iteration}; saved, and taken up next time")
+    def seconds_before(self, cell: Cell) -> float:
+        """What a run that was taken up had taken before."""
+        return self._seconds.get(cell, 0.0)
 
+    def forget(self, cell: Cell) -> None:
+        if self._settings.checkpoints is not None:
+            self._path(cell, "checkpoint.pt").unlink(missing_ok=True)
 
-def _resume(run: Training, cell: Cell, settings: Settings) -> None:
-    if settings.checkpoints is not None and _checkpoint_path(cell, settings).is_file():
-        run.load_state_dict(torch.load(_checkpoint_path(cell, settings), weights_only=True))
-        settings.say(f"{cell}: taken up at iteration {run.iteration}")
+    # files
 
+    def _path(self, cell: Cell, ending: str) -> Path:
+        assert self._settings.checkpoints is not None
+        length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
+        what = "-validate" if self._settings.validate else ""
+        return self._settings.checkpoints / f"{str(cell).replace('/', '-')}{what}{length}.{ending}"
 
-def _forget(cell: Cell, settings: Settings) -> None:
-    if settings.checkpoints is not None:
-        _checkpoint_path(cell, settings).unlink(missing_ok=True)
+    def _made_from(self, cell: Cell, *, engine: bool) -> Callable[[], dict[str, Any]]:
+        """What must be the same for a file to be of use, as plain data; a function, since it takes reading the data."""
+
+        def made_from() -> dict[str, Any]:
+            drawn, _ = self._store.get(cell.data_set, cell.imbalance)
+            recipe = _recipe(cell, self._recipe_of, self._settings).as_dict()
+            content = recipe | {"draw": drawn.digest, "pixels": drawn.pixel_digest}
+            plain: dict[str, Any] = json.loads(json.dumps(content | (self._settings.engine if engine else {})))
+            return plain
+
+        return made_from
+
+    def _read(self, cell: Cell, ending: str, made_from: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+        """What the cell's file holds; None if there is none, or if it is of something else, which is said."""
+        if self._settings.checkpoints is None:
+            return None
+        path = self._path(cell, ending)
+        if not path.is_file():
+            return None
+        content: dict[str, Any] = torch.load(path, weights_only=True)
+        there, here = content.get("made_from", {}), made_from()
+        other = [key for key in here if there.get(key) != here[key]]
+        if other:
+            changed = ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
+            self._settings.say(f"{path.name} is not of this run ({changed}): starting from the beginning")
+            return None
+        return content
 
 
 def _write_tensors(path: Path, content: Any) -> None:
