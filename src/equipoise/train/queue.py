@@ -404,7 +404,7 @@ class Kept:
     def weights_of(self, cell: Cell) -> Mapping[str, Tensor] | None:
         """The weights that a run ended with, if they are there and of the same recipe and data."""
         if cell not in self._weights:
-            content = self._read(cell, "weights.pt", self._made_from(cell, engine=False))
+            content = self._read(cell, "weights.pt", engine=False)
             if content is not None:
                 self._weights[cell] = content["weights"]
         return self._weights.get(cell)
@@ -412,7 +412,7 @@ class Kept:
     def keep_weights(self, cell: Cell, run: Training) -> None:
         self._weights[cell] = {name: value.cpu() for name, value in run.model.state_dict().items()}
         if self._settings.checkpoints is not None:
-            made_from = self._made_from(cell, engine=False)()
+            made_from = self._made_from(cell, engine=False)
             _write_tensors(self._path(cell, "weights.pt"), {"made_from": made_from, "weights": self._weights[cell]})
 
     # an unfinished run
@@ -425,7 +425,7 @@ class Kept:
         for cell, run in zip(group, runs, strict=True):
             if not run.done:
                 content = {
-                    "made_from": self._made_from(cell, engine=True)(),
+                    "made_from": self._made_from(cell, engine=True),
                     "seconds": seconds + self.seconds_before(cell),
                     "run": run.state_dict(),
                 }
@@ -434,7 +434,7 @@ class Kept:
 
     def resume(self, run: Training, cell: Cell) -> None:
         """Bring the run to where it was left, if it was."""
-        content = self._read(cell, "checkpoint.pt", self._made_from(cell, engine=True))
+        content = self._read(cell, "checkpoint.pt", engine=True)
         if content is not None:
             run.load_state_dict(content["run"])
             self._seconds[cell] = float(content["seconds"])
@@ -456,19 +456,17 @@ class Kept:
         what = "-validate" if self._settings.validate else ""
         return self._settings.checkpoints / f"{str(cell).replace('/', '-')}{what}{length}.{ending}"
 
-    def _made_from(self, cell: Cell, *, engine: bool) -> Callable[[], dict[str, Any]]:
-        """What must be the same for a file to be of use, as plain data; a function, since it takes reading the data."""
+    def _made_from(self, cell: Cell, *, engine: bool) -> dict[str, Any]:
+        """What must be the same for a file to be of use, as plain data."""
+        drawn, _ = self._store.get(cell.data_set, cell.imbalance)
+        content = _recipe(cell, self._recipe_of, self._settings).as_dict()
+        content |= {"draw": drawn.digest, "pixels": drawn.pixel_digest}
+        if engine:
+            content |= self._settings.engine
+        plain: dict[str, Any] = json.loads(json.dumps(content))
+        return plain
 
-        def made_from() -> dict[str, Any]:
-            drawn, _ = self._store.get(cell.data_set, cell.imbalance)
-            recipe = _recipe(cell, self._recipe_of, self._settings).as_dict()
-            content = recipe | {"draw": drawn.digest, "pixels": drawn.pixel_digest}
-            plain: dict[str, Any] = json.loads(json.dumps(content | (self._settings.engine if engine else {})))
-            return plain
-
-        return made_from
-
-    def _read(self, cell: Cell, ending: str, made_from: Callable[[], dict[str, Any]]) -> dict[str, Any] | None:
+    def _read(self, cell: Cell, ending: str, *, engine: bool) -> dict[str, Any] | None:
         """What the cell's file holds; None if there is none, or if it is of something else, which is said."""
         if self._settings.checkpoints is None:
             return None
@@ -476,7 +474,7 @@ class Kept:
         if not path.is_file():
             return None
         content: dict[str, Any] = torch.load(path, weights_only=True)
-        there, here = content.get("made_from", {}), made_from()
+        there, here = content.get("made_from", {}), self._made_from(cell, engine=engine)
         other = [key for key in here if there.get(key) != here[key]]
         if other:
             changed = ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
