@@ -7,12 +7,12 @@ The paper itself gives no recipe for this table. This one is that of its compani
 for Long-Tailed Visual Recognition", 2020, arXiv 2007.10740, appendix C.3, and of its released code; it says that the
 other methods have the best hyper-parameters of their own papers. Where each comes from:
 
-    nesterov          off, as in the released code; the companion's text says on. On held-out training images the two
-                      are alike (CHOICES)
+    nesterov          off, as in the released code; the companion's text says on. On held-out training images the
+                      difference is within what seeds do (CHOICES)
     cbw               w_j ∝ 1/n_j, the weighted mean of torch: the common reading, not released
     focal             γ = 1 on the softmax, the variant and value of Cao et al. 2019 (LDAM)
     class_balanced    cross-entropy; β = 0.9999 on CIFAR-10 and 0.9 on CIFAR-100, the values of Zhang et al. 2021 (Bag
-                      of Tricks for Long-Tailed Visual Recognition)
+                      of Tricks for Long-Tailed Visual Recognition), later than the table: a value, not the authors'
     ldam              s = 30, max margin 0.5, cosine head, no deferred re-weighting: Cao et al. 2019
     eql               γ = 0.95, λ = 3e-3 on CIFAR-100: Tan et al. 2020. On CIFAR-10 that λ would reach one class at
                       imbalance 200 and none at 100 and 10; λ there is the best of four on held-out training images

@@ -442,21 +442,39 @@ def choices_table(choices: Sequence[Record]) -> str:
     return markdown.table(["data", "method", "options", "Nesterov", "balanced accuracy", "n"], rows, left=4)
 
 
+def distances_table(records: Sequence[Record]) -> str:
+    """Beside the figure: how far p(y) is from uniform, with the number of runs."""
+    cells = by_cell(records)
+    imbalances = sorted(table1.IMBALANCES)
+    rows = []
+    for method in DRAWN:
+        runs = [cells.get((DRAWN_ON, imbalance, method), []) for imbalance in imbalances]
+        rows.append([title_of(method), *(_distance(group) for group in runs)])
+    return markdown.table(["total variation from uniform", *(f"imbalance {i}" for i in imbalances)], rows)
+
+
+def _distance(runs: Sequence[Record]) -> str:
+    text = _one([total_variation(record.marginal) for record in runs], digits=2)
+    return f"{text} ({len(runs)})" if runs else text
+
+
 def causes_table(records: Sequence[Record], tried: Sequence[Record]) -> str:
     """For docs/table1.md: runs with one thing changed, beside the same cell of the table and what was published."""
     as_printed, changed = summaries(records), {record.key: record.top1 for record in tried}
-    rows = []
+    rows, not_run = [], []
     for cause in causes.CAUSES:
+        name, method = f"{TITLES[cause.cell[0]]}, {cause.cell[1]}", title_of(cause.cell[2])
         results = [changed[key] for run in cause.runs if (key := f"{causes.NAME}/{run}") in changed]
+        if not results:
+            not_run.append(f"{method} on {name}: {cause.title}")
+            continue
         theirs = ", ".join(_printed(value) for value in published(cause.cell).values())
-        name = f"{TITLES[cause.cell[0]]}, {cause.cell[1]}"
-        ours = _text(as_printed.get(cause.cell))
-        rows.append([name, title_of(cause.cell[2]), cause.title, _of_runs(results), ours, theirs])
-    return markdown.table(["data", "method", "changed", "with it", "in the table", "published"], rows, left=3)
-
-
-def _of_runs(values: Sequence[float]) -> str:
-    return str(Summary.of(list(values))) if values else "not run yet"
+        rows.append([name, method, cause.title, str(Summary.of(results)), _text(as_printed.get(cause.cell)), theirs])
+    header = ["data", "method", "changed", "with it", "in the table", "published"]
+    parts = [markdown.table(header, rows, left=3)] if rows else []
+    if not_run:
+        parts.append(f"Not run yet: {'; '.join(not_run)}.")
+    return "\n\n".join(parts)
 
 
 # -------------------------------------------------------------------- the documents of the repository
@@ -470,11 +488,12 @@ def documents(
     """Every document under `root` that shows part of the table, as it should read."""
     engine = json.loads((root / "results/benchmarks/cifar-engine-h200.json").read_text())
     parts = {
-        "README.md": {"table1": compact(records)},
+        "README.md": {"table1": compact(records), "table1-distances": distances_table(records)},
         "results/README.md": {"table1": whole(records)},
         "docs/table1.md": {
             "table1-differences": difference_table(records),
             "table1-causes": causes_table(records, tried),
+            "table1-distances": distances_table(records),
             "table1-below": below_table(records),
             "table1-choices": choices_table(choices),
         },
