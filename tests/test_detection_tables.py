@@ -387,6 +387,20 @@ def test_a_run_that_is_evaluated_later_says_that_its_features_were_computed_once
     assert [record.engine["features"] for record in read_jsonl(out)] == ["computed once"]
 
 
+def test_no_run_begins_when_the_time_is_over(voc: Path, tmp_path: Path) -> None:
+    """Its features alone could take longer than what is left."""
+    command = (
+        "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "records.jsonl", "--device", "cpu", "--only", "lws",
+        "--seeds", 0, "--results", tmp_path, "--budget", 0,
+    )  # fmt: skip
+    assert "rfs/0: out of time at iteration 1 of 2" in equipoise(*command)
+    said = equipoise(*command)
+    assert "rfs/0: iteration 1 of 2" in said
+    assert "lws/0: out of time, not begun" in said
+    assert "lws/0: iteration" not in said
+    assert "lws/0: iteration 0 of 1" in equipoise(*command)  # at least one step a command
+
+
 def test_time_is_kept_to_evaluate_every_image(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("equipoise.train.detection_queue.EVALUATION", {"cpu": 100.0})
     said = equipoise(

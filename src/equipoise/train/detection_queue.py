@@ -172,6 +172,7 @@ def run_cells(
     store, files = _Store(settings), _Files(settings, methods)
     wanted, waiting, recorded = set(cells), list(cells), []
     failed: set[Cell] = set()
+    begun = False
     evaluation = EVALUATION.get(settings.device.type, 0.0) * len(store.val)
     while waiting:
         cell = waiting[0]
@@ -184,7 +185,11 @@ def run_cells(
         if first is not None and files.finished(first) is None:
             waiting = [first, *(other for other in waiting if other != first)]
             continue
+        if begun and _first_says(time.monotonic() + evaluation >= deadline, settings.device):
+            settings.say(f"{cell}: out of time, not begun")
+            break
         waiting.pop(0)
+        begun = True
         run = _resumed(cell, by_name[cell.method], store, files)
         try:
             finished = train(
