@@ -66,7 +66,7 @@ def test_records_are_rendered_into_the_documents_with_mean_deviation_and_n(tmp_p
     assert "| Balanced Sigmoid | 23.0 | 30.0 | 20.0 | – | 21.0 | 1 |" in text
     assert "Not run yet: RFS, 10 epochs more, cRT, LWS, EQL." in text
     assert "2 frequent, 1 common and 1 rare classes" in text
-    assert "| some GPU | torch 2.11.0 | bf16 | 0123456 | 3 | 61 | 350 | 6 |" in text
+    assert "| some GPU | torch 2.11.0 | bf16 | 0123456 | 3 | 1 | 61 | 350 | 6 |" in text
     notes = (root / "docs/lab-notes.md").read_text()
     assert "| RFS, threshold 0.1 | 18.0 |" in notes
     assert "602 training images" in notes

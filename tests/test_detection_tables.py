@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +29,7 @@ from equipoise.models.mask_rcnn import detector, stride_of
 from equipoise.recipes import table2, voc2012_lt
 from equipoise.recipes.table2 import Method
 from equipoise.report.detections import colour, draw_detections
+from equipoise.train.detection import DetectionTraining, train
 
 pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
@@ -79,6 +82,31 @@ def test_every_second_stage_starts_from_the_plain_sigmoid_and_lasts_10_epochs(ta
 def test_the_iterations_of_lvis_are_those_of_25_epochs_of_16_images() -> None:
     assert table2.BASE.iterations(99_388) == 155_294
     assert table2.SECOND_STAGE.iterations(99_388) == 62_118
+
+
+def test_what_is_chosen_does_not_change_the_runs_that_it_was_chosen_from(tmp_path: Path) -> None:
+    """Else their records would no longer be of the recipe that stands in the file."""
+    text = Path(voc2012_lt.__file__).read_text()
+    (changed := tmp_path / "changed.py").write_text(
+        text.replace("\nBASE = TRIED\n", "\nBASE = replace(TRIED, repeat_threshold=0.05, lr=0.01)\n")
+    )
+    found = runpy.run_path(str(changed))
+    assert {method.recipe.repeat_threshold for method in found["METHODS"]} == {0.05}
+    assert [method.recipe.as_dict() for method in found["CHOICES"]] == [
+        method.recipe.as_dict() for method in voc2012_lt.CHOICES
+    ]
+    names = [method.name for method in voc2012_lt.CHOICES]
+    assert len(set(names)) == len(names)
+    assert {method.recipe.start for method in voc2012_lt.CHOICES} == {None, names[0]}
+
+
+def test_held_out_annotations_are_replaced_at_once(voc: Path, tmp_path: Path) -> None:
+    """Two commands that share a folder may write them while the other reads."""
+    path = voc2012_lt.write_held_out(voc, tmp_path / "kept" / "held_out.json")
+    with path.open() as reading:
+        voc2012_lt.write_held_out(voc, path)
+        assert path.stat().st_ino != os.fstat(reading.fileno()).st_ino
+    assert [file.name for file in path.parent.iterdir()] == ["held_out.json"]
 
 
 # -------------------------------------------------------------------- runs
@@ -263,11 +291,9 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
 ) -> None:
     """Nor may changed training data go on from it."""
     out = tmp_path / "records.jsonl"
-    command = (
-        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--only", "rfs", "--seeds", 0,
-        "--results", tmp_path,
-    )  # fmt: skip
-    assert "rfs/0: iteration 0 of 2" in equipoise(*command, "--validate")
+    every = ("run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--seeds", 0, "--results", tmp_path)
+    command = (*every, "--only", "rfs")
+    assert "rfs_0.02/0: iteration 0 of 2" in equipoise(*every, "--only", "rfs_0.02", "--validate")
     assert "rfs/0: iteration 2 of 2" in equipoise(*command)
     chosen, final = read_jsonl(out)
     assert (chosen.table, final.table) == ("choices/voc2012-lt", "voc2012-lt")
@@ -316,6 +342,63 @@ def test_weights_are_used_at_the_size_and_with_the_stride_that_they_were_trained
     alone = weights.rename(tmp_path / "alone.pt")
     model = load_for_use(alone, 4, None, None, None)
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (800,), 1333)
+
+
+def test_a_run_whose_loss_is_no_number_is_left_out_with_what_starts_from_it(
+    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverges(run: DetectionTraining, **options: Any) -> bool:
+        if run.seed == 0:
+            raise FloatingPointError("the loss became infinite")
+        return train(run, **options)
+
+    monkeypatch.setattr("equipoise.train.detection_queue.train", diverges)
+    out = tmp_path / "records.jsonl"
+    said = equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--only", "lws", "--only", "rfs",
+        "--seeds", 0, 1, "--results", tmp_path, "--together", 2,
+    )  # fmt: skip
+    assert "rfs/0: left out: the loss became infinite" in said
+    assert "lws/0: left out, as rfs/0 was" in said
+    assert "2 runs recorded" in said
+    records = list(read_jsonl(out))
+    assert [(record.method, record.seed) for record in records] == [("rfs", 1), ("lws", 1)]
+    assert {record.engine["together"] for record in records} == {2}
+
+
+def test_a_run_that_is_evaluated_later_says_that_its_features_were_computed_once(
+    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "records.jsonl"
+    command = (
+        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
+        "--only", "eql", "--seeds", 0,
+    )  # fmt: skip
+
+    def ended(*given: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("equipoise.train.detection_queue._record", ended)
+        assert CliRunner().invoke(app, [str(word) for word in command]).exit_code == 1
+    said = equipoise(*command)
+    assert "eql/0: iteration 1 of 1" in said
+    assert "features of all boxes" not in said
+    assert [record.engine["features"] for record in read_jsonl(out)] == ["computed once"]
+
+
+def test_no_run_begins_when_the_time_is_over(voc: Path, tmp_path: Path) -> None:
+    """Its features alone could take longer than what is left."""
+    command = (
+        "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "records.jsonl", "--device", "cpu", "--only", "lws",
+        "--seeds", 0, "--results", tmp_path, "--budget", 0,
+    )  # fmt: skip
+    assert "rfs/0: out of time at iteration 1 of 2" in equipoise(*command)
+    said = equipoise(*command)
+    assert "rfs/0: iteration 1 of 2" in said
+    assert "lws/0: out of time, not begun" in said
+    assert "lws/0: iteration" not in said
+    assert "lws/0: iteration 0 of 1" in equipoise(*command)  # at least one step a command
 
 
 def test_time_is_kept_to_evaluate_every_image(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -256,6 +256,11 @@ FAULTS = [
     Fault("models/batched_rcnn.py", "return total / number", "return total", "test_detection_distributed.py"),
     Fault("models/batched_rcnn.py", "[rank * rows : (rank + 1) * rows]", "[:rows]", "test_detection_distributed.py"),
     Fault("train/resident.py", "image.flip(-1) if turned else image", "image", "test_batched_rcnn.py"),
+    Fault("train/detection.py", '"unsettled": self.unsettled,', '"unsettled": 0,', "test_detection_training.py"),
+    Fault("train/detection_queue.py", "if begun and _first_says", "if False and _first_says", "test_detection_tables.py"),
+    Fault("train/detection_queue.py", 'note.get("features_seconds")', "None", "test_detection_tables.py"),
+    Fault("recipes/voc2012_lt.py", "SECOND_TRIED = second_stage(TRIED,", "SECOND_TRIED = second_stage(BASE,", "test_detection_tables.py"),
+    Fault("recipes/voc2012_lt.py", "part.replace(path)", "path.write_text(part.read_text())", "test_detection_tables.py"),
     Fault("data/masks.py", "lengths - torch.where(place > 2, lengths.roll(2), 0)", "lengths - torch.where(place > 1, lengths.roll(2), 0)", "test_coco_images.py"),
     Fault("report/table2.py", "(ours[a] - ours[b]) * (both[a] - both[b]) > 0", "(ours[a] - ours[b]) * (both[a] - both[b]) < 0", "test_detection_report.py"),
 ]

@@ -73,6 +73,9 @@ def run_detectors(
         bool | None,
         typer.Option(help="Decode images once and keep them on the device; by default on a GPU, where they fit."),
     ] = None,
+    together: Annotated[
+        int, typer.Option(min=1, help="Commands like this that share the device meanwhile, for the records.")
+    ] = 1,
     device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
     commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
 ) -> None:
@@ -131,6 +134,7 @@ def run_detectors(
             workers=_workers(device_found.type) if workers is None else workers,
             resident=resident,
             iterations=iterations,
+            together=together,
             commit=commit or record_files.current_commit(),
             say=tell,
             report=report,

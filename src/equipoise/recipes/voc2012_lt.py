@@ -18,6 +18,7 @@ Choices are made on the 602 images of the original training set that the long-ta
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,10 +30,19 @@ from equipoise.train.detection import DetectionRecipe
 NAME = "voc2012-lt"
 SEEDS = (0, 1, 2)
 
-BASE = DetectionRecipe(
+# What CHOICES vary, and the place of what was chosen: BASE. A choice never changes the runs that it was made from.
+TRIED = DetectionRecipe(
     repeat_threshold=0.02, warmup=100, steps=(0.7, 0.9), min_sizes=(320,), max_size=480, proposals=1000
 )
-SECOND_STAGE = replace(BASE, start="rfs", epochs=10, warmup=50, steps=(1 / 2, 9 / 11))
+BASE = TRIED
+
+
+def second_stage(first: DetectionRecipe, start: str) -> DetectionRecipe:
+    """The classifier alone, from a detector that was trained with the recipe `first` under the name `start`."""
+    return replace(first, start=start, epochs=10, warmup=50, steps=(1 / 2, 9 / 11))
+
+
+SECOND_STAGE = second_stage(BASE, "rfs")
 
 METHODS = (
     Method("rfs", "RFS", BASE),
@@ -44,20 +54,19 @@ METHODS = (
 )
 
 # What had to be chosen, and among what.
+SECOND_TRIED = second_stage(TRIED, f"rfs_{TRIED.repeat_threshold}")
 CHOICES = (
-    Method("rfs", f"RFS, threshold {BASE.repeat_threshold}", BASE),
     *(
-        Method(f"rfs_{threshold}", f"RFS, threshold {threshold}", replace(BASE, repeat_threshold=threshold))
-        for threshold in (0.001, 0.02, 0.05, 0.1)
-        if threshold != BASE.repeat_threshold
+        Method(f"rfs_{threshold}", f"RFS, threshold {threshold}", replace(TRIED, repeat_threshold=threshold))
+        for threshold in (0.02, 0.001, 0.05, 0.1)
     ),
-    Method("rfs_lr_0.01", "RFS, learning rate 0.01", replace(BASE, lr=0.01)),
-    Method("rfs_longer", "RFS, 10 epochs more", SECOND_STAGE),
+    Method("rfs_lr_0.01", "RFS, learning rate 0.01", replace(TRIED, lr=0.01)),
+    Method("rfs_longer", "RFS, 10 epochs more", SECOND_TRIED),
     *(
         Method(
-            f"balanced_sigmoid_{form}_{counts}{'' if lr == SECOND_STAGE.lr else f'_lr_{lr}'}",
-            f"Balanced Sigmoid, {form} form, {counts}" + ("" if lr == SECOND_STAGE.lr else f", learning rate {lr}"),
-            replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": rate}, counts=counts, lr=lr),
+            f"balanced_sigmoid_{form}_{counts}{'' if lr == TRIED.lr else f'_lr_{lr}'}",
+            f"Balanced Sigmoid, {form} form, {counts}" + ("" if lr == TRIED.lr else f", learning rate {lr}"),
+            replace(SECOND_TRIED, classification=balanced_sigmoid, options={"target_rate": rate}, counts=counts, lr=lr),
         )
         for lr in (0.02, 0.002)
         for form, rate in (("paper", None), ("released", 0.5))
@@ -84,5 +93,7 @@ def write_held_out(folder: Path, path: Path) -> Path:
         "categories": drawn["categories"],
     }
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(held_out))
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(held_out))
+    part.replace(path)  # at once: another command may be reading it
     return path

@@ -99,13 +99,15 @@ def provenance(records: Sequence[DetectionRecord]) -> str:
             *key[:3],
             key[3],
             str(len(runs)),
+            _spread([run.engine.get("together", 1) for run in runs]),
             _spread([run.seconds for run in runs]),
             _spread([run.images_per_second for run in runs]),
             f"{median(run.evaluation_seconds for run in runs):.0f}",
         )
         for key, runs in groups.items()
     ]
-    header = ("device", "versions", "precision", "commit", "runs", "seconds a run", "img/s", "seconds to evaluate")
+    named = ("device", "versions", "precision", "commit")
+    header = (*named, "runs", "together", "seconds a run", "img/s", "seconds to evaluate")
     return markdown.table(header, rows, left=4)
 
 

@@ -290,10 +290,20 @@ class DetectionTraining:
         self.iteration = 0
         self.losses: list[float] = []
         self.seconds = 0.0  # of training, over all the processes it took
+        self.features_seconds: float | None = None  # that the features took, where they were computed once
 
     @property
     def done(self) -> bool:
         return self.iteration >= self.iterations
+
+    @property
+    def unsettled(self) -> int:
+        """Batches whose NMS needed more rounds than it was given, over all the processes that the run took."""
+        return 0 if self.batched.unsettled is None else int(self.batched.unsettled)
+
+    @unsettled.setter
+    def unsettled(self, number: int) -> None:
+        self.batched.unsettled = torch.tensor(number, device=self.device)
 
     def batches(self, workers: int = 0) -> Iterator[Any]:
         """What is still to be trained on, batch after batch: this process's part."""
@@ -368,13 +378,14 @@ class DetectionTraining:
             "iteration": self.iteration,
             "losses": self.losses,
             "seconds": self.seconds,
+            "unsettled": self.unsettled,
             "model": detector_weights(self.model),
             "optimizer": self.optimizer.state_dict(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
-        self.seconds = float(state["seconds"])
+        self.seconds, self.unsettled = float(state["seconds"]), int(state["unsettled"])
         load_detector_weights(self.model, state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
 

@@ -83,6 +83,7 @@ class DetectionSettings:
     resident: bool | None = None  # images stay on the device; None: on a GPU, where they fit
     save_every: float = 120.0  # seconds, in case the process is ended from outside
     iterations: int | None = None  # a smoke test: shorter than the recipe says
+    together: int = 1  # commands that share the device meanwhile, for the record
     commit: str | None = None
     say: Callable[[str], None] = print
     report: Callable[[Status], None] = lambda status: None  # every few seconds
@@ -125,10 +126,10 @@ class _Files:
 
     def finish(self, cell: Cell, run: DetectionTraining) -> None:
         path = self.path(cell, "weights.pt")
-        unsettled = 0 if run.batched.unsettled is None else int(run.batched.unsettled)
         if world()[1] == 0:
             path.parent.mkdir(parents=True, exist_ok=True)
-            note = {"iteration": run.iteration, "losses": run.losses, "seconds": run.seconds, "unsettled": unsettled}
+            note = {"iteration": run.iteration, "losses": run.losses, "seconds": run.seconds}
+            note |= {"unsettled": run.unsettled, "features_seconds": run.features_seconds}
             note["detector"] = {
                 "backbone": run.recipe.backbone,
                 "stride": stride_of(run.model),
@@ -144,7 +145,7 @@ class _Files:
         if weights is not None:
             note = json.loads(note_of(weights).read_text())
             run.iteration, run.losses, run.seconds = note["iteration"], note["losses"], note["seconds"]
-            run.batched.unsettled = torch.tensor(note["unsettled"], device=run.device)
+            run.unsettled, run.features_seconds = note["unsettled"], note.get("features_seconds")
             load_detector_weights(run.model, torch.load(weights, map_location=run.device, weights_only=True))
         elif state.is_file():
             run.load_state_dict(torch.load(state, map_location=run.device, weights_only=True))
@@ -162,32 +163,48 @@ def run_cells(
 
     Under torch.distributed all processes call it; the first writes files and records, and evaluates.
 
-    A cell whose start is not there is trained after that start, which is recorded only if it is among the cells.
+    A cell whose start is not there is trained after that start, which is recorded only if it is among the cells. One
+    whose loss is no number any more is left out, with those that start from it; the others go on.
     """
     hotcoco()  # what is trained will be evaluated: better to learn now that it cannot
     deadline = time.monotonic() + budget
     by_name = {method.name: method for method in methods}
     store, files = _Store(settings), _Files(settings, methods)
     wanted, waiting, recorded = set(cells), list(cells), []
+    failed: set[Cell] = set()
+    begun = False
     evaluation = EVALUATION.get(settings.device.type, 0.0) * len(store.val)
     while waiting:
         cell = waiting[0]
         start = by_name[cell.method].recipe.start
         first = None if start is None else Cell(start, cell.seed)
+        if first in failed:
+            settings.say(f"{cell}: left out, as {first} was")
+            failed.add(waiting.pop(0))
+            continue
         if first is not None and files.finished(first) is None:
             waiting = [first, *(other for other in waiting if other != first)]
             continue
+        if begun and _first_says(time.monotonic() + evaluation >= deadline, settings.device):
+            settings.say(f"{cell}: out of time, not begun")
+            break
         waiting.pop(0)
+        begun = True
         run = _resumed(cell, by_name[cell.method], store, files)
-        finished = train(
-            run,
-            until=deadline - evaluation,
-            workers=settings.workers,
-            report=lambda done, seconds, loss, run=run: settings.report(_status(run, done, seconds)),  # type: ignore[misc]
-            every=REPORT_EVERY,
-            save=lambda cell=cell, run=run: _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
-            save_every=settings.save_every,
-        )
+        try:
+            finished = train(
+                run,
+                until=deadline - evaluation,
+                workers=settings.workers,
+                report=lambda done, seconds, loss, run=run: settings.report(_status(run, done, seconds)),  # type: ignore[misc]
+                every=REPORT_EVERY,
+                save=lambda cell=cell, run=run: _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
+                save_every=settings.save_every,
+            )
+        except FloatingPointError as error:
+            settings.say(f"{cell}: left out: {error}")
+            failed.add(cell)
+            continue
         if not finished:
             _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict())
             settings.say(f"{cell}: out of time at iteration {run.iteration} of {run.iterations}; saved for next time")
@@ -271,7 +288,7 @@ class _Store:
         if run.resident is None or run.recipe.start is None:
             return
         if self._frozen is not None and self._frozen[0] == key:
-            run.freeze(self._frozen[1])
+            run.features_seconds = round(run.freeze(self._frozen[1]).seconds, 1)
             return
         self._frozen = None  # first make room
         needed = FrozenRegions.bytes(run.batched, run.resident)
@@ -283,7 +300,7 @@ class _Store:
         if self.settings.device.type == "cuda":
             torch.cuda.synchronize(self.settings.device)
         frozen.seconds = time.monotonic() - began
-        self._frozen = key, frozen
+        self._frozen, run.features_seconds = (key, frozen), round(frozen.seconds, 1)
         self.settings.say(f"features of all boxes computed in {frozen.seconds:.0f} s")
 
 
@@ -379,12 +396,13 @@ def _record(
         engine={
             "precision": "bf16 autocast, classifier and losses fp32" if settings.device.type == "cuda" else "fp32",
             "processes": world()[0],
+            "together": settings.together,
             "images": "from files" if run.resident is None else "resident",
-            "features": "computed once" if run.frozen is not None else "computed anew",
-            "features_seconds": None if run.frozen is None else round(run.frozen.seconds, 1),  # for all methods
+            "features": "computed anew" if run.features_seconds is None else "computed once",
+            "features_seconds": run.features_seconds,  # for all methods
             "detections": len(found),
             "predicted_images_per_second": round(len(val) / max(predicted, 1e-9), 1),
-            "nms_unsettled": 0 if run.batched.unsettled is None else int(run.batched.unsettled),
+            "nms_unsettled": run.unsettled,
         },
         commit=settings.commit,
         versions=versions() | _detection_versions(),
