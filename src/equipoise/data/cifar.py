@@ -192,7 +192,7 @@ def long_tailed_cifar(cifar: Cifar, imbalance: int, draw: int = 0) -> LongTailed
             )
         indices = _drawn_again(cifar, indices, draw)
     drawn = LongTailedCifar(cifar, imbalance, indices)
-    _refuse_blank(cifar, drawn.indices, f"the draw at imbalance {imbalance}")
+    _refuse_blank(cifar, drawn.indices, f"the draw at imbalance {imbalance}", "a larger imbalance, or ")
     return drawn
 
 
@@ -219,12 +219,13 @@ def held_out(drawn: LongTailedCifar) -> IntArray:
     return left
 
 
-def _refuse_blank(cifar: Cifar, indices: IntArray, what: str) -> None:
+def _refuse_blank(cifar: Cifar, indices: IntArray, what: str, instead: str = "") -> None:
     blank = indices[~cifar.train_images[indices].any(axis=(1, 2, 3))]
     if len(blank):
+        images = "1 blank image" if len(blank) == 1 else f"{len(blank)} blank images"
         raise ValueError(
-            f"{what} selects {len(blank)} blank images of {cifar.name} (training image {blank[0]} is the first): these "
-            "files hold only part of the training set. Use a smaller draw, or the official files (--download)"
+            f"{what} selects {images} of {cifar.name} (training image {blank[0]} is the first): these files hold only "
+            f"part of the training set. Use {instead}the official files (--download)"
         )
 
 
