@@ -181,7 +181,7 @@ def test_smoke_tests_never_enter_the_table_and_choices_are_made_on_held_out_imag
     assert (record.table, record.evaluated_on, record.evaluated_images) == ("choices/voc2012-lt", "held_out", 4)
     assert not record.complete
     assert record.backbone == "msra.pth"
-    assert import_records(out, tmp_path / "results") == []
+    assert import_records(out, tmp_path / "results").written == []
     held_out = read_json(tmp_path / "checkpoints" / "held_out.json")
     assert [image["id"] for image in held_out["images"]] == [992, 991, 990, 989]
 
@@ -492,12 +492,16 @@ def test_a_table_shows_mean_deviation_and_n_and_a_dash_for_an_empty_group() -> N
 def test_records_are_never_overwritten_by_different_ones(tmp_path: Path) -> None:
     lines, results = tmp_path / "records.jsonl", tmp_path / "results"
     lines.write_text(record("rfs", 0, 20.0).to_json() + "\n" + '{"table": "cut')
-    assert [path.name for path in import_records(lines, results)] == ["0.json"]
-    assert import_records(lines, results) == []
+    arguments = ["detect", "import", str(lines), "--results", str(results)]
+    said = CliRunner().invoke(app, arguments).output
+    assert said == f"1 new record under {results}; 1 half-written line left out\n"
+    assert import_records(lines, results).known == 1
     assert read_records(results, "voc2012-lt") == [record("rfs", 0, 20.0)]
     lines.write_text(record("rfs", 0, 21.0).to_json() + "\n")
-    with pytest.raises(FileExistsError, match="append-only"):
-        import_records(lines, results)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert "append-only" in result.output
+    assert read_records(results, "voc2012-lt") == [record("rfs", 0, 20.0)]
     lines.write_text('{"table": 1}\n')
     with pytest.raises(ValueError, match="line 1: not the record of a detector"):
         import_records(lines, results)

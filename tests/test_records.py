@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from equipoise.records import Record, append_record, current_commit, import_records, keys, read_jsonl, read_records
+from equipoise.records import (
+    Imported,
+    Record,
+    StoredRecord,
+    append_record,
+    current_commit,
+    import_records,
+    keys,
+    read_jsonl,
+    read_records,
+)
 
 
 def record(**change: object) -> Record:
@@ -51,7 +62,7 @@ def test_a_record_survives_json_in_both_forms() -> None:
 
 def test_a_record_lies_where_its_key_says(tmp_path: Path) -> None:
     append_record(tmp_path / "new.jsonl", record())
-    assert import_records(tmp_path / "new.jsonl", tmp_path / "results") == [
+    assert import_records(tmp_path / "new.jsonl", tmp_path / "results").written == [
         tmp_path / "results/table1/cifar10-lt/100/softmax/0.json"
     ]
     assert read_records(tmp_path / "results") == [record()]
@@ -61,15 +72,20 @@ def test_a_record_lies_where_its_key_says(tmp_path: Path) -> None:
 def test_importing_again_writes_nothing_and_never_overwrites(tmp_path: Path) -> None:
     append_record(tmp_path / "new.jsonl", record())
     import_records(tmp_path / "new.jsonl", tmp_path)
-    assert import_records(tmp_path / "new.jsonl", tmp_path) == []
-    append_record(tmp_path / "other.jsonl", record(seconds=60.0))
-    with pytest.raises(FileExistsError, match=r"softmax/0\.json exists and differs"):
-        import_records(tmp_path / "other.jsonl", tmp_path)
+    again = import_records(tmp_path / "new.jsonl", tmp_path)
+    assert again == Imported(written=[], differing=[], known=1, smoke_tests=0, half_written=0)
+    for one in (record(seconds=60.0), record(seed=1)):
+        append_record(tmp_path / "other.jsonl", one)
+    below = tmp_path / "table1/cifar10-lt/100/softmax"
+    other = import_records(tmp_path / "other.jsonl", tmp_path)
+    assert (other.written, other.differing) == ([below / "1.json"], [below / "0.json"])
+    assert read_records(tmp_path) == [record(), record(seed=1)]
 
 
 def test_smoke_tests_are_never_imported_nor_counted(tmp_path: Path) -> None:
     append_record(tmp_path / "new.jsonl", record(complete=False, iterations=50))
-    assert import_records(tmp_path / "new.jsonl", tmp_path) == []
+    done = import_records(tmp_path / "new.jsonl", tmp_path)
+    assert (done.written, done.smoke_tests) == ([], 1)
     assert keys(read_jsonl(tmp_path / "new.jsonl")) == set()
 
 
@@ -80,6 +96,26 @@ def test_a_line_cut_by_a_kill_loses_only_itself(tmp_path: Path) -> None:
     assert [one.seed for one in read_jsonl(path)] == [0]
     append_record(path, record(seed=2))
     assert [one.seed for one in read_jsonl(path)] == [0, 2]
+    assert import_records(path, tmp_path).half_written == 1
+
+
+@pytest.mark.parametrize("length", [1, 5, 9, 300])
+def test_a_line_may_be_cut_anywhere(length: int, tmp_path: Path) -> None:
+    whole = record(recipe={"title": "τ"}).to_json().encode()
+    cut = whole[:length] if length < 300 else whole[: whole.index("τ".encode()) + 1]  # within a character
+    (tmp_path / "new.jsonl").write_bytes(cut)
+    assert list(read_jsonl(tmp_path / "new.jsonl")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["garbage", "garbage\n", '["table"]x', "\x00", '{"table": "table1", "data\n', '{"table": "table1"]}\n{}\n'],
+    ids=["word", "word and newline", "list", "binary", "cut before a newline", "broken in the middle"],
+)
+def test_what_is_not_the_beginning_of_a_record_does_not_pass_as_half_written(text: str, tmp_path: Path) -> None:
+    (tmp_path / "new.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=r"new\.jsonl, line 1 is not JSON"):
+        list(read_jsonl(tmp_path / "new.jsonl"))
 
 
 def test_what_is_not_a_record_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -91,6 +127,56 @@ def test_what_is_not_a_record_is_refused_with_its_line(tmp_path: Path) -> None:
     path.write_text("nonsense\n" + record().to_json() + "\n")
     with pytest.raises(ValueError, match=r"line 1 is not JSON"):
         list(read_jsonl(path))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"correct": None},
+        {"correct": [2, None]},
+        {"seed": True},
+        {"seconds": "5"},
+        {"recipe": []},
+        {"hardware": {"a": 1}},
+    ],
+    ids=lambda change: str(*change),
+)
+def test_a_value_of_another_type_is_named_with_its_line(change: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    append_record(path, record())
+    path.write_text(path.read_text() + json.dumps(json.loads(record().to_json()) | change) + "\n")
+    ((name, value),) = change.items()
+    with pytest.raises(ValueError, match=re.escape(f"new.jsonl, line 2: not a record: {name} is {value!r}")):
+        import_records(path, tmp_path / "results")
+    assert not (tmp_path / "results").exists()  # a file is laid out as a whole or not at all
+
+
+@pytest.mark.parametrize("part", ["", ".", "..", "../../escape", "/tmp/escape", "a/b", "a\\b", "a\nb", "a\x00b"])
+@pytest.mark.parametrize("name", ["table", "data_set", "method"])
+def test_a_key_that_leads_elsewhere_is_refused(name: str, part: str, tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    append_record(path, record(**{name: part}))
+    with pytest.raises(ValueError, match=r"new\.jsonl, line 1: no file can have its key"):
+        import_records(path, tmp_path / "below" / "results")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("table", ["table2/../../escape", "table2/", "/table2", "own//table2", "own/a\\b"])
+def test_tables_of_detectors_may_lie_in_one_another_but_not_lead_elsewhere(table: str, tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Nested(StoredRecord):
+        PATTERN = "*.json"
+        NESTED = True
+        table: str
+        complete: bool = True
+
+        @property
+        def key(self) -> str:
+            return f"{self.table}/0"
+
+    assert Nested("own/lvis/table2").path_under(tmp_path) == tmp_path / "own/lvis/table2/0.json"
+    with pytest.raises(ValueError, match="no file can have its key"):
+        Nested(table).path_under(tmp_path)
 
 
 def test_top1_must_agree_with_the_counts_a_class() -> None:

@@ -27,7 +27,7 @@ from equipoise.data.longtail import long_tailed_counts
 from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
 from equipoise.recipes import causes, table1
 from equipoise.recipes.table1 import BASE, Cell, Method
-from equipoise.records import read_jsonl, read_records
+from equipoise.records import Record, append_record, read_jsonl, read_records
 from equipoise.train.queue import Status
 
 TABLE = ["softmax", "cbw", "cbs", "focal", "class_balanced", "ldam", "eql", "balanced_softmax"]
@@ -43,6 +43,17 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(table1, "METHODS", tuple(shrunk(method) for method in table1.METHODS))
     monkeypatch.setattr(table1, "BELOW", tuple(shrunk(method) for method in table1.BELOW))
+
+
+def a_record(**change: Any) -> Record:
+    """The record of a run of Table 1, as if it had been trained."""
+    usual = Record(
+        table="table1", data_set="cifar10-lt", imbalance=10, method="softmax", seed=0, top1=75.0,
+        balanced_accuracy=75.0, evaluated_on="test", iterations=13_000, complete=True, recipe={}, draw="0" * 16,
+        pixels="1" * 16, counts=[3, 1], correct=[2, 1], total=[2, 2], marginal=[0.5, 0.5], loss_curve=[2.0],
+        weights="2" * 16, seconds=55.5, together=4, engine={}, commit=None, versions={}, hardware={},
+    )  # fmt: skip
+    return replace(usual, **change)
 
 
 # -------------------------------------------------------------------- the plan
@@ -230,6 +241,53 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
     ]
     assert options["table"] == ["table", "--results", "--write"]
     assert options["import"] == ["source", "--results"]
+
+
+# -------------------------------------------------------------------- import
+
+
+def imported(source: Path, results: Path) -> tuple[int, str]:
+    arguments = ["records", "import", str(source), "--results", str(results)]
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "400"})
+    assert "Traceback" not in result.output
+    return result.exit_code, result.output
+
+
+def test_import_says_in_one_line_what_became_of_every_line(tmp_path: Path) -> None:
+    lines, results = tmp_path / "new.jsonl", tmp_path / "results"
+    append_record(lines, a_record(seed=0))
+    assert imported(lines, results) == (0, f"1 new record under {results}\n")
+    for change in ({"seed": 1}, {"complete": False}, {"complete": False, "seed": 1}):
+        append_record(lines, a_record(**change))
+    lines.write_bytes(lines.read_bytes() + a_record(seed=2).to_json().encode()[:300])
+    told = "1 was there already, 2 smoke tests and 1 half-written line left out"
+    assert imported(lines, results) == (0, f"1 new record under {results}; {told}\n")
+    told = "2 were there already, 2 smoke tests and 1 half-written line left out"
+    assert imported(lines, results) == (0, f"0 new records under {results}; {told}\n")
+
+
+def test_records_that_differ_are_listed_and_the_others_laid_out(tmp_path: Path) -> None:
+    lines, results = tmp_path / "new.jsonl", tmp_path / "results"
+    append_record(lines, a_record(seed=1))
+    imported(lines, results)
+    lines.unlink()
+    for change in ({"seed": 0}, {"seed": 1, "seconds": 60.0}, {"seed": 2}):
+        append_record(lines, a_record(**change))
+    code, said = imported(lines, results)
+    assert code == 1
+    first, second = said.splitlines()
+    assert first == f"2 new records under {results}; 1 differs from what is there"
+    path = results / "table1/cifar10-lt/10/softmax/1.json"
+    assert second == f"{path} exists and differs: results are append-only; compare the two by hand"
+    assert [(one.seed, one.seconds) for one in read_records(results)] == [(0, 55.5), (1, 55.5), (2, 55.5)]
+
+
+def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "new.jsonl").write_text("garbage")
+    code, said = imported(tmp_path / "new.jsonl", tmp_path / "results")
+    assert code == 2
+    assert "new.jsonl, line 1 is not JSON: 'garbage'" in said
+    assert "Invalid value" in imported(tmp_path / "nothing.jsonl", tmp_path)[1]
 
 
 # -------------------------------------------------------------------- progress

@@ -19,6 +19,7 @@ from rich.table import Table
 from equipoise import records as record_files
 from equipoise.data.cifar import LAYOUTS, found_data_sets, source_of
 from equipoise.recipes import causes, table1
+from equipoise.records import counted
 
 if TYPE_CHECKING:
     from equipoise.train.queue import Status
@@ -28,6 +29,15 @@ SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a 
 
 OURS = {table1.NAME: table1, causes.NAME: causes}  # what `run` trains without a file of the user's
 Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """A file that cannot be used is one message, without a traceback."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 # -------------------------------------------------------------------- run
@@ -226,7 +236,7 @@ def wanted_cells(
 
 def in_runs(cells: Sequence[object]) -> str:
     """How many they are: "1 run", "2 runs"."""
-    return f"{len(cells)} run{'' if len(cells) == 1 else 's'}"
+    return counted(len(cells), "run")
 
 
 def _within(cell: table1.Cell, part: str) -> bool:
@@ -348,8 +358,15 @@ def import_(
     results: Results = Path("results"),
 ) -> None:
     """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
-    try:
-        written = record_files.import_records(source, results)
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from None
-    typer.echo(f"{len(written)} new records under {results}")
+    lay_out(source, results, record_files.Record)
+
+
+def lay_out(source: Path, results: Path, kind: type[record_files.StoredRecord]) -> None:
+    """Import a .jsonl file and say what became of its lines; those that differ from what is there are a failure."""
+    with refusing():
+        done = record_files.import_records(source, results, kind)
+    typer.echo("; ".join(filter(None, (f"{counted(len(done.written), 'new record')} under {results}", str(done)))))
+    for path in done.differing:
+        typer.echo(f"{path} exists and differs: results are append-only; compare the two by hand", err=True)
+    if done.differing:
+        raise typer.Exit(1)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from equipoise import records as record_files
+from equipoise.commands import in_runs, lay_out, progress, records_in, refusing
 from equipoise.detection_records import COLUMNS, DetectionRecord, summary
 from equipoise.shift_commands import NAME as SHIFT
 from equipoise.shift_commands import run_prior_shift
@@ -82,7 +83,6 @@ def run_detectors(
     """Train what is still missing of a table of detectors; a record is appended as each run ends."""
     import torch
 
-    from equipoise.commands import in_runs, progress, records_in
     from equipoise.models.batched_rcnn import world
     from equipoise.recipes import voc2012_lt
     from equipoise.train.detection_queue import Cell, DetectionSettings, join_processes, run_cells
@@ -189,17 +189,8 @@ def _paths(table: str, data: Path | None, own: tuple[Path | None, ...]) -> tuple
         raise typer.BadParameter(str(error)) from None
 
 
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """A file that cannot be used is one message, without a traceback."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from None
-
-
 @detect_app.command("eval")
-@_refusing()
+@refusing()
 def evaluate(
     results: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
     annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file to evaluate against.")],
@@ -222,13 +213,12 @@ def evaluate(
 
 
 @detect_app.command("import")
-@_refusing()
 def import_(
     source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
     results: Annotated[Path, typer.Option(help="The folder of committed records.")] = Path("results"),
 ) -> None:
     """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
-    typer.echo(f"{len(record_files.import_records(source, results, DetectionRecord))} new records under {results}")
+    lay_out(source, results, DetectionRecord)
 
 
 def show_table(table: str, results: Path, write: bool) -> None:
@@ -287,7 +277,7 @@ def table_(
 
 
 @detect_app.command()
-@_refusing()
+@refusing()
 def submit(
     weights: Annotated[Path, typer.Argument(help="A .weights.pt file that `equipoise run` kept.")],
     annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
@@ -301,7 +291,6 @@ def submit(
     """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
     import torch
 
-    from equipoise.commands import progress
     from equipoise.data.coco import CocoImages
     from equipoise.train.detection import predict as find_objects
     from equipoise.train.queue import Status
@@ -347,7 +336,7 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
 
 
 @detect_app.command()
-@_refusing()
+@refusing()
 def predict(
     pictures: Annotated[list[Path], typer.Argument(help="Image files.")],
     weights: Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")],

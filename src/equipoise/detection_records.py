@@ -19,6 +19,7 @@ class DetectionRecord(StoredRecord):
 
     PATTERN: ClassVar[str] = "*/*.json"
     WHAT: ClassVar[str] = "the record of a detector"
+    NESTED: ClassVar[bool] = True
 
     table: str
     method: str

@@ -13,11 +13,12 @@ import json
 import os
 import platform
 import subprocess
+import types
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -27,12 +28,23 @@ class StoredRecord(ABC):
 
     PATTERN: ClassVar[str]  # where records lie below results/<table>
     WHAT: ClassVar[str] = "a record"
+    NESTED: ClassVar[bool] = False  # whether a table may have tables within it, as in table2/resnet50
+    table: str
     complete: bool
 
     @property
     @abstractmethod
     def key(self) -> str:
         """The record's path below results/, without its ending."""
+
+    def path_under(self, results: Path) -> Path:
+        """Where the record lies; refused where a part of its key could lead elsewhere."""
+        table = self.table.split("/") if self.NESTED else [self.table]
+        below = self.key.removeprefix(f"{self.table}/").split("/")
+        odd = [part for part in (*table, *below) if not names_a_folder(part)]
+        if odd or len(below) != self.PATTERN.count("/") + 1:
+            raise ValueError(f"no file can have its key, {self.key!r}: every part must be {NAMES}")
+        return results / f"{self.key}.json"
 
     def to_json(self, indent: int | None = None) -> str:
         """One line, or indented at the top level with every list on one line."""
@@ -106,6 +118,18 @@ class Record(StoredRecord):
 # -------------------------------------------------------------------- files
 
 
+NAMES = "a name, without slash, backslash or control character"
+
+
+def names_a_folder(part: str) -> bool:
+    """Whether it may be a part of a key.
+
+    >>> [names_a_folder(part) for part in ("cifar10-lt", "tau_0.5", "..", "a/b", "")]
+    [True, True, False, False, False]
+    """
+    return part not in ("", ".", "..") and part.isprintable() and not {"/", "\\"} & set(part)
+
+
 def append_record(path: Path, record: StoredRecord) -> None:
     """Add a line to a .jsonl file, so that it is on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,22 +144,62 @@ def append_record(path: Path, record: StoredRecord) -> None:
 
 
 def read_jsonl(path: Path, kind: type[Kind] = Record) -> Iterator[Kind]:  # type: ignore[assignment]
-    """The records of a .jsonl file; a half-written last line (a process killed while writing) is left out."""
-    lines = path.read_text().splitlines()
+    """The records of a .jsonl file; a half-written line (a process killed while writing) is left out."""
+    return (record for record in _read_lines(path, kind) if record is not None)
+
+
+def _read_lines(path: Path, kind: type[Kind]) -> Iterator[Kind | None]:
+    """A record a line, None for one that is half-written; blank lines are passed over."""
+    lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield kind.from_json(line)
-        except json.JSONDecodeError:
-            if number < len(lines) and not _is_cut(line):
-                raise ValueError(f"{path}, line {number} is not JSON: {line[:60]!r}") from None
+            yield _of_line(line.decode(), kind)
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            if not _is_cut(line, lines[number:]):
+                shown = line[:60].decode(errors="replace")
+                raise ValueError(f"{path}, line {number} is not JSON: {shown!r}") from None
+            yield None
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from None
 
 
-def _is_cut(line: str) -> bool:
-    return line.startswith('{"table"') and not line.endswith("}")
+def _is_cut(line: bytes, rest: list[bytes]) -> bool:
+    """Whether it is the beginning of a record: without a newline, or ended by `append_record`, which added another."""
+    start = b'{"table"'
+    begins = line.startswith(start) or start.startswith(line)
+    return begins and (not rest or (any(more.strip() for more in rest) and not line.endswith(b"}")))
+
+
+def _of_line(line: str, kind: type[Kind]) -> Kind:
+    """The record that a line holds, its values of the types they should have and its key a path below a folder."""
+    try:
+        record = kind.from_json(line)
+    except TypeError:  # where values were computed with
+        record = None
+    content, hints = json.loads(line), get_type_hints(kind)
+    wrong = [name for name in content if not _fits(content[name], hints[name])]
+    if wrong or record is None:
+        raise ValueError(f"not {kind.WHAT}: " + ", ".join(f"{name} is {content[name]!r}"[:60] for name in wrong))
+    record.path_under(Path())
+    return record
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value from JSON is of a type as a record's field names it."""
+    origin, of = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, one) for one in of)
+    if origin is list:
+        return isinstance(value, list) and all(_fits(item, of[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(item, of[1]) for item in value.values())
+    if hint in (int, float):
+        return isinstance(value, (int, hint)) and not isinstance(value, bool)
+    return isinstance(value, hint)
 
 
 def read_records(results: Path, table: str = "table1", kind: type[Kind] = Record) -> list[Kind]:  # type: ignore[assignment]
@@ -149,25 +213,72 @@ def read_records(results: Path, table: str = "table1", kind: type[Kind] = Record
     return records
 
 
-def import_records(source: Path, results: Path, kind: type[StoredRecord] = Record) -> list[Path]:
-    """Lay the records of a .jsonl file out under `results`; returns the files written.
+@dataclass(frozen=True)
+class Imported:
+    """What became of the lines of a .jsonl file; of `differing` there is a file with another content."""
 
-    Smoke tests are left out, the same record again is nothing new, and a different one for the same run is an error.
+    written: list[Path]
+    differing: list[Path]
+    known: int
+    smoke_tests: int
+    half_written: int
+
+    def __str__(self) -> str:
+        """What happened to those that were not written.
+
+        >>> str(Imported([], [], known=1, smoke_tests=2, half_written=1))
+        '1 was there already, 2 smoke tests and 1 half-written line left out'
+        """
+        left = [
+            counted(number, what)
+            for number, what in ((self.smoke_tests, "smoke test"), (self.half_written, "half-written line"))
+            if number
+        ]
+        there = [
+            f"{number} {one if number == 1 else many}"
+            for number, one, many in (
+                (self.known, "was there already", "were there already"),
+                (len(self.differing), "differs from what is there", "differ from what is there"),
+            )
+            if number
+        ]
+        return ", ".join(there + [f"{' and '.join(left)} left out"] * bool(left))
+
+
+def counted(number: int, what: str) -> str:
+    """How many they are.
+
+    >>> counted(1, "run"), counted(2, "new record")
+    ('1 run', '2 new records')
     """
-    written = []
-    for record in read_jsonl(source, kind):
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def import_records(source: Path, results: Path, kind: type[StoredRecord] = Record) -> Imported:
+    """Lay the records of a .jsonl file out under `results`; a file with a line that is no record is left alone.
+
+    Smoke tests are left out, the same record again is nothing new, and one that differs from the record of the same run
+    is never written: results are append-only.
+    """
+    lines = list(_read_lines(source, kind))
+    records = [record for record in lines if record is not None]
+    written: list[Path] = []
+    differing: list[Path] = []
+    known = 0
+    for record in records:
         if not record.complete:
             continue
-        path = results / f"{record.key}.json"
-        text = record.to_json(indent=1)
-        if path.exists():
-            if path.read_text() != text:
-                raise FileExistsError(f"{path} exists and differs: results are append-only; compare the two by hand")
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-        written.append(path)
-    return written
+        path = record.path_under(results)
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(record.to_json(indent=1))
+            written.append(path)
+        elif kind.from_json(path.read_text()) == record:
+            known += 1
+        else:
+            differing.append(path)
+    smoke_tests = sum(not record.complete for record in records)
+    return Imported(written, differing, known, smoke_tests, half_written=lines.count(None))
 
 
 # -------------------------------------------------------------------- where a run happened
