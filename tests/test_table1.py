@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import re
 import sys
 from dataclasses import replace
@@ -21,13 +22,13 @@ from cifar_files import write_cifar10
 
 from equipoise import commands
 from equipoise.cli import app
-from equipoise.commands import wanted_cells
-from equipoise.data.cifar import load_cifar, long_tailed_cifar
+from equipoise.commands import asked_cells, wanted_cells
+from equipoise.data.cifar import held_out, load_cifar, long_tailed_cifar
 from equipoise.data.longtail import long_tailed_counts
 from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
 from equipoise.recipes import causes, table1
 from equipoise.recipes.table1 import BASE, Cell, Method
-from equipoise.records import Record, append_record, read_jsonl, read_records
+from equipoise.records import Record, append_record, import_records, read_jsonl, read_records
 from equipoise.train.queue import Status
 
 TABLE = ["softmax", "cbw", "cbs", "focal", "class_balanced", "ldam", "eql", "balanced_softmax"]
@@ -123,8 +124,8 @@ def test_only_and_seeds_take_a_part_and_what_is_recorded_is_not_missing(tmp_path
     (tmp_path / "cifar-100-python").mkdir()
 
     def wanted(*only: str, seeds: list[int] | None = None, have: frozenset[str] = frozenset()) -> list[str]:
-        cells = wanted_cells(table1.plan(), only=list(only), seeds=seeds, have=set(have), data=tmp_path, table="table1")
-        return [str(cell) for cell in cells]
+        asked = asked_cells(table1.plan(), only=list(only), seeds=seeds)
+        return [str(cell) for cell in wanted_cells(asked, have=set(have), data=tmp_path, table="table1")]
 
     assert wanted("cifar100-lt/100/balanced_softmax", seeds=[0, 2]) == [
         "cifar100-lt/100/balanced_softmax/0",
@@ -132,8 +133,18 @@ def test_only_and_seeds_take_a_part_and_what_is_recorded_is_not_missing(tmp_path
     ]
     assert len(wanted("cifar10-lt/10")) == 24  # 100 is not within 10
     assert wanted("cifar10-lt/10/eql/1", have=frozenset({"table1/cifar10-lt/10/eql/1"})) == []
-    with pytest.raises(typer.BadParameter, match="nothing in the plan matches --only cifar10/10"):
+    with pytest.raises(typer.BadParameter, match=r"--only cifar10/10: the nearest is cifar10-lt/10$"):
         wanted("cifar10/10")
+    with pytest.raises(typer.BadParameter, match=r"the nearest is cifar10-lt/200/balanced_softmax$"):
+        wanted("cifar10-lt/200/balanced-softmax")
+    with pytest.raises(typer.BadParameter, match=r"the nearest is cifar100-lt/100/crt/1$"):
+        wanted("/cifar100-lt/100/crt/1/5/")
+
+
+def test_a_part_that_is_not_planned_with_these_seeds_is_refused() -> None:
+    plan = [Cell("cifar10-lt", 100, "one", 0), Cell("cifar10-lt", 100, "two", 1)]
+    with pytest.raises(typer.BadParameter, match=r"--seeds \[1\]: the plan has seed 0 of --only cifar10-lt/100/one"):
+        asked_cells(plan, only=["cifar10-lt/100/one"], seeds=[1])
 
 
 def test_run_trains_records_and_does_not_train_again(tmp_path: Path, tiny: None) -> None:
@@ -141,8 +152,7 @@ def test_run_trains_records_and_does_not_train_again(tmp_path: Path, tiny: None)
     out = tmp_path / "out" / "new.jsonl"
     arguments = ["run", "table1", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
     arguments += ["--results", str(tmp_path / "results"), "--only", "cifar10-lt/10/ldam", "--commit", "abc"]
-    with pytest.warns(UserWarning, match="MD5"):
-        result = CliRunner().invoke(app, [*arguments, "--seeds", "0", "1"], catch_exceptions=False)
+    result = CliRunner().invoke(app, [*arguments, "--seeds", "0", "1"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert "2 runs recorded" in result.output
     assert [(one.method, one.seed, one.commit) for one in read_jsonl(out)] == [("ldam", 0, "abc"), ("ldam", 1, "abc")]
@@ -150,9 +160,36 @@ def test_run_trains_records_and_does_not_train_again(tmp_path: Path, tiny: None)
     assert "2 new records" in result.output
     assert len(read_records(tmp_path / "results")) == 2
     out.unlink()
-    with pytest.warns(UserWarning, match="MD5"):
-        result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "1 run missing" in result.output
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    assert "1 run missing, on cpu\n" in result.output
+
+
+def test_a_warning_about_the_data_is_a_line_of_its_own(tmp_path: Path, tiny: None) -> None:
+    write_cifar10(tmp_path)
+    arguments = ["run", "table1", "--data", str(tmp_path), "--out", str(tmp_path / "new.jsonl"), "--device", "cpu"]
+    arguments += ["--only", "cifar10-lt/10/eql/0", "--results", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    (line,) = result.stderr.splitlines()
+    assert re.fullmatch(r"in \S+cifar-10-batches-py the MD5 of .* is not the official one: reading it as it is", line)
+
+
+def test_where_nothing_is_missing_it_says_where_the_records_are(tmp_path: Path) -> None:
+    results, out = tmp_path / "results", tmp_path / "new.jsonl"
+    lines = tmp_path / "old.jsonl"
+    for seed in (0, 1):
+        append_record(lines, a_record(seed=seed))
+    import_records(lines, results)
+    arguments = ["run", "table1", "--data", str(tmp_path), "--results", str(results), "--out", str(out)]
+    arguments += ["--device", "cpu", "--only", "cifar10-lt/10/softmax", "--seeds", "0", "1"]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    again = "(pass --results with another folder to train them again)"
+    assert result.output == f"0 runs missing: 2 have a record under {results} {again}\n"
+    append_record(out, a_record(seed=2))
+    result = CliRunner().invoke(app, [*arguments, "2"], catch_exceptions=False)
+    both = "(pass --results with another folder and --out with another file to train them again)"
+    told = f"2 have a record under {results}, 1 has a record in {out} {both}"
+    assert result.output == f"0 runs missing: {told}\n"
+    assert not (tmp_path / "checkpoints").exists()
 
 
 def refused(*arguments: str) -> str:
@@ -172,6 +209,71 @@ def test_data_that_is_not_there_is_an_error_with_what_to_do(tmp_path: Path) -> N
     assert "does not hold cifar-100-python: pass the folder that has it as --data" in one
 
 
+@pytest.mark.parametrize("options", [(), ("--download",)])
+def test_the_folder_of_a_data_set_itself_gets_a_hint(options: tuple[str, ...], tmp_path: Path) -> None:
+    folder = write_cifar10(tmp_path)
+    said = refused("table1", "--data", str(folder), "--device", "cpu", *options)
+    assert f"{folder} is cifar-10-batches-py itself: pass its parent, --data {tmp_path}" in said
+
+
+@pytest.mark.parametrize("out", ["folder", "file/new.jsonl", "/proc/new.jsonl", "sealed/new.jsonl"])
+def test_an_out_that_cannot_be_written_is_refused_before_the_training(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("equipoise.train.queue.run_cells", lambda *_, **__: pytest.fail("trained"))
+    write_cifar10(tmp_path / "data")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "sealed").mkdir(mode=0o500)
+    if out.startswith("sealed") and os.access(tmp_path / "sealed", os.W_OK):
+        pytest.skip("this user may write everywhere")
+    arguments = ["--data", str(tmp_path / "data"), "--only", "cifar10-lt/10/eql", "--device", "cpu"]
+    said = refused("table1", *arguments, "--out", str(tmp_path / out), "--results", str(tmp_path))
+    assert f"--out {tmp_path / out} cannot be written (" in said
+    assert "name another file" in said
+
+
+@pytest.mark.parametrize("checkpoints", ["file", "file/below", "/proc"])
+def test_checkpoints_that_cannot_be_written_are_refused_before_the_training(
+    checkpoints: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("equipoise.train.queue.run_cells", lambda *_, **__: pytest.fail("trained"))
+    write_cifar10(tmp_path / "data")
+    (tmp_path / "file").touch()
+    arguments = ["--data", str(tmp_path / "data"), "--only", "cifar10-lt/10/eql", "--device", "cpu"]
+    arguments += ["--out", str(tmp_path / "new.jsonl"), "--results", str(tmp_path)]
+    said = refused("table1", *arguments, "--checkpoints", str(tmp_path / checkpoints))
+    assert f"{tmp_path / checkpoints} cannot be written (" in said
+    assert "name a folder with --checkpoints" in said
+    assert not (tmp_path / "new.jsonl").exists()
+
+
+def test_looking_whether_out_can_be_written_leaves_it_as_it_was(tmp_path: Path) -> None:
+    commands.check_writable(tmp_path / "below" / "new.jsonl", tmp_path / "checkpoints")
+    assert [path.name for path in sorted(tmp_path.rglob("*"))] == ["below", "checkpoints"]
+    (tmp_path / "old.jsonl").write_text("")
+    commands.check_writable(tmp_path / "old.jsonl", tmp_path / "checkpoints")
+    assert (tmp_path / "old.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_a_blank_image_is_named_before_anything_is_trained(
+    validate: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("equipoise.train.queue.run_cells", lambda *_, **__: pytest.fail("trained"))
+    write_cifar10(tmp_path / "whole")
+    with pytest.warns(UserWarning, match="MD5"):
+        drawn = long_tailed_cifar(load_cifar(tmp_path / "whole", "cifar10"), 200)
+    blank = int(held_out(drawn)[0] if validate else drawn.indices[0])
+    write_cifar10(tmp_path / "holed", blank=blank)
+    arguments = ["--data", str(tmp_path / "holed"), "--only", "cifar10-lt/200", "--device", "cpu"]
+    arguments += ["--out", str(tmp_path / "new.jsonl"), "--results", str(tmp_path)]
+    said = refused("table1", *arguments, *["--validate"] * validate)
+    what = "the held-out set" if validate else "the draw at imbalance 200"
+    assert f"{what} selects 1 blank image of cifar10 (training image {blank} is the first)" in said
+    assert "the MD5 of" in said
+
+
 def test_a_damaged_file_is_named_before_anything_is_trained(tmp_path: Path) -> None:
     (write_cifar10(tmp_path) / "test_batch").unlink()
     said = refused("table1", "--data", str(tmp_path), "--only", "cifar10-lt/10/eql", "--device", "cpu")
@@ -180,7 +282,8 @@ def test_a_damaged_file_is_named_before_anything_is_trained(tmp_path: Path) -> N
 
 def test_runs_of_a_data_set_that_is_not_there_are_left_out_aloud(tmp_path: Path, capsys: Any) -> None:
     write_cifar10(tmp_path)
-    cells = wanted_cells(table1.plan(), only=[], seeds=[0], have=set(), data=tmp_path, table="table1")
+    asked = asked_cells(table1.plan(), only=[], seeds=[0])
+    cells = wanted_cells(asked, have=set(), data=tmp_path, table="table1")
     assert {cell.data_set for cell in cells} == {"cifar10-lt"}
     assert "does not hold cifar-100-python: leaving out 33 runs" in capsys.readouterr().out
 
@@ -194,8 +297,14 @@ def test_runs_of_a_data_set_that_is_not_there_are_left_out_aloud(tmp_path: Path,
         (["--only", "cifar100-lt/50"], "nothing in the plan matches --only cifar100-lt/50"),
         (["--together", "0"], "Invalid value for '--together'"),
         (["--iterations", "0"], "Invalid value for '--iterations'"),
+        (["--device", "cpuu"], "--device cpuu: only cpu, cuda and cuda:N are supported"),
+        (["--device", "mps"], "--device mps: only cpu, cuda and cuda:N are supported"),
+        (["--device", "cuda:9999"], "--device cuda:9999, but torch sees"),
     ],
-    ids=["bare number", "word", "unknown seed", "unknown part", "no run at a time", "no iteration"],
+    ids=[
+        *("bare number", "word", "unknown seed", "unknown part", "no run at a time", "no iteration"),
+        *("no device", "another device", "no such GPU"),
+    ],
 )
 def test_a_wrong_argument_is_named(arguments: list[str], words: str, tmp_path: Path) -> None:
     assert words in refused("table1", *arguments, "--data", str(tmp_path))
@@ -217,13 +326,17 @@ def test_a_smoke_test_does_not_ask_what_is_recorded(tmp_path: Path, tiny: None) 
     out = tmp_path / "new.jsonl"
     arguments = ["run", "table1", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
     arguments += ["--only", "cifar10-lt/10/eql/0", "--results", str(tmp_path)]
-    for options in ([], ["--iterations", "2"]):
-        with pytest.warns(UserWarning, match="MD5"):
-            result = CliRunner().invoke(app, [*arguments, *options], catch_exceptions=False)
-    assert "1 run of 2 iterations, for no table, on cpu" in result.output
-    assert [(one.iterations, one.complete) for one in read_jsonl(out)] == [(3, True), (2, False)]
+    for options, words in (
+        ([], "1 run missing, on cpu"),
+        (["--iterations", "2"], "1 run of 2 iterations, for no table, on cpu"),
+        (["--iterations", "1"], "1 run of 1 iteration, for no table, on cpu"),
+    ):
+        result = CliRunner().invoke(app, [*arguments, *options], catch_exceptions=False)
+        assert words in result.output
+    assert [(one.iterations, one.complete) for one in read_jsonl(out)] == [(3, True), (2, False), (1, False)]
     result = CliRunner().invoke(app, arguments)
-    assert result.output.strip() == "0 runs missing, on cpu"
+    again = "(pass --out with another file to train it again)"
+    assert result.output.strip() == f"0 runs missing: 1 has a record in {out} {again}"
 
 
 def test_the_options_of_run_table_and_import_are_these() -> None:
@@ -241,6 +354,21 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
     ]
     assert options["table"] == ["table", "--results", "--write"]
     assert options["import"] == ["source", "--results"]
+
+
+def test_the_table_of_causes_is_that_of_table_1() -> None:
+    result = CliRunner().invoke(app, ["table", "causes"], env={"COLUMNS": "400"})
+    assert result.exit_code == 2
+    assert "the runs of causes are rendered below Table 1: equipoise table table1 --write" in result.output
+
+
+def test_a_record_of_another_draw_is_named_by_the_table(tmp_path: Path) -> None:
+    append_record(tmp_path / "new.jsonl", a_record(seed=0))
+    append_record(tmp_path / "new.jsonl", a_record(seed=1, draw="f" * 16))
+    import_records(tmp_path / "new.jsonl", tmp_path)
+    result = CliRunner().invoke(app, ["table", "table1", "--results", str(tmp_path)], env={"COLUMNS": "400"})
+    assert result.exit_code == 2
+    assert "table1/cifar10-lt/10/softmax/1 was trained on other images than the runs beside it" in result.output
 
 
 # -------------------------------------------------------------------- import
@@ -352,8 +480,7 @@ def test_another_draw_is_trained_on(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data")
     out = tmp_path / "new.jsonl"
     arguments = ["run", "causes", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
-    with pytest.warns(UserWarning, match="MD5"):
-        result = CliRunner().invoke(app, [*arguments, "--only", "cifar10-lt-draw-2"], catch_exceptions=False)
+    result = CliRunner().invoke(app, [*arguments, "--only", "cifar10-lt-draw-2"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     records = list(read_jsonl(out))
     assert [one.key for one in records] == [
@@ -383,8 +510,7 @@ def test_the_recipe_file_of_the_documents_is_trained(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data")
     path, out = recipe_file(tmp_path), tmp_path / "new.jsonl"
     arguments = ["run", str(path), "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
-    with pytest.warns(UserWarning, match="MD5"):
-        result = CliRunner().invoke(app, [*arguments, "--seeds", "1"], catch_exceptions=False)
+    result = CliRunner().invoke(app, [*arguments, "--seeds", "1"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     assert [one.key for one in read_jsonl(out)] == [f"focal/cifar10-lt/100/focal_{gamma}/1" for gamma in (0.5, 2.0)]
     assert [one.recipe["options"] for one in read_jsonl(out)] == [{"gamma": 0.5}, {"gamma": 2.0}]
@@ -395,8 +521,7 @@ def test_backbones_of_a_recipe_file_are_its_own(tmp_path: Path) -> None:
     more = 'for gamma in (0.5, 2.0)} | {"second": replace(TINY, backbone="focal_0.5")}'
     path, out = recipe_file(tmp_path, ("for gamma in (0.5, 2.0)}", more)), tmp_path / "new.jsonl"
     arguments = ["run", str(path), "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
-    with pytest.warns(UserWarning, match="MD5"):
-        CliRunner().invoke(app, [*arguments, "--seeds", "0", "--only", "cifar10-lt/100/second"], catch_exceptions=False)
+    CliRunner().invoke(app, [*arguments, "--seeds", "0", "--only", "cifar10-lt/100/second"], catch_exceptions=False)
     assert [one.method for one in read_jsonl(out)] == ["second"]
     kept = [file.relative_to(tmp_path).as_posix() for file in tmp_path.glob("checkpoints/**/*.pt")]
     assert kept == ["checkpoints/focal/cifar10-lt-100-focal_0.5-0.weights.pt"]
@@ -407,13 +532,23 @@ def test_backbones_of_a_recipe_file_are_its_own(tmp_path: Path) -> None:
     [
         (("def plan", "def plans"), "does not define plan: see docs/table1.md"),
         (('NAME = "focal"', 'NAME = "table1"'), "has NAME = 'table1': give its records a folder of their own"),
-        (('NAME = "focal"', 'NAME = "../focal"'), "has NAME = '../focal'"),
+        (('NAME = "focal"', 'NAME = "../focal"'), "has NAME = '../focal': letters, digits and _ only"),
+        (('NAME = "focal"', 'NAME = "my-run"'), "has NAME = 'my-run': letters, digits and _ only"),
         (('Cell("cifar10-lt"', 'Cell("svhn"'), "plans runs on svhn: expected cifar10-lt, cifar100-lt"),
+        (('f"focal_{gamma}"', 'f"focal/{gamma}"'), "plans a method 'focal/0.5': expected a name, without slash"),
     ],
-    ids=["no plan", "the paper's folder", "a path", "another data set"],
+    ids=["no plan", "the paper's folder", "a path", "a dash", "another data set", "a method with a slash"],
 )
 def test_a_recipe_file_that_will_not_do_is_refused(change: tuple[str, str], words: str, tmp_path: Path) -> None:
     assert words in refused(str(recipe_file(tmp_path, change)), "--data", str(tmp_path))
+
+
+def test_a_draw_that_cannot_be_made_is_refused_before_the_training(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "data")
+    path = recipe_file(tmp_path, ('Cell("cifar10-lt", 100', 'Cell("cifar10-lt-draw-1", 10'))
+    arguments = ["--data", str(tmp_path / "data"), "--device", "cpu", "--out", str(tmp_path / "new.jsonl")]
+    said = refused(str(path), *arguments)
+    assert "draw 1 at imbalance 10: other draws are made from the images of the draw at 10" in said
 
 
 @pytest.mark.parametrize("options", [(), ("--iterations", "1")])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import runpy
+import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,17 +21,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from equipoise import records as record_files
-from equipoise.data.cifar import LAYOUTS, found_data_sets, source_of
+from equipoise.data.cifar import LAYOUTS, found_data_sets, held_out, source_of
 from equipoise.recipes import causes, table1
 from equipoise.records import counted
 
 if TYPE_CHECKING:
-    from equipoise.train.queue import Status
+    import torch
+
+    from equipoise.train.queue import Status, Store
 
 records_app = typer.Typer(help="The records of runs, one small JSON each: lay new ones out.", no_args_is_help=True)
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
 
 OURS = {table1.NAME: table1, causes.NAME: causes}  # what `run` trains without a file of the user's
+TAKEN = ("choices", "benchmarks", "table2", "own")  # folders of results/ that records of other kinds lie in
 Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
 
 
@@ -72,7 +79,7 @@ def run(
     together: Annotated[
         int | None, typer.Option(min=1, help="Runs that share the device; 4 on a GPU, 1 on a CPU.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the GPU if there is one.")] = None,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")
     ] = False,
@@ -92,8 +99,6 @@ def run(
 
     Most telling runs first, without those that have a record already; a record is appended as each ends.
     """
-    import torch
-
     from equipoise.train.queue import Settings, Store, run_cells
 
     recipes = recipes_of(table)
@@ -102,32 +107,29 @@ def run(
     name = "choices" if validate else recipes.NAME
     recipe_of = recipes.choice_recipe_of if validate else recipes.recipe_of
     plan = recipes.choices_plan() if validate else recipes.plan()
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise typer.BadParameter("--device cuda, but torch sees no GPU: leave the option out, or pass --device cpu")
+    where = device_of(device)
     if fused and (where.type != "cuda" or compiled):
         raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
-    recorded = _recorded(results, out, name)
+    asked = asked_cells(plan, only=only or [], seeds=all_seeds(seeds, more))
+    committed, appended = _recorded(results, out, name)
     cells = wanted_cells(
-        plan,
-        only=only or [],
-        seeds=all_seeds(seeds, more),
-        have=recorded if iterations is None else set(),
+        asked,
+        have=committed | appended if iterations is None else set(),
         data=data,
         table=name,
         download=download,
     )
-    what = "missing" if iterations is None else f"of {iterations} iterations, for no table"
-    typer.echo(f"{in_runs(cells)} {what}, on {record_files.hardware(where)['device']}")
     if not cells:
+        keys = {f"{name}/{cell}" for cell in asked}
+        typer.echo(_none_missing(len(keys & committed), results, len(keys & appended), out))
         return
-    store = Store(data, where, download=download)
-    for data_set in dict.fromkeys(cell.data_set for cell in cells):
-        try:
-            store.read(data_set)
-        except (OSError, ValueError) as error:
-            raise typer.BadParameter(str(error)) from None
+    what = "missing" if iterations is None else f"of {counted(iterations, 'iteration')}, for no table"
+    typer.echo(f"{in_runs(cells)} {what}, on {record_files.hardware(where)['device']}")
     kept = checkpoints or out.parent / "checkpoints"
+    kept = kept if recipes is table1 else kept / name  # methods of other files may have the same names
+    check_writable(out, kept)
+    store = Store(data, where, download=download)
+    _read_draws(store, cells, validate)
     with progress() as (say, report):
         settings = Settings(
             device=where,
@@ -138,7 +140,7 @@ def run(
             validate=validate,
             iterations=iterations,
             commit=commit or record_files.current_commit(),
-            checkpoints=kept if recipes is table1 else kept / name,  # methods of other files may have the same names
+            checkpoints=kept,
             say=say,
             report=report,
         )
@@ -172,12 +174,18 @@ def recipes_of(table: str) -> ModuleType | SimpleNamespace:
     missing = [name for name in ("NAME", "plan", "recipe_of") if not hasattr(found, name)]
     if missing:
         raise typer.BadParameter(f"{path} does not define {', '.join(missing)}: see docs/table1.md")
-    if not str(found.NAME).isidentifier() or found.NAME in (*OURS, "choices", "benchmarks"):
+    if not re.fullmatch(r"\w+", str(found.NAME)):
+        raise typer.BadParameter(f"{path} has NAME = {found.NAME!r}: letters, digits and _ only")
+    if found.NAME in (*OURS, *TAKEN):
         raise typer.BadParameter(f"{path} has NAME = {found.NAME!r}: give its records a folder of their own")
-    unknown = {cell.data_set for cell in found.plan() if not _is_known(cell.data_set)}
+    plan = found.plan()
+    unknown = {cell.data_set for cell in plan if not _is_known(cell.data_set)}
     if unknown:
         expected = ", ".join(table1.DATA_SETS)
         raise typer.BadParameter(f"{path} plans runs on {', '.join(sorted(unknown))}: expected {expected}")
+    odd = [cell.method for cell in plan if not record_files.names_a_folder(cell.method)]
+    if odd:
+        raise typer.BadParameter(f"{path} plans a method {odd[0]!r}: expected {record_files.NAMES}")
     return found
 
 
@@ -188,6 +196,62 @@ def _is_known(data_set: str) -> bool:
         return False
 
 
+def device_of(text: str | None) -> torch.device:
+    """What `--device` names; the GPU, if there is one, where it was left out."""
+    import torch
+
+    if text is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise typer.BadParameter(f"--device {text}: only cpu, cuda and cuda:N are supported")
+    if text != "cpu" and not torch.cuda.is_available():
+        raise typer.BadParameter(f"--device {text}, but torch sees no GPU: leave the option out, or pass --device cpu")
+    _, _, number = text.partition(":")
+    if number:
+        if int(number) >= torch.cuda.device_count():
+            raise typer.BadParameter(f"--device {text}, but torch sees {counted(torch.cuda.device_count(), 'GPU')}")
+        torch.cuda.set_device(int(number))  # where kernels of our own and graphs run
+    return torch.device(text)
+
+
+def check_writable(out: Path, checkpoints: Path) -> None:
+    """Whether records can be appended to `out`, and `checkpoints` written: before the training, not after it."""
+    try:
+        path = out.resolve()
+        was_there = path.exists()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a+b"):  # as it will be opened then
+            pass
+        if not was_there:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise typer.BadParameter(
+            f"--out {out} cannot be written ({error.strerror or error}): name another file"
+        ) from None
+    try:
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=checkpoints):
+            pass
+    except OSError as error:
+        why = error.strerror or error
+        raise typer.BadParameter(f"{checkpoints} cannot be written ({why}): name a folder with --checkpoints") from None
+
+
+def _read_draws(store: Store, cells: Sequence[table1.Cell], validate: bool) -> None:
+    """Read every draw that is needed: what is wrong with one is said before the first is trained on."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            for data_set, imbalance in dict.fromkeys((cell.data_set, cell.imbalance) for cell in cells):
+                with refusing():
+                    drawn, _ = store.get(data_set, imbalance)
+                    if validate:
+                        held_out(drawn)
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                typer.echo(text, err=True)
+
+
 def all_seeds(seeds: list[int] | None, more: list[str] | None) -> list[int] | None:
     """`--seeds 0 1 2` reaches us as the option 0 and the stray arguments 1 and 2."""
     stray = [word for word in more or [] if not (seeds and word.isdigit())]
@@ -196,33 +260,43 @@ def all_seeds(seeds: list[int] | None, more: list[str] | None) -> list[int] | No
     return [*seeds, *map(int, more or [])] if seeds else None
 
 
-def wanted_cells(
-    plan: list[table1.Cell],
-    *,
-    only: list[str],
-    seeds: list[int] | None,
-    have: set[str],
-    data: Path,
-    table: str,
-    download: bool = False,
-) -> list[table1.Cell]:
-    """The cells of `plan` that were asked for and have no record yet; their data must be there.
-
-    Where nothing in particular was asked for, a data set that is not there is left out, and that is said.
-    """
+def asked_cells(plan: list[table1.Cell], *, only: list[str], seeds: list[int] | None) -> list[table1.Cell]:
+    """The part of the plan that `--only` and `--seeds` name."""
     for part in only:
         if not any(_within(cell, part) for cell in plan):
-            raise typer.BadParameter(f"nothing in the plan matches --only {part}: expected e.g. {plan[0]}")
+            raise typer.BadParameter(
+                f"nothing in the plan matches --only {part}: the nearest is {_nearest(plan, part)}"
+            )
     planned = sorted({cell.seed for cell in plan})
     if seeds is not None and not set(seeds) <= set(planned):
         raise typer.BadParameter(f"--seeds {seeds}: the plan has seeds {', '.join(map(str, planned))}")
-    cells = [
-        cell
-        for cell in plan
-        if (not only or any(_within(cell, part) for part in only))
-        and (seeds is None or cell.seed in seeds)
-        and f"{table}/{cell}" not in have
-    ]
+    within = [cell for cell in plan if not only or any(_within(cell, part) for part in only)]
+    cells = [cell for cell in within if seeds is None or cell.seed in seeds]
+    if not cells:
+        has = ", ".join(map(str, sorted({cell.seed for cell in within})))
+        raise typer.BadParameter(f"--seeds {seeds}: the plan has seed {has} of --only {' '.join(only)}")
+    return cells
+
+
+def _nearest(plan: list[table1.Cell], part: str) -> str:
+    """What is planned, as long as `part`, and most like it."""
+    words = part.strip("/").count("/") + 1
+    parts = dict.fromkeys("/".join(str(cell).split("/")[:words]) for cell in plan)
+    (nearest,) = difflib.get_close_matches(part.strip("/"), list(parts), n=1, cutoff=0.0)
+    return nearest
+
+
+def wanted_cells(
+    asked: list[table1.Cell], *, have: set[str], data: Path, table: str, download: bool = False
+) -> list[table1.Cell]:
+    """Those of the cells that have no record yet; their data must be there.
+
+    Where nothing in particular was asked for, a data set that is not there is left out, and that is said.
+    """
+    cells = [cell for cell in asked if f"{table}/{cell}" not in have]
+    own = [layout.folder for layout in LAYOUTS.values() if data.resolve().name == layout.folder]
+    if cells and own and data.is_dir() and not found_data_sets(data):
+        raise typer.BadParameter(f"{data} is {own[0]} itself: pass its parent, --data {data.resolve().parent}")
     present = set(LAYOUTS) if download else set(found_data_sets(data))
     absent = {layout.folder: name for name, layout in LAYOUTS.items() if name not in present}
     left = [cell for cell in cells if source_of(cell.data_set)[0] in absent.values()]
@@ -243,17 +317,34 @@ def _within(cell: table1.Cell, part: str) -> bool:
     return f"{cell}/".startswith(part.strip("/") + "/")
 
 
-def _recorded(results: Path, out: Path, table: str) -> set[str]:
-    found: list[record_files.Record] = record_files.read_records(results, table)
-    found += [record for record in records_in(out, record_files.Record) if record.table == table]
-    return record_files.keys(found)
+def _recorded(results: Path, out: Path, table: str) -> tuple[set[str], set[str]]:
+    """The keys of the runs that have a record under `results`, and of those that have one in `out`."""
+    with refusing():
+        committed: list[record_files.Record] = record_files.read_records(results, table)
+    appended = [record for record in records_in(out, record_files.Record) if record.table == table]
+    return record_files.keys(committed), record_files.keys(appended)
+
+
+def _none_missing(committed: int, results: Path, appended: int, out: Path) -> str:
+    """Why there is nothing to train, and how to train it all the same."""
+    places = [
+        (number, where, instead)
+        for number, where, instead in (
+            (committed, f"under {results}", "--results with another folder"),
+            (appended, f"in {out}", "--out with another file"),
+        )
+        if number
+    ]
+    have = ", ".join(f"{number} {'has' if number == 1 else 'have'} a record {where}" for number, where, _ in places)
+    them = "it" if max(committed, appended) == 1 else "them"
+    return f"0 runs missing: {have} (pass {' and '.join(instead for *_, instead in places)} to train {them} again)"
 
 
 def records_in(out: Path, kind: type[record_files.Kind]) -> list[record_files.Kind]:
     """The records that `--out` holds already; classifiers and detectors cannot share a file."""
     try:
         return list(record_files.read_jsonl(out, kind)) if out.is_file() else []
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         what = str(error).partition(": missing")[0]
         raise typer.BadParameter(f"--out {out} cannot be added to ({what}): name another file") from None
 
@@ -313,10 +404,15 @@ def table(
     if table in TABLES:
         show_table(table, results, write)
         return
+    if table == causes.NAME:
+        raise typer.BadParameter(
+            f"the runs of {table} are rendered below Table 1: equipoise table {table1.NAME} --write"
+        )
     if table != table1.NAME:
         known = ", ".join((table1.NAME, *TABLES, shift_commands.NAME))
         raise typer.BadParameter(f"no table is named {table!r}: expected one of {known}")
-    records = report.shown(record_files.read_records(results))
+    with refusing():
+        records = report.shown(record_files.read_records(results))
     if not records:
         raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")
     console = Console()

@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from equipoise import records as record_files
-from equipoise.commands import in_runs, lay_out, progress, records_in, refusing
+from equipoise.commands import check_writable, device_of, in_runs, lay_out, progress, records_in, refusing
 from equipoise.detection_records import COLUMNS, DetectionRecord, summary
 from equipoise.shift_commands import NAME as SHIFT
 from equipoise.shift_commands import run_prior_shift
@@ -77,12 +77,10 @@ def run_detectors(
     together: Annotated[
         int, typer.Option(min=1, help="Commands like this that share the device meanwhile, for the records.")
     ] = 1,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the GPU if there is one.")] = None,
     commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
 ) -> None:
     """Train what is still missing of a table of detectors; a record is appended as each run ends."""
-    import torch
-
     from equipoise.models.batched_rcnn import world
     from equipoise.recipes import voc2012_lt
     from equipoise.train.detection_queue import Cell, DetectionSettings, join_processes, run_cells
@@ -116,11 +114,12 @@ def run_detectors(
         for method in methods
         if (not only or method.name in only) and f"{name}/{method.name}/{seed}" not in have
     ]
-    device_found = join_processes(torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")))
+    device_found = join_processes(device_of(device))
     say: Callable[[str], None] = typer.echo if world()[1] == 0 else lambda text: None
     say(f"{in_runs(cells)} missing, on {record_files.hardware(device_found)['device']}")
     if not cells:
         return
+    check_writable(out, kept)
     with progress() if world()[1] == 0 else nullcontext((say, lambda status: None)) as (tell, report):
         settings = DetectionSettings(
             table=name,
@@ -286,17 +285,15 @@ def submit(
     backbone: Annotated[str | None, typer.Option(help="resnet50 or resnet101.")] = None,
     stride: Annotated[str | None, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = None,
     size: Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the GPU if there is one.")] = None,
 ) -> None:
     """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
-    import torch
-
     from equipoise.data.coco import CocoImages
     from equipoise.train.detection import predict as find_objects
     from equipoise.train.queue import Status
 
     data = CocoImages(annotations, images)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = device_of(device)
     model = _load(weights, data.num_classes, backbone, stride, size).to(place)
     with progress() as (_, report):
         began = time.monotonic()
@@ -346,7 +343,7 @@ def predict(
     backbone: Annotated[str | None, typer.Option(help="resnet50 or resnet101.")] = None,
     stride: Annotated[str | None, typer.Option(help="Where the backbone's stride is: 1x1 or 3x3.")] = None,
     size: Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")] = None,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu; the GPU if there is one.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the GPU if there is one.")] = None,
 ) -> None:
     """Draw the boxes and masks that a detector finds on pictures."""
     import torch
@@ -356,7 +353,7 @@ def predict(
 
     categories = sorted(read_json(annotations)["categories"], key=lambda category: category["id"])
     names = [str(category.get("name", category["id"])) for category in categories]
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
     out.mkdir(parents=True, exist_ok=True)
     for picture in pictures:
