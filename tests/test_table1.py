@@ -349,11 +349,21 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
     }
     assert options["run"] == [
         *("table", "--data", "--only", "more", "--seeds", "--out", "--results", "--budget", "--iterations"),
-        *("--validate", "--together", "--device", "--compile", "--fused", "--deterministic", "--no-deterministic"),
+        *("--validate", "--together", "--device", "--compile", "--fused", "--no-deterministic"),
         *("--checkpoints", "--commit", "--download"),
     ]
     assert options["table"] == ["table", "--results", "--write"]
     assert options["import"] == ["source", "--results"]
+
+
+def test_in_80_columns_the_help_of_run_is_not_cut() -> None:
+    result = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "80"})
+    lines = [line.strip(" │") for line in result.output.splitlines()]
+    assert "…" not in result.output
+    assert "more seeds" not in result.output
+    assert "Train an experiment: table1, causes, table2, voc2012-lt, prior-shift, or a" in lines
+    assert "equipoise run table1 --data DIR --only cifar10-lt/100 --seeds 0 1 2" in lines
+    assert any(line.endswith("Folder with cifar-10-batches-py and") for line in lines)
 
 
 def test_the_table_of_causes_is_that_of_table_1() -> None:

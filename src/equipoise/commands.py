@@ -54,50 +54,67 @@ def run(
     table: Annotated[
         str,
         typer.Argument(
+            metavar="TABLE",
             help="table1; causes, what was tried where it differs from the paper; or the path of a recipe file of your "
-            "own (docs/table1.md). The others have options of their own: equipoise run table2 --help, and so on."
+            "own (docs/table1.md). The others have options of their own: equipoise run table2 --help, and so on.",
         ),
     ],
-    data: Annotated[Path, typer.Option(help="Folder with cifar-10-batches-py and cifar-100-python.")],
+    data: Annotated[
+        Path, typer.Option(metavar="DIR", help="Folder with cifar-10-batches-py and cifar-100-python in it.")
+    ],
     only: Annotated[
         list[str] | None,
-        typer.Option(help="A part: cifar100-lt/100/balanced_softmax, or a shorter prefix. Repeatable."),
+        typer.Option(metavar="PART", help="A part, as above; a shorter prefix is a larger part. Repeatable."),
     ] = None,
     more: Annotated[list[str] | None, typer.Argument(hidden=True, metavar="more seeds")] = None,
-    seeds: Annotated[list[int] | None, typer.Option(help="Only these seeds: --seeds 0 1 2.")] = None,
-    out: Annotated[Path, typer.Option(help="Where each record is appended as its run ends.")] = Path("records.jsonl"),
-    results: Annotated[Path, typer.Option(help="Records that are there already: these runs are not missing.")] = Path(
-        "results"
+    seeds: Annotated[list[int] | None, typer.Option(metavar="N", help="Only these seeds: --seeds 0 1 2.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where each record is appended as its run ends.")] = Path(
+        "records.jsonl"
     ),
-    budget: Annotated[float | None, typer.Option(min=0, help="Seconds to spend: as many missing runs as fit.")] = None,
+    results: Annotated[
+        Path, typer.Option(metavar="DIR", help="Records that are there already: these runs are not missing.")
+    ] = Path("results"),
+    budget: Annotated[
+        float | None, typer.Option(metavar="N", min=0, help="Seconds to spend: as many missing runs as fit.")
+    ] = None,
     iterations: Annotated[
-        int | None, typer.Option(min=1, help="A smoke test of so many iterations; never in the table.")
+        int | None, typer.Option(metavar="N", min=1, help="A smoke test of so many iterations; never in the table.")
     ] = None,
     validate: Annotated[
         bool, typer.Option("--validate", help="The runs that hyper-parameters are chosen from, on held-out images.")
     ] = False,
     together: Annotated[
-        int | None, typer.Option(min=1, help="Runs that share the device; 4 on a GPU, 1 on a CPU.")
+        int | None, typer.Option(metavar="N", min=1, help="Runs that share the device; 4 on a GPU, 1 on a CPU.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the GPU if there is one.")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the GPU if there is one.")
+    ] = None,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")
     ] = False,
     fused: Annotated[
         bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")
     ] = False,
-    deterministic: Annotated[
-        bool, typer.Option(help="Only deterministic cuDNN kernels, chosen without timing.")
-    ] = True,
+    timed: Annotated[
+        bool,
+        typer.Option("--no-deterministic", help="cuDNN's fastest kernels, found by timing, not deterministic ones."),
+    ] = False,
     checkpoints: Annotated[
-        Path | None, typer.Option(help="Where unfinished runs and backbones are kept; beside --out.")
+        Path | None, typer.Option(metavar="DIR", help="Where unfinished runs and backbones are kept; beside --out.")
     ] = None,
-    commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
+    commit: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")
+    ] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
 ) -> None:
-    """Train an experiment: table1, table2, voc2012-lt, prior-shift, or a recipe file of your own.
+    """Train an experiment: table1, causes, table2, voc2012-lt, prior-shift, or a recipe file of your own.
 
-    Most telling runs first, without those that have a record already; a record is appended as each ends.
+    Most telling runs first, without those that have a record already.
+    A record is appended as each ends.
+
+    \bequipoise run table1 --data DIR --budget 3600
+    equipoise run table1 --data DIR --only cifar100-lt/100/balanced_softmax
+    equipoise run table1 --data DIR --only cifar10-lt/100 --seeds 0 1 2
     """
     from equipoise.train.queue import Settings, Store, run_cells
 
@@ -136,7 +153,7 @@ def run(
             together=together or (4 if where.type == "cuda" else 1),
             compiled=compiled,
             fused=fused,
-            deterministic=deterministic,
+            deterministic=not timed,
             validate=validate,
             iterations=iterations,
             commit=commit or record_files.current_commit(),

@@ -30,14 +30,21 @@ detect_app = typer.Typer(
 )
 
 
-class RunCommand(TyperCommand):
+class SeedsCommand(TyperCommand):
+    """A command of which `--seeds 0 1 2` is an option: 1 and 2 reach it as arguments, which its usage does not show."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece for piece in super().collect_usage_pieces(ctx) if "more seeds" not in piece]
+
+
+class RunCommand(SeedsCommand):
     """`equipoise run`: other experiments have other options than Table 1, so they are commands of their own."""
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         others = dict.fromkeys(TABLES, run_detectors) | {SHIFT: run_prior_shift}
         if args and args[0] in others:
             app = typer.Typer(add_completion=False)
-            app.command()(others[args[0]])
+            app.command(cls=SeedsCommand)(others[args[0]])
             return typer.main.get_command(app).make_context(info_name, args, parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)
 
