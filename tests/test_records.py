@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from equipoise.cli import app
 from equipoise.records import (
     Imported,
     Record,
@@ -202,3 +204,21 @@ def test_the_commit_is_that_of_the_library_wherever_one_works(tmp_path: Path, mo
     monkeypatch.setattr("equipoise.records.__file__", str(tmp_path / "records.py"))  # installed, not tracked, inside it
     (tmp_path / "records.py").touch()
     assert current_commit() is None
+
+
+@pytest.mark.parametrize(
+    ("table", "place"),
+    [
+        ("table1", "table1/cifar10-lt/100/softmax/0.json"),
+        ("table2", "table2/resnet50/rfs/0.json"),
+        ("voc2012-lt", "voc2012-lt/rfs/0.json"),
+        ("prior-shift", "prior-shift/softmax/0.json"),
+    ],
+)
+def test_a_damaged_record_is_named_and_no_traceback(table: str, place: str, tmp_path: Path) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    path.write_text('{"table": "cut o')
+    result = CliRunner().invoke(app, ["table", table, "--results", str(tmp_path)], env={"COLUMNS": "400"})
+    assert result.exit_code == 2, result.output
+    assert place in result.output

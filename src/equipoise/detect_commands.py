@@ -112,7 +112,8 @@ def run_detectors(
     unknown = sorted(set(only or []) - {method.name for method in methods})
     if unknown:
         raise typer.BadParameter(f"no method is named {unknown[0]}: {', '.join(method.name for method in methods)}")
-    have = {record.key for record in record_files.read_records(results, name, DetectionRecord)}
+    with refusing():
+        have = {record.key for record in record_files.read_records(results, name, DetectionRecord)}
     have |= {record.key for record in records_in(out, DetectionRecord) if record.complete}
     wanted_seeds = [*seeds, *(more or [])] if seeds else list(known_seeds)
     cells = [
@@ -241,7 +242,8 @@ def show_table(table: str, results: Path, write: bool) -> None:
     titles = [(method.name, method.title) for method in methods]
     for backbone in ("resnet50",) if table == voc2012_lt.NAME else report.TITLES:
         name = table if table == voc2012_lt.NAME else f"{table}/{backbone}"
-        records = record_files.read_records(results, name, DetectionRecord)
+        with refusing():
+            records = record_files.read_records(results, name, DetectionRecord)
         what = "VOC2012-LT" if table == voc2012_lt.NAME else f"LVIS v1, {report.TITLES[backbone]}"
         shown = Table(title=f"{what}: average precision, %", caption="ours: mean ± standard deviation of n runs")
         rows = list(report.method_rows(records, titles, backbone))
@@ -273,7 +275,8 @@ def table_(
     from equipoise.recipes import table2, voc2012_lt
 
     methods = voc2012_lt.CHOICES if table.startswith("choices") else (*voc2012_lt.METHODS, *table2.METHODS[6:])
-    records = record_files.read_records(results, table, DetectionRecord)
+    with refusing():
+        records = record_files.read_records(results, table, DetectionRecord)
     if not records:
         raise typer.BadParameter(f"{results / table} holds no records")
     typer.echo("| | " + " | ".join((*COLUMNS, "n")) + " |")

@@ -206,7 +206,10 @@ def read_records(results: Path, table: str = "table1", kind: type[Kind] = Record
     """Every committed record of a table, in the order of their paths."""
     records = []
     for path in sorted((results / table).glob(kind.PATTERN)):
-        record = kind.from_json(path.read_text())
+        try:
+            record = kind.from_json(path.read_text())
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
         if path != results / f"{record.key}.json":
             raise ValueError(f"{path} holds the record of {record.key}: move it to its place")
         records.append(record)

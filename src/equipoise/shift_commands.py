@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from equipoise import records as record_files
+from equipoise.commands import refusing
 
 if TYPE_CHECKING:
     from equipoise.recipes.prior_shift import PriorShiftRecord
@@ -47,7 +48,8 @@ def run_prior_shift(
         raise typer.BadParameter(f"--seeds {unknown[0]}: the plan has seeds {', '.join(map(str, prior_shift.SEEDS))}")
     have: set[str] = set()
     if iterations is None:
-        have = {record.key for record in record_files.read_records(results, NAME, prior_shift.PriorShiftRecord)}
+        with refusing():
+            have = {record.key for record in record_files.read_records(results, NAME, prior_shift.PriorShiftRecord)}
     cells = [(m, seed) for seed in wanted for m in prior_shift.METHODS if f"{NAME}/{m}/{seed}" not in have]
     console = Console()
     console.print(f"{len(cells)} runs {'missing' if iterations is None else 'of a smoke test'}", highlight=False)
@@ -75,7 +77,8 @@ def show_prior_shift(results: Path, write: bool) -> None:
     from equipoise.recipes.prior_shift import PriorShiftRecord
     from equipoise.report import prior_shift as report
 
-    records = record_files.read_records(results, NAME, PriorShiftRecord)
+    with refusing():
+        records = record_files.read_records(results, NAME, PriorShiftRecord)
     if not records:
         raise typer.BadParameter(f"{results} holds no record of {NAME}: pass the folder that does as --results")
     _print(Console(), records)
