@@ -52,42 +52,66 @@ class RunCommand(SeedsCommand):
 def run_detectors(
     table: Annotated[str, typer.Argument(help="table2 or voc2012-lt.")],
     more: Annotated[list[int] | None, typer.Argument(hidden=True, metavar="more seeds")] = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the data set in its official layout.")] = None,
-    train: Annotated[Path | None, typer.Option(help="Your own COCO or LVIS file to train on.")] = None,
-    val: Annotated[Path | None, typer.Option(help="Your own COCO or LVIS file to evaluate on.")] = None,
-    images: Annotated[Path | None, typer.Option(help="The folder that their file names start from.")] = None,
-    weights: Annotated[str | None, typer.Option(help="Backbone weights: a file, or torchvision to fetch them.")] = None,
-    backbone: Annotated[str, typer.Option(help="resnet50 or resnet101; table2 only.")] = "resnet50",
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the data set in its official layout.")
+    ] = None,
+    train: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own COCO or LVIS file to train on.")] = None,
+    val: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own COCO or LVIS file to evaluate on.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder that their file names start from.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to fetch them.")
+    ] = None,
+    backbone: Annotated[str, typer.Option(metavar="NAME", help="resnet50 or resnet101; table2 only.")] = "resnet50",
     size: Annotated[
         list[int] | None,
-        typer.Option(help="Shorter side of images, instead of the recipe's. Repeatable: one is drawn an image."),
+        typer.Option(
+            metavar="N", help="Shorter side of images, instead of the recipe's. Repeatable: one is drawn an image."
+        ),
     ] = None,
     longest: Annotated[
-        int | None, typer.Option(help="With --size: the longer side at most; 5/3 of it by default.")
+        int | None, typer.Option(metavar="N", help="With --size: the longer side at most; 5/3 of it by default.")
     ] = None,
     federated: Annotated[
         bool, typer.Option("--federated", help="Leave classes that an image was not searched for out of the loss.")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option(help="Only this method. Repeatable.")] = None,
-    seeds: Annotated[list[int] | None, typer.Option(help="Only these seeds: --seeds 0 1 2.")] = None,
-    out: Annotated[Path, typer.Option(help="Where each record is appended as its run ends.")] = Path("records.jsonl"),
-    results: Annotated[Path, typer.Option(help="Records that are there already.")] = Path("results"),
-    checkpoints: Annotated[Path | None, typer.Option(help="Where weights are kept; beside --out.")] = None,
-    budget: Annotated[float | None, typer.Option(help="Seconds to spend.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="A smoke test of so many iterations.")] = None,
-    validate: Annotated[bool, typer.Option(help="voc2012-lt: the runs that choices are made from.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes that read images.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="METHOD", help="Only this method. Repeatable.")] = None,
+    seeds: Annotated[list[int] | None, typer.Option(metavar="N", help="Only these seeds: --seeds 0 1 2.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Where each record is appended as its run ends.")] = Path(
+        "records.jsonl"
+    ),
+    results: Annotated[Path, typer.Option(metavar="DIR", help="Records that are there already.")] = Path("results"),
+    checkpoints: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where weights are kept; beside --out.")
+    ] = None,
+    budget: Annotated[float | None, typer.Option(metavar="N", help="Seconds to spend.")] = None,
+    iterations: Annotated[int | None, typer.Option(metavar="N", help="A smoke test of so many iterations.")] = None,
+    validate: Annotated[
+        bool, typer.Option("--validate", help="voc2012-lt: the runs that choices are made from.")
+    ] = False,
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Processes that read images.")] = None,
     resident: Annotated[
         bool | None,
         typer.Option(help="Decode images once and keep them on the device; by default on a GPU, where they fit."),
     ] = None,
     together: Annotated[
-        int, typer.Option(min=1, help="Commands like this that share the device meanwhile, for the records.")
+        int,
+        typer.Option(metavar="N", min=1, help="Commands like this that share the device meanwhile, for the records."),
     ] = 1,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda or cuda:N; the GPU if there is one.")] = None,
-    commit: Annotated[str | None, typer.Option(help="The commit to note in records; git's by default.")] = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the GPU if there is one.")
+    ] = None,
+    commit: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")
+    ] = None,
 ) -> None:
-    """Train what is still missing of a table of detectors; a record is appended as each run ends."""
+    """Train what is still missing of a table of detectors; a record is appended as each run ends.
+
+    \bequipoise run table2 --data DIR --weights FILE
+    equipoise run voc2012-lt --data DIR --weights FILE --only rfs --seeds 0 1 2
+    equipoise run table2 --train FILE --val FILE --images DIR --weights FILE
+    """
     from equipoise.models.batched_rcnn import world
     from equipoise.recipes import voc2012_lt
     from equipoise.train.detection_queue import Cell, DetectionSettings, join_processes, run_cells
