@@ -18,6 +18,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -137,20 +138,22 @@ def sigmoid_backward(logits, shift, target, slope, gradient, number, K: tl.const
 # -------------------------------------------------------------------- operations of torch
 
 
-def wrapped(kernel: Any) -> Any:
-    """What a compiler can look into; the interpreter takes the kernel itself."""
-    return kernel if INTERPRETED else torch.library.wrap_triton(kernel)
-
-
 def launch(kernel: Any, *tensors: Tensor, logits: Tensor, **constants: int) -> None:
     number, classes = logits.shape
     rows, columns, warps = tile
     sizes = {"K": classes, "R": rows, "C": columns} | constants
-    wrapped(kernel)[(triton.cdiv(number, rows),)](*tensors, number, **sizes, num_warps=warps)
+    kernel[(triton.cdiv(number, rows),)](*tensors, number, **sizes, num_warps=warps)
+
+
+def operation(function: Callable[..., Any], shapes: Callable[..., Any]) -> Any:
+    """An operation that a compiler calls as it is; `shapes` makes what it returns, without the numbers."""
+    made = torch.library.custom_op(f"equipoise_benchmark::{function.__name__}", function, mutates_args=())
+    made.register_fake(shapes)
+    return made
 
 
 def softmax_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor]:
-    loss, lse = (torch.empty(len(logits), device=logits.device) for _ in range(2))
+    loss, lse = two_rows(logits, shift, target, ignore)
     launch(softmax_forward, logits, shift, target, loss, lse, logits=logits, IGNORE=ignore)
     return loss, lse
 
@@ -162,7 +165,7 @@ def softmax_slope(logits: Tensor, shift: Tensor, target: Tensor, lse: Tensor, sl
 
 
 def sigmoid_rows(logits: Tensor, shift: Tensor, target: Tensor) -> Tensor:
-    loss = torch.empty(len(logits), device=logits.device)
+    loss = one_row(logits, shift, target)
     launch(sigmoid_forward, logits, shift, target, loss, logits=logits)
     return loss
 
@@ -173,27 +176,43 @@ def sigmoid_slope(logits: Tensor, shift: Tensor, target: Tensor, slope: Tensor) 
     return gradient
 
 
-if not INTERPRETED:
-    softmax_rows, softmax_slope, sigmoid_rows, sigmoid_slope = (
-        torch.library.triton_op(f"equipoise_benchmark::{function.__name__}", mutates_args=())(function)
-        for function in (softmax_rows, softmax_slope, sigmoid_rows, sigmoid_slope)
-    )
+def one_row(logits: Tensor, *_: Any) -> Tensor:
+    return logits.new_empty(len(logits), dtype=torch.float32)
 
-    def keep_softmax(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        *tensors, ctx.ignore = inputs
-        ctx.save_for_backward(*tensors, output[1])
 
-    def softmax_gradient(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return softmax_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
+def two_rows(logits: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    return one_row(logits), one_row(logits)
 
-    def keep_sigmoid(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs)
 
-    def sigmoid_gradient(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        return sigmoid_slope(*ctx.saved_tensors, slope.contiguous()), None, None
+softmax_rows, softmax_slope = (
+    operation(softmax_rows, two_rows),
+    operation(softmax_slope, lambda z, *_: z.new_empty(z.shape)),
+)
+sigmoid_rows, sigmoid_slope = (
+    operation(sigmoid_rows, one_row),
+    operation(sigmoid_slope, lambda z, *_: z.new_empty(z.shape)),
+)
 
-    softmax_rows.register_autograd(softmax_gradient, setup_context=keep_softmax)
-    sigmoid_rows.register_autograd(sigmoid_gradient, setup_context=keep_sigmoid)
+
+def keep_softmax(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.ignore = inputs
+    ctx.save_for_backward(*tensors, output[1])
+
+
+def softmax_gradient(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    return softmax_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
+
+
+def keep_sigmoid(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def sigmoid_gradient(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+    return sigmoid_slope(*ctx.saved_tensors, slope.contiguous()), None, None
+
+
+softmax_rows.register_autograd(softmax_gradient, setup_context=keep_softmax)
+sigmoid_rows.register_autograd(sigmoid_gradient, setup_context=keep_sigmoid)
 
 
 class SoftmaxLoss(nn.Module):
@@ -246,7 +265,23 @@ def check(device: torch.device) -> None:
             wanted = eq.balanced_sigmoid_loss(exact, answers, sigmoid.double(), reduction="none").sum(1)
             loss = sigmoid_rows(z, sigmoid, answers)
             compare(loss, wanted, sigmoid_slope(z, sigmoid, answers, slope), exact, slope)
+    check_compiled(device)
     print("values and gradients are those of the library")
+
+
+def check_compiled(device: torch.device) -> None:
+    """The modules as they are timed: compiled, a mean over rows."""
+    prior = benchmark.long_tail_prior(37)
+    target = torch.randint(0, 37, (11,), device=device)
+    answers = F.one_hot(target, 37).float()
+    for make, ours, wanted in (
+        (SoftmaxLoss, eq.BalancedSoftmaxLoss(prior), target),
+        (SigmoidLoss, eq.BalancedSigmoidLoss(prior), answers),
+    ):
+        logits = [torch.randn(11, 37, generator=torch.Generator().manual_seed(0)).to(device) for _ in range(2)]
+        for z, loss in zip(logits, (torch.compile(make(prior).to(device)), ours.to(device)), strict=True):
+            loss(z.requires_grad_(), wanted).backward()
+        torch.testing.assert_close(logits[0].grad, logits[1].grad, rtol=1e-4, atol=1e-6)
 
 
 def compare(loss: Tensor, wanted: Tensor, gradient: Tensor, logits: Tensor, slope: Tensor) -> None:
