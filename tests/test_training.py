@@ -444,6 +444,18 @@ def test_a_checkpoint_of_another_engine_or_of_old_is_not_taken_up(
     assert any("starting from the beginning" in line for line in said)
 
 
+@pytest.mark.parametrize("content", [b"", b"PK", b"no checkpoint"])
+def test_a_damaged_checkpoint_is_named_and_not_taken_up(
+    content: bytes, queue: Callable[..., tuple], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, (whole,), _ = queue("softmax")
+    interrupted_queue(queue, "softmax", monkeypatch=monkeypatch)
+    (tmp_path / "checkpoints" / "cifar10-lt-20-softmax-0.checkpoint.pt").write_bytes(content)
+    _, (record,), said = queue("softmax")
+    assert "cifar10-lt-20-softmax-0.checkpoint.pt cannot be read: starting from the beginning" in said
+    assert record.weights == whole.weights
+
+
 def test_a_backbone_of_another_recipe_is_trained_again(
     queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ taken up next time: by a run of the same recipe, data and engine, and by no othe
 from __future__ import annotations
 
 import json
+import pickle
 import signal
 import threading
 import time
@@ -473,7 +474,11 @@ class Kept:
         path = self._path(cell, ending)
         if not path.is_file():
             return None
-        content: dict[str, Any] = torch.load(path, weights_only=True)
+        try:
+            content: dict[str, Any] = torch.load(path, weights_only=True)
+        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
+            self._settings.say(f"{path.name} cannot be read: starting from the beginning")
+            return None
         there, here = content.get("made_from", {}), self._made_from(cell, engine=engine)
         other = [key for key in here if there.get(key) != here[key]]
         if other:
