@@ -580,3 +580,19 @@ def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     assert "--validate trains the choices of table1" in refused(
         str(recipe_file(tmp_path)), "--data", str(tmp_path), "--validate"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('{"gamma": gamma}', '{"gamma": object()}'), "its recipe cannot be noted in a record"),
+        (("loss=eq.FocalLoss", 'backbone="absent", loss=eq.FocalLoss'), "recipe_of knows no 'absent'"),
+    ],
+    ids=["an option that is no plain data", "a backbone that is not planned"],
+)
+def test_a_recipe_that_could_not_be_recorded_is_refused_before_training(
+    change: tuple[str, str], words: str, tmp_path: Path
+) -> None:
+    write_cifar10(tmp_path / "data")
+    out = str(tmp_path / "new.jsonl")
+    assert words in refused(str(recipe_file(tmp_path, change)), "--data", str(tmp_path / "data"), "--out", out)

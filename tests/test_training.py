@@ -444,7 +444,7 @@ def test_a_checkpoint_of_another_engine_or_of_old_is_not_taken_up(
     assert any("starting from the beginning" in line for line in said)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK", b"no checkpoint"])
+@pytest.mark.parametrize("content", [b"", b"PK", b"no checkpoint"], ids=["empty", "cut", "text"])
 def test_a_damaged_checkpoint_is_named_and_not_taken_up(
     content: bytes, queue: Callable[..., tuple], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,7 +452,7 @@ def test_a_damaged_checkpoint_is_named_and_not_taken_up(
     interrupted_queue(queue, "softmax", monkeypatch=monkeypatch)
     (tmp_path / "checkpoints" / "cifar10-lt-20-softmax-0.checkpoint.pt").write_bytes(content)
     _, (record,), said = queue("softmax")
-    assert "cifar10-lt-20-softmax-0.checkpoint.pt cannot be read: starting from the beginning" in said
+    assert any("softmax-0.checkpoint.pt cannot be read" in line and "from the beginning" in line for line in said)
     assert record.weights == whole.weights
 
 
@@ -533,3 +533,99 @@ def test_a_second_ctrl_c_stops_at_once(queue: Callable[..., tuple], tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         queue("balanced_softmax", report=press)
     assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_second_stage_is_not_taken_up_on_another_backbone(
+    queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RECIPES, "crt", replace(RECIPES["crt"], iterations=43))
+    queue("softmax")
+    interrupted_queue(queue, "crt", monkeypatch=monkeypatch)
+    monkeypatch.setitem(RECIPES, "softmax", replace(TINY, weight_decay=0.1))
+    _, (resumed,), said = queue("crt")
+    assert any("backbone_weights" in line and "from the beginning" in line for line in said)
+    _, (whole,), _ = queue("crt")
+    assert (resumed.weights, resumed.backbone_weights) == (whole.weights, whole.backbone_weights)
+
+
+def test_weights_of_another_seed_are_not_a_backbone(queue: Callable[..., tuple], tmp_path: Path) -> None:
+    _, (first,), _ = queue("crt")
+    path = tmp_path / "checkpoints" / "cifar10-lt-20-softmax-0.weights.pt"
+    content = torch.load(path, weights_only=True)
+    content["made_from"]["seed"] = 1
+    content["weights"] = {name: value + 1 for name, value in content["weights"].items()}
+    torch.save(content, path)
+    _, (second,), said = queue("crt")
+    assert any("seed 1, now 0" in line for line in said)
+    assert second.backbone_weights == first.backbone_weights
+
+
+def test_a_run_is_recorded_before_its_result_is_said(queue: Callable[..., tuple], tmp_path: Path) -> None:
+    written: list[Record] = []
+    store = Store(tmp_path / "data", CPU)
+
+    def say(line: str) -> None:
+        if "top-1" in line:
+            raise BrokenPipeError
+
+    with pytest.warns(UserWarning, match="MD5"), pytest.raises(BrokenPipeError):
+        run_cells(
+            [Cell("cifar10-lt", 20, "softmax", 0)],
+            lambda cell: RECIPES[cell.method],
+            store,
+            Settings(CPU, say=say),
+            table="table1",
+            write=written.append,
+        )
+    assert [record.method for record in written] == ["softmax"]
+
+
+def test_runs_that_cannot_be_recorded_are_saved(queue: Callable[..., tuple]) -> None:
+    def full(record: Record) -> None:
+        raise OSError("no space left on device")
+
+    with pytest.raises(OSError, match="no space left"):
+        queue("softmax", "balanced_softmax", together=2, write=full)
+    _, records, said = queue("softmax", "balanced_softmax", together=2)
+    assert sum(f"taken up at iteration {TINY.iterations}" in line for line in said) == 2
+    assert len(records) == 2
+
+
+def test_ctrl_c_while_runs_are_judged_loses_none(queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch) -> None:
+    predict, pressed, written = Training.predict, [], []
+
+    def judge(run: Training, images: torch.Tensor) -> torch.Tensor:
+        if not pressed:
+            pressed.append(run)
+            signal.raise_signal(signal.SIGINT)
+        return predict(run, images)
+
+    monkeypatch.setattr(Training, "predict", judge)
+    with pytest.raises(KeyboardInterrupt):
+        queue("softmax", "balanced_softmax", together=2, write=lambda record: written.append(record.method))
+    assert written == ["softmax", "balanced_softmax"]
+
+
+def test_a_checkpoint_that_cannot_be_written_is_said_and_the_others_are_tried(
+    queue: Callable[..., tuple], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = torch.save
+
+    def full(content: object, path: Path) -> None:
+        save(content, path)
+        if "balanced" in path.name:
+            raise RuntimeError("no space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    said = interrupted_queue(queue, "balanced_softmax", "softmax", together=2, monkeypatch=monkeypatch)
+    assert any("could not be written (no space left on device)" in line for line in said)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["cifar10-lt-20-softmax-0.checkpoint.pt"]
+
+
+def test_an_ignored_ctrl_c_stays_ignored(queue: Callable[..., tuple]) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        _, records, _ = queue("softmax", report=lambda status: signal.raise_signal(signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(records) == 1

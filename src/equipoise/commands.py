@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import runpy
 import tempfile
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from equipoise.train.queue import Status, Store
+    from equipoise.train.recipe import Recipe
 
 records_app = typer.Typer(help="The records of runs, one small JSON each: lay new ones out.", no_args_is_help=True)
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
@@ -141,6 +143,7 @@ def run(
         typer.echo(_none_missing(len(keys & committed), results, len(keys & appended), out))
         return
     what = "missing" if iterations is None else f"of {counted(iterations, 'iteration')}, for no table"
+    check_recipes(cells, recipe_of)
     typer.echo(f"{in_runs(cells)} {what}, on {record_files.hardware(where)['device']}")
     kept = checkpoints or out.parent / "checkpoints"
     kept = kept if recipes is table1 else kept / name  # methods of other files may have the same names
@@ -231,16 +234,31 @@ def device_of(text: str | None) -> torch.device:
     return torch.device(text)
 
 
+def check_recipes(cells: Sequence[table1.Cell], recipe_of: Callable[[table1.Cell], Recipe]) -> None:
+    """Whether every recipe is there and can be noted in a record: before the training, not after it."""
+    for cell in cells:
+        try:
+            recipe = recipe_of(cell)
+            if recipe.backbone is not None:
+                recipe_of(table1.Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed)).as_dict()
+            json.dumps(recipe.as_dict())
+        except KeyError as error:
+            raise typer.BadParameter(f"{cell}: recipe_of knows no {error}") from None
+        except (TypeError, AttributeError) as error:
+            raise typer.BadParameter(
+                f"{cell}: its recipe cannot be noted in a record ({error}): options are numbers, text or lists of "
+                "them, and the loss a class or a function with a name"
+            ) from None
+
+
 def check_writable(out: Path, checkpoints: Path) -> None:
     """Whether records can be appended to `out`, and `checkpoints` written: before the training, not after it."""
     try:
         path = out.resolve()
-        was_there = path.exists()
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "a+b"):  # as it will be opened then
+        # one that is not there is not made: to remove it again could take what another process has written meanwhile
+        with open(path, "a+b") if path.exists() else tempfile.TemporaryFile(dir=path.parent):
             pass
-        if not was_there:
-            path.unlink(missing_ok=True)
     except OSError as error:
         raise typer.BadParameter(
             f"--out {out} cannot be written ({error.strerror or error}): name another file"
@@ -454,8 +472,9 @@ def table(
     console.print(report.missing(records))
     if write:
         root = results.resolve().parent
-        choices: list[record_files.Record] = record_files.read_records(results, "choices")
-        tried: list[record_files.Record] = record_files.read_records(results, causes.NAME)
+        with refusing():
+            choices: list[record_files.Record] = record_files.read_records(results, "choices")
+            tried: list[record_files.Record] = record_files.read_records(results, causes.NAME)
         for path, text in report.documents(root, records, choices, tried).items():
             path.write_text(text)
             typer.echo(f"rendered {path.relative_to(root)}")

@@ -107,7 +107,7 @@ class Record(StoredRecord):
 
     def __post_init__(self) -> None:
         share = 100 * sum(self.correct) / max(sum(self.total), 1)
-        if abs(share - self.top1) > 0.005:
+        if not abs(share - self.top1) <= 0.005:  # which NaN is not either
             raise ValueError(f"{self.key}: top1 is {self.top1}, but correct/total gives {share:.2f}")
 
     @property
@@ -155,7 +155,7 @@ def _read_lines(path: Path, kind: type[Kind]) -> Iterator[Kind | None]:
         if not line.strip():
             continue
         try:
-            yield _of_line(line.decode(), kind)
+            yield _of_line(line.decode("utf-8-sig" if number == 1 else "utf-8"), kind)
         except (json.JSONDecodeError, UnicodeDecodeError):
             if not _is_cut(line, lines[number:]):
                 shown = line[:60].decode(errors="replace")
@@ -206,14 +206,18 @@ def read_records(results: Path, table: str = "table1", kind: type[Kind] = Record
     """Every committed record of a table, in the order of their paths."""
     records = []
     for path in sorted((results / table).glob(kind.PATTERN)):
-        try:
-            record = kind.from_json(path.read_text())
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path} cannot be read: {error}") from error
+        record = _of_file(path, kind)
         if path != results / f"{record.key}.json":
             raise ValueError(f"{path} holds the record of {record.key}: move it to its place")
         records.append(record)
     return records
+
+
+def _of_file(path: Path, kind: type[Kind]) -> Kind:
+    try:
+        return kind.from_json(path.read_text())
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -274,9 +278,14 @@ def import_records(source: Path, results: Path, kind: type[StoredRecord] = Recor
         path = record.path_under(results)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(record.to_json(indent=1))
+            scratch = path.with_name(f"{path.name}.{os.getpid()}.part")  # whole or not at all
+            try:
+                scratch.write_text(record.to_json(indent=1))
+                scratch.replace(path)
+            finally:
+                scratch.unlink(missing_ok=True)
             written.append(path)
-        elif kind.from_json(path.read_text()) == record:
+        elif _of_file(path, kind) == record:
             known += 1
         else:
             differing.append(path)

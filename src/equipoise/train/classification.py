@@ -141,6 +141,7 @@ class Training:
         self.loss = recipe.make_loss(data.prior).to(device)
         self.order = sample_order(recipe, data.labels, seed)
         self.iteration = 0
+        self.whole = True  # not within a chunk: may be saved
         self.losses = torch.zeros(recipe.iterations, device=device)
         self.parameters: list[Tensor] = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.velocity = [torch.zeros_like(parameter) for parameter in self.parameters]
@@ -174,6 +175,7 @@ class Training:
         if len(self._finished) == 2:
             self._finished.pop(0).synchronize()
         steps = min(CHUNK, self.recipe.iterations - self.iteration)
+        self.whole = False
         self.model.train()
         if self.recipe.backbone is not None:
             self.model.eval()
@@ -190,6 +192,7 @@ class Training:
                 event.record(self._stream)
                 self._finished.append(event)
         self.iteration += steps
+        self.whole = True
 
     def wait(self) -> None:
         """Until everything queued is done."""

@@ -8,12 +8,12 @@ taken up next time: by a run of the same recipe, data and engine, and by no othe
 from __future__ import annotations
 
 import json
-import pickle
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -275,24 +275,32 @@ def _run_group(
         images = len(runs) * runs[0].recipe.batch_size / each
         settings.report(Status(done, iterations, images, each * (iterations - done)))
 
+    results: dict[Cell, bool] = {}
+    at_once = False
     with _interruptible(settings.say) as interrupted:
-        finished = train(runs, until=deadline, stop=interrupted, report=report)
-    training_seconds = time.monotonic() - training_start
-    if not finished:
-        kept.save(group, runs, time.monotonic() - start)
-    results = {}
-    for cell, run in zip(group, runs, strict=True):
-        if not run.done:
-            continue
-        results[cell] = bool(torch.isfinite(run.losses).all())
-        if not results[cell]:
-            settings.say(f"{cell}: the loss became infinite or not a number; no record is written")
-            kept.forget(cell)
-            continue
-        seconds = time.monotonic() - start + kept.seconds_before(cell)
-        record = _record(cell, run, store, settings, kept, table, seconds, len(group))
-        settings.say(f"{cell}: top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s")
-        keep(cell, record, run)
+        try:
+            finished = train(runs, until=deadline, stop=interrupted, report=report)
+            training_seconds = time.monotonic() - training_start
+            for cell, run in zip(group, runs, strict=True):
+                if not run.done:
+                    continue
+                if not bool(torch.isfinite(run.losses).all()):
+                    results[cell] = False
+                    kept.forget(cell)
+                    settings.say(f"{cell}: the loss became infinite or not a number; no record is written")
+                    continue
+                seconds = time.monotonic() - start + kept.seconds_before(cell)
+                record = _record(cell, run, store, settings, kept, table, seconds, len(group))
+                keep(cell, record, run)  # before anything is said: nobody may be listening any more
+                results[cell] = True
+                settings.say(f"{cell}: top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s")
+        except KeyboardInterrupt:  # the second: at once
+            at_once = True
+            raise
+        finally:  # whatever else happened, what is trained and not recorded is taken up next time
+            left = [(cell, run) for cell, run in zip(group, runs, strict=True) if cell not in results and run.whole]
+            if not at_once:
+                kept.save(left, time.monotonic() - start)
     if interrupted():
         raise KeyboardInterrupt
     if finished and iterations:
@@ -311,9 +319,11 @@ def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         if pressed.is_set():
             raise KeyboardInterrupt
         pressed.set()
-        say("interrupted: stopping after these iterations, to save them; press Ctrl-C again to stop at once")
+        with suppress(OSError):
+            say("interrupted: stopping after these iterations, to save them; press Ctrl-C again to stop at once")
 
-    if threading.current_thread() is not threading.main_thread():  # only there can signals be handled
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # a job in the background of a script
+    if ignored or threading.current_thread() is not threading.main_thread():  # only there can signals be handled
         yield pressed.is_set
         return
     before = signal.signal(signal.SIGINT, press)
@@ -418,20 +428,26 @@ class Kept:
 
     # an unfinished run
 
-    def save(self, group: Sequence[Cell], runs: Sequence[Training], seconds: float) -> None:
-        """Those of the runs that are not done; `seconds` is what the group took in this process."""
-        if self._settings.checkpoints is None:
+    def save(self, runs: Sequence[tuple[Cell, Training]], seconds: float) -> None:
+        """Runs that have no record yet; `seconds` is what the group took in this process."""
+        if runs and self._settings.checkpoints is None:
             self._settings.say("stopped, and no folder for checkpoints was given: these runs are lost")
             return
-        for cell, run in zip(group, runs, strict=True):
-            if not run.done:
+        for cell, run in runs:
+            path = self._path(cell, "checkpoint.pt")
+            try:
                 content = {
                     "made_from": self._made_from(cell, engine=True),
                     "seconds": seconds + self.seconds_before(cell),
                     "run": run.state_dict(),
                 }
-                _write_tensors(self._path(cell, "checkpoint.pt"), content)
-                self._settings.say(f"{cell}: stopped at iteration {run.iteration}; saved, and taken up next time")
+                _write_tensors(path, content)
+            except (OSError, RuntimeError) as error:  # torch says a full disk as a RuntimeError
+                said = f"{path} could not be written ({error}): these iterations are lost"
+            else:
+                said = "saved, and taken up next time"
+            with suppress(OSError):  # a pipe that nobody reads any more
+                self._settings.say(f"{cell}: stopped at iteration {run.iteration}; {said}")
 
     def resume(self, run: Training, cell: Cell) -> None:
         """Bring the run to where it was left, if it was."""
@@ -461,9 +477,14 @@ class Kept:
         """What must be the same for a file to be of use, as plain data."""
         drawn, _ = self._store.get(cell.data_set, cell.imbalance)
         content = _recipe(cell, self._recipe_of, self._settings).as_dict()
-        content |= {"draw": drawn.digest, "pixels": drawn.pixel_digest}
+        content |= {"seed": cell.seed, "draw": drawn.digest, "pixels": drawn.pixel_digest}
         if engine:
-            content |= self._settings.engine
+            content |= self._settings.engine | {"torch": torch.__version__}
+            if self._settings.device.type == "cpu":
+                content["threads"] = torch.get_num_threads()  # sums depend on them
+            backbone = _backbone_of(cell, self._recipe_of)
+            weights = None if backbone is None else self.weights_of(backbone)
+            content |= {"backbone_weights": None if weights is None else weights_digest(weights)}
         plain: dict[str, Any] = json.loads(json.dumps(content))
         return plain
 
@@ -476,10 +497,11 @@ class Kept:
             return None
         try:
             content: dict[str, Any] = torch.load(path, weights_only=True)
-        except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):
-            self._settings.say(f"{path.name} cannot be read: starting from the beginning")
+            there = dict(content.get("made_from", {}))
+        except Exception as error:  # torch raises many kinds for a damaged file; EOFError would end us without a word
+            self._settings.say(f"{path} cannot be read ({type(error).__name__}): starting from the beginning")
             return None
-        there, here = content.get("made_from", {}), self._made_from(cell, engine=engine)
+        here = self._made_from(cell, engine=engine)
         other = [key for key in here if there.get(key) != here[key]]
         if other:
             changed = ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
@@ -491,6 +513,9 @@ class Kept:
 def _write_tensors(path: Path, content: Any) -> None:
     """Whole or not at all: a process killed meanwhile leaves the file as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".part")
-    torch.save(content, scratch)
-    scratch.replace(path)
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may write the same
+    try:
+        torch.save(content, scratch)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
