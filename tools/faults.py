@@ -208,7 +208,7 @@ FAULTS = [
     Fault("commands.py", " if iterations is None else set(),", ",", "test_table1.py"),
     Fault("commands.py", "    check_writable(out, kept)\n", "", "test_table1.py"),
     Fault("commands.py", "with open(path, \"a+b\") if path.exists() else tempfile.TemporaryFile(dir=path.parent):", "with open(path, \"a+b\"):", "test_table1.py"),
-    Fault("train/queue.py", "weights_digest(weights)}\n        plain", "None}\n        plain", "test_training.py"),
+    Fault("train/queue.py", 'content["backbone_weights"] = self.backbone_digest(cell)', "pass", "test_training.py"),
     Fault("train/queue.py", '{"seed": cell.seed, "draw"', '{"draw"', "test_training.py"),
     Fault("train/queue.py", "            if not at_once:\n", "            if finished and not at_once:\n", "test_training.py"),
     Fault("commands.py", "held_out(drawn)", "pass", "test_table1.py"),

@@ -29,7 +29,7 @@ from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
 from equipoise.train.classification import thinned
 from equipoise.train.detection import DetectionRecipe, DetectionTraining, predict, shortened, train
-from equipoise.train.queue import Status
+from equipoise.train.queue import Status, write_tensors
 from equipoise.train.resident import FrozenRegions, Resident
 
 EVALUATION = {"cuda": 0.02}  # seconds an image kept for it before it was measured; elsewhere none
@@ -428,10 +428,7 @@ def _digest(model: torch.nn.Module) -> str:
 
 
 def _write_tensors(path: Path, content: Any) -> None:
-    """Whole or not at all: a process killed meanwhile leaves the file as it was. The first process writes it."""
+    """The first process writes it, and the others wait."""
     if world()[1] == 0:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(".part")
-        torch.save(content, scratch)
-        scratch.replace(path)
+        write_tensors(path, content)
     _together()

@@ -24,7 +24,7 @@ from torch import Tensor
 from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
 from equipoise.metrics import evaluate
 from equipoise.recipes.table1 import Cell
-from equipoise.records import Record, hardware, versions
+from equipoise.records import Record, counted, hardware, versions
 from equipoise.train.classification import Training, TrainingSet, thinned, train, weights_digest
 from equipoise.train.recipe import Recipe
 
@@ -181,8 +181,8 @@ def run_cells(
         left = max(deadline - time.monotonic(), 0)
         size = timing.largest(len(group), iterations, frozen, left)
         if size == 0:
-            runs = "1 run" if len(waiting) == 1 else f"{len(waiting)} runs"
-            settings.say(f"{left:.0f} s are left, too few for {group[0]}: stopping with {runs} to go")
+            to_go = counted(len(waiting), "run")
+            settings.say(f"{left:.0f} s are left, too few for {group[0]}: stopping with {to_go} to go")
             break
         finished = _run_group(group[:size], recipe_of, store, settings, timing, kept, deadline, table, keep)
         if not finished:
@@ -335,11 +335,9 @@ def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
 
 def _prepared(cell: Cell, recipe: Recipe, store: Store, settings: Settings, kept: Kept) -> Training:
     """A run at its start, or where it was left."""
-    backbone = None
-    if recipe.backbone is not None:
-        backbone = kept.weights_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed))
     _, data = store.get(cell.data_set, cell.imbalance)
-    run = Training(recipe, data, cell.seed, backbone=backbone, compiled=settings.compiled, fused=settings.fused)
+    kernels = {"compiled": settings.compiled, "fused": settings.fused}
+    run = Training(recipe, data, cell.seed, backbone=kept.backbone_of(cell), **kernels)
     kept.resume(run, cell)
     return run
 
@@ -356,9 +354,6 @@ def _record(
     together: int,
 ) -> Record:
     drawn, data = store.get(cell.data_set, cell.imbalance)
-    backbone = None
-    if run.recipe.backbone is not None:
-        backbone = kept.weights_of(Cell(cell.data_set, cell.imbalance, run.recipe.backbone, cell.seed))
     if settings.validate:
         left = held_out(drawn)
         images, labels = drawn.cifar.train_images[left], drawn.cifar.train_labels[left]
@@ -395,7 +390,7 @@ def _record(
         commit=settings.commit,
         versions=versions(),
         hardware=hardware(settings.device),
-        backbone_weights=None if backbone is None else weights_digest(backbone),
+        backbone_weights=kept.backbone_digest(cell),
     )
 
 
@@ -420,11 +415,21 @@ class Kept:
                 self._weights[cell] = content["weights"]
         return self._weights.get(cell)
 
+    def backbone_of(self, cell: Cell) -> Mapping[str, Tensor] | None:
+        """The weights that a second stage starts from; None for a run from scratch."""
+        backbone = _backbone_of(cell, self._recipe_of)
+        return None if backbone is None else self.weights_of(backbone)
+
+    def backbone_digest(self, cell: Cell) -> str | None:
+        """Names them."""
+        weights = self.backbone_of(cell)
+        return None if weights is None else weights_digest(weights)
+
     def keep_weights(self, cell: Cell, run: Training) -> None:
         self._weights[cell] = {name: value.cpu() for name, value in run.model.state_dict().items()}
         if self._settings.checkpoints is not None:
             made_from = self._made_from(cell, engine=False)
-            _write_tensors(self._path(cell, "weights.pt"), {"made_from": made_from, "weights": self._weights[cell]})
+            write_tensors(self._path(cell, "weights.pt"), {"made_from": made_from, "weights": self._weights[cell]})
 
     # an unfinished run
 
@@ -441,7 +446,7 @@ class Kept:
                     "seconds": seconds + self.seconds_before(cell),
                     "run": run.state_dict(),
                 }
-                _write_tensors(path, content)
+                write_tensors(path, content)
             except (OSError, RuntimeError) as error:  # torch says a full disk as a RuntimeError
                 said = f"{path} could not be written ({error}): these iterations are lost"
             else:
@@ -482,9 +487,7 @@ class Kept:
             content |= self._settings.engine | {"torch": torch.__version__}
             if self._settings.device.type == "cpu":
                 content["threads"] = torch.get_num_threads()  # sums depend on them
-            backbone = _backbone_of(cell, self._recipe_of)
-            weights = None if backbone is None else self.weights_of(backbone)
-            content |= {"backbone_weights": None if weights is None else weights_digest(weights)}
+            content["backbone_weights"] = self.backbone_digest(cell)
         plain: dict[str, Any] = json.loads(json.dumps(content))
         return plain
 
@@ -510,7 +513,7 @@ class Kept:
         return content
 
 
-def _write_tensors(path: Path, content: Any) -> None:
+def write_tensors(path: Path, content: Any) -> None:
     """Whole or not at all: a process killed meanwhile leaves the file as it was."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may write the same
