@@ -222,3 +222,40 @@ def test_a_damaged_record_is_named_and_no_traceback(table: str, place: str, tmp_
     result = CliRunner().invoke(app, ["table", table, "--results", str(tmp_path)], env={"COLUMNS": "400"})
     assert result.exit_code == 2, result.output
     assert place in result.output
+
+
+def test_an_accuracy_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="top1 is nan"):
+        record(top1=float("nan"))
+
+
+def test_a_byte_order_mark_before_the_first_record_is_read_over(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + record().to_json().encode() + b"\n")
+    assert list(read_jsonl(path)) == [record()]
+
+
+def test_a_record_is_laid_out_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append_record(tmp_path / "new.jsonl", record())
+    write = Path.write_text
+
+    def full(path: Path, text: str) -> int:
+        write(path, text[:10])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="no space left"):
+        import_records(tmp_path / "new.jsonl", tmp_path / "results")
+    assert [path for path in (tmp_path / "results").rglob("*") if path.is_file()] == []
+
+
+def test_a_damaged_choice_is_named_when_documents_are_rendered(tmp_path: Path) -> None:
+    good = record()
+    good.path_under(tmp_path).parent.mkdir(parents=True)
+    good.path_under(tmp_path).write_text(good.to_json(indent=1))
+    path = tmp_path / "choices/cifar10-lt/100/softmax/0.json"
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    result = CliRunner().invoke(app, ["table", "table1", "--results", str(tmp_path), "--write"], env={"COLUMNS": "400"})
+    assert result.exit_code == 2, result.output
+    assert str(path) in result.output
