@@ -34,7 +34,10 @@ import losses as benchmark
 
 import equipoise as eq
 
-TILES = ((4, 256, 4), (8, 128, 4), (8, 256, 4), (4, 512, 4), (8, 256, 8), (2, 1024, 4), (4, 1024, 8), (16, 128, 4))
+TILES = (
+    *((4, 256, 4), (8, 128, 4), (8, 256, 4), (4, 512, 4), (8, 256, 8), (2, 1024, 4), (4, 1024, 8), (16, 128, 4)),
+    *((1, 2048, 4), (1, 2048, 8), (2, 2048, 8), (4, 2048, 16), (1, 512, 4), (1, 1024, 4)),
+)
 tile = (8, 256, 4)  # rows, columns and warps of a program
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
@@ -49,20 +52,27 @@ def softmax_forward(
     """loss [N] = lse − (z + s)[target], 0 where the target is IGNORE; and lse [N]."""
     row = tl.program_id(0) * R + tl.arange(0, R)
     there = row < number
-    most = tl.full((R, C), float("-inf"), tl.float32)
-    total = tl.zeros((R, C), tl.float32)
-    for first in range(0, K, C):
-        column = first + tl.arange(0, C)
+    if K <= C:  # a whole row at once: one exponential an element
+        column = tl.arange(0, C)
         inside = there[:, None] & (column < K)[None, :]
         z = tl.load(logits + row[:, None] * K + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
         z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
-        larger = tl.maximum(most, z)
-        safe = tl.where(larger == float("-inf"), 0.0, larger)
-        total = total * tl.exp(most - safe) + tl.exp(z - safe)
-        most = larger
-    top = tl.max(most, 1)
-    safe = tl.where(there, top, 0.0)
-    value = safe + tl.log(tl.sum(total * tl.exp(most - safe[:, None]), 1))
+        safe = tl.where(there, tl.max(z, 1), 0.0)
+        value = safe + tl.log(tl.sum(tl.exp(z - safe[:, None]), 1))
+    else:
+        most = tl.full((R, C), float("-inf"), tl.float32)
+        total = tl.zeros((R, C), tl.float32)
+        for first in range(0, K, C):
+            column = first + tl.arange(0, C)
+            inside = there[:, None] & (column < K)[None, :]
+            z = tl.load(logits + row[:, None] * K + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
+            z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
+            larger = tl.maximum(most, z)
+            safe = tl.where(larger == float("-inf"), 0.0, larger)
+            total = total * tl.exp(most - safe) + tl.exp(z - safe)
+            most = larger
+        safe = tl.where(there, tl.max(most, 1), 0.0)
+        value = safe + tl.log(tl.sum(total * tl.exp(most - safe[:, None]), 1))
     right = tl.load(target + row, mask=there, other=IGNORE)
     counts = there & (right != IGNORE)
     chosen = tl.load(logits + row * K + right, mask=counts, other=0.0).to(tl.float32)
@@ -353,11 +363,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="only whether they are right")
     parser.add_argument("--tiles", action="store_true", help="try sizes of a tile instead")
+    parser.add_argument(
+        "--tile", type=int, nargs=3, metavar=("ROWS", "COLUMNS", "WARPS"), help="the tile to measure with"
+    )
     parser.add_argument("--budget", type=float, default=0.5, help="seconds for each comparison")
     parser.add_argument("--tuned", action="store_true", help="let the compiler try tile sizes")
     parser.add_argument("--only", action="append", help="rows whose names hold this text; repeatable")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     options = parser.parse_args()
+    global tile
+    tile = tuple(options.tile) if options.tile else tile
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if device.type == "cpu" and not (INTERPRETED and options.check):
         sys.exit("no GPU: only TRITON_INTERPRET=1 with --check works here")
@@ -370,7 +385,7 @@ def main() -> None:
     else:
         results = measure(device, options.budget, options.tuned, options.only)
     if options.out:
-        content = {"machine": benchmark.machine(device), "tuned": options.tuned, "results": results}
+        content = {"machine": benchmark.machine(device), "tuned": options.tuned, "tile": tile, "results": results}
         options.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
