@@ -16,7 +16,7 @@ from coco_files import SIDE, edit, rectangle, write_lvis
 
 import equipoise as eq
 from equipoise.data.coco import CocoImages, read_image
-from equipoise.data.masks import compress, decode_mask, encode_compressed, encode_masks, run_lengths
+from equipoise.data.masks import compress, decode_mask, encode_compressed, encode_images, encode_masks, run_lengths
 
 
 @pytest.fixture
@@ -237,3 +237,6 @@ def test_masks_compressed_on_their_device_are_hotcocos() -> None:
     for some in (masks, large):
         assert encode_compressed(some) == [compress(rle) for rle in encode_masks(some)]
     assert encode_compressed(masks[:0]) == []
+    several = [masks, masks[:0], large, masks[5:6, :1], masks[:0]]
+    assert encode_images(several) == [encode_compressed(some) for some in several]
+    assert encode_images([masks[:0]]) == [[]]

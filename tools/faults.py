@@ -279,7 +279,8 @@ FAULTS = [
     Fault("train/detection_queue.py", 'note.get("features_seconds")', "None", "test_detection_tables.py"),
     Fault("recipes/voc2012_lt.py", "SECOND_TRIED = second_stage(TRIED,", "SECOND_TRIED = second_stage(BASE,", "test_detection_tables.py"),
     Fault("recipes/voc2012_lt.py", "part.replace(path)", "path.write_text(part.read_text())", "test_detection_tables.py"),
-    Fault("data/masks.py", "lengths - torch.where(place > 2, lengths.roll(2), 0)", "lengths - torch.where(place > 1, lengths.roll(2), 0)", "test_coco_images.py"),
+    Fault("data/masks.py", "lengths - torch.where(turn > 2, lengths.roll(2), 0)", "lengths - torch.where(turn > 1, lengths.roll(2), 0)", "test_coco_images.py"),
+    Fault("data/masks.py", "end = place - starts[row]", "end = place - starts[0]", "test_coco_images.py"),
     Fault("report/table2.py", "(ours[a] - ours[b]) * (both[a] - both[b]) > 0", "(ours[a] - ours[b]) * (both[a] - both[b]) < 0", "test_detection_report.py"),
 ]
 # fmt: on

@@ -32,6 +32,7 @@ from torchvision.ops import roi_align  # type: ignore[import-untyped]
 from equipoise.models.mask_rcnn import FIRST_CANDIDATES, best_boxes
 
 ROUNDS = 16  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
+ASK_AGAIN = 4  # rounds between two questions whether NMS still changes anything: an answer is waited for
 ROWS = {"cuda": 64}  # masks are computed in multiples of it: cuDNN looks for an algorithm at every new number of them
 ELEMENTS = 1 << 26  # of a matrix of overlaps at a time
 CANONICAL, LARGEST_RATIO = 224, math.log(1000 / 16)  # of the feature pyramid, and of box regression
@@ -164,10 +165,10 @@ def survivors(
     drops, kept = drops.to(number), there.to(number)[:, None]
     exist = before = kept
     with torch.autocast(boxes.device.type, enabled=False):
-        for _ in range(boxes.shape[1] + 1 if rounds is None else rounds):
+        for turn in range(boxes.shape[1] + 1 if rounds is None else rounds):
             before = kept
             kept = torch.baddbmm(exist, kept, drops, alpha=-1).relu_()  # 1 where no kept box drops it
-            if rounds is None and torch.equal(kept, before):
+            if rounds is None and turn % ASK_AGAIN == 0 and torch.equal(kept, before):
                 break
     return kept[:, 0] > 0, (kept == before).all()
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from equipoise.data.coco import CocoImages
-from equipoise.data.masks import Rle, encode_compressed
+from equipoise.data.masks import Rle, encode_compressed, encode_images
 from equipoise.metrics.detection import Detections
 from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
 from equipoise.models.mask_rcnn import (
@@ -41,6 +41,7 @@ from equipoise.prior import IntArray, Prior
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
 from equipoise.train.resident import FrozenRegions, Resident
 
+DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
 ASK_EVERY = 20  # iterations of several processes between two looks at the clock
 
 Item = tuple[Tensor, dict[str, Tensor]]
@@ -524,13 +525,25 @@ def _predict_resident(
             arrays = {name: results[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")}
             for place, (number, most) in enumerate(zip(some, kept, strict=True)):
                 found[number] = {name: values[place, :most] for name, values in arrays.items()}
-                if "masks" in results:
-                    size = (data.images[number].height, data.images[number].width)
-                    drawn = paste_masks(results["masks"][place, :most], results["boxes"][place, :most], size)
-                    found[number]["masks"] = encode_compressed(drawn)
+            if "masks" in results:
+                _draw_masks(results, data, some, kept, found)
             if report is not None:
                 report(len(found))
     return _as_detections(data, [found[number] for number in range(len(data))])
+
+
+def _draw_masks(
+    results: dict[str, Tensor], data: CocoImages, some: list[int], kept: list[int], found: dict[int, dict[str, Any]]
+) -> None:
+    """Give `found` the masks of the images `some`, as many images at a time as may be drawn at once."""
+    drawn: dict[int, Tensor] = {}
+    for place, (number, most) in enumerate(zip(some, kept, strict=True)):
+        size = (data.images[number].height, data.images[number].width)
+        drawn[number] = paste_masks(results["masks"][place, :most], results["boxes"][place, :most], size)
+        if place + 1 == len(some) or sum(masks.numel() for masks in drawn.values()) > DRAWN_AT_ONCE:
+            for done, masks in zip(drawn, encode_images(list(drawn.values())), strict=True):
+                found[done]["masks"] = masks
+            drawn.clear()
 
 
 def _as_detections(data: CocoImages, found: list[dict[str, Any]]) -> Detections:
