@@ -5,6 +5,7 @@ Losses look at shapes and dtypes, never at values: no synchronisation with a GPU
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from equipoise.prior import along, check_size
+
+KERNEL_DEVICE = "cuda"
 
 
 def class_dim(logits: Tensor) -> int:
@@ -48,6 +51,10 @@ def is_indices(logits: Tensor, target: Tensor, num_classes: int | None = None) -
     if target.is_floating_point() or target.dtype == torch.bool:
         raise TypeError(f"target is {target.dtype}: class indices are integers (long)")
     return True
+
+
+def is_integer(tensor: Tensor) -> bool:
+    return not (tensor.is_floating_point() or tensor.dtype == torch.bool)
 
 
 def need_indices(logits: Tensor, target: Tensor, loss: str) -> None:
@@ -111,6 +118,42 @@ def reduce_rows(loss: Tensor, counted: Tensor | int, reduction: str) -> Tensor:
     if reduction == "none":
         return loss
     return loss.sum() if reduction == "sum" else ratio(loss.sum(), counted)
+
+
+def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
+    """Whether the loss of `logits` [N, K] with one `shift` a class can be that of kernels.py: compiled, on a GPU.
+
+    `target` is class indices [N] or one value a class [N, K]. Whatever is out of the ordinary stays on the general way,
+    and so do its error messages.
+    """
+    return (
+        torch.compiler.is_compiling()
+        and all(type(tensor) is Tensor and tensor.device == logits.device for tensor in (logits, target, shift))
+        and logits.device.type == KERNEL_DEVICE
+        and logits.dtype in (torch.float32, torch.bfloat16, torch.float16)
+        and shift.dtype == torch.float32
+        and logits.ndim == 2
+        and shift.shape == logits.shape[1:]
+        and (target.shape == logits.shape or (target.shape == logits.shape[:1] and is_integer(target)))
+        and not (target.requires_grad or shift.requires_grad)
+        and kernels_work()
+    )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def kernels_work() -> bool:
+    """Whether kernels.py can be had and used here; what the compiler asks once for each graph."""
+    if (
+        os.environ.get("EQUIPOISE_KERNELS") == "0"
+        or torch.compiler.is_exporting()
+        or torch._C._are_functorch_transforms_active()
+    ):
+        return False
+    try:
+        from equipoise.losses import kernels  # noqa: F401
+    except ImportError:  # triton does not come with every torch
+        return False
+    return True
 
 
 class PriorModule(nn.Module):

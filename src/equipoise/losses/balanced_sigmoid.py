@@ -29,6 +29,7 @@ from equipoise.losses._shared import (
     class_dim,
     full_precision,
     is_indices,
+    kernels_apply,
     one_hot,
     ratio,
     rows_of,
@@ -89,6 +90,10 @@ def balanced_sigmoid_loss(
     tensor(4.6052)
     """
     check_reduction(reduction, "batchmean")
+    if foreground is weight is pos_weight is None and reduction != "none" and kernels_apply(logits, target, shift):
+        from equipoise.losses.kernels import sigmoid_loss
+
+        return sigmoid_loss(logits, target, shift, ignore_index, reduction)
     dim = class_dim(logits)
     shift = along(shift, logits, dim)
     if foreground is not None:

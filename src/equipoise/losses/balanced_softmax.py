@@ -23,6 +23,7 @@ from equipoise.losses._shared import (
     class_dim,
     full_precision,
     is_indices,
+    kernels_apply,
     ratio,
     rows_of,
     shifted,
@@ -67,6 +68,10 @@ def balanced_softmax_loss(
     >>> balanced_softmax_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.9, 0.1]).log())
     tensor(2.3026)
     """
+    if weight is None and label_smoothing == 0 and target.ndim == 1 and kernels_apply(logits, target, log_prior):
+        from equipoise.losses.kernels import softmax_loss
+
+        return softmax_loss(logits, target, log_prior, ignore_index, reduction)
     return cross_entropy(
         shifted(logits, log_prior),
         target,

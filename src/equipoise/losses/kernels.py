@@ -1,0 +1,317 @@
+"""The balanced losses as Triton kernels: what a compiled loss runs on a GPU instead of what the compiler makes of it.
+
+    softmax    loss_n = log Σ_j exp(z_nj + s_j) − (z + s)_ny             d loss_n / d z_nj = softmax(z_n + s)_j − [j = y]
+    sigmoid    loss_n = Σ_j softplus(z_nj + s_j) − y_nj (z_nj + s_j)     d loss_n / d z_nj = σ(z_nj + s_j) − y_nj
+
+The compiler gives each row a program, which reads the row and the shift: one more read for every element. A program
+here takes several rows, a tile of columns at a time, so that it reads the shift once for all of them. The softmax keeps
+a maximum and a sum in each lane of the tile and joins them at the end of the row; the sigmoid keeps nothing for the
+backward pass but its inputs. Arithmetic is fp32, gradients are in the dtype of the logits.
+
+`kernels_apply` in _shared.py says when a loss comes here, which imports this file: it needs triton.
+EQUIPOISE_KERNELS=0 in the environment, before a loss is compiled, keeps every loss away from it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from equipoise.losses._shared import ratio, reduce_rows, rows_of
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # wrap_triton takes compiled functions only
+ROWS, COLUMNS = 8, 256  # of a tile
+SOFTMAX_WARPS, SIGMOID_WARPS = 4, 8
+
+
+# -------------------------------------------------------------------- kernels
+
+
+@triton.jit
+def softmax_forward(
+    logits, shift, target, loss, lse, number, ignore, K: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+):
+    """loss [N] = lse − (z + s)[target], 0 where the target is `ignore`; and lse [N]."""
+    start = tl.program_id(0).to(tl.int64) * R  # int64 where rows begin: there may be more than 2³¹ logits
+    logits += start * K
+    row = tl.arange(0, R)
+    there = row < number - start
+    if K <= C:  # a whole row at once: one exponential an element
+        column = tl.arange(0, C)
+        inside = there[:, None] & (column < K)[None, :]
+        z = tl.load(logits + row[:, None] * K + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
+        z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
+        safe = tl.where(there, tl.max(z, 1), 0.0)
+        value = safe + tl.log(tl.sum(tl.exp(z - safe[:, None]), 1))
+    else:
+        most = tl.full((R, C), float("-inf"), tl.float32)
+        total = tl.zeros((R, C), tl.float32)
+        for first in range(0, K, C):
+            column = first + tl.arange(0, C)
+            inside = there[:, None] & (column < K)[None, :]
+            z = tl.load(logits + row[:, None] * K + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
+            z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
+            larger = tl.maximum(most, z)
+            safe = tl.where(larger == float("-inf"), 0.0, larger)
+            total = total * tl.exp(most - safe) + tl.exp(z - safe)
+            most = larger
+        safe = tl.where(there, tl.max(most, 1), 0.0)
+        value = safe + tl.log(tl.sum(total * tl.exp(most - safe[:, None]), 1))
+    right = tl.load(target + start + row, mask=there, other=0).to(tl.int64)
+    known = there & (right >= 0) & (right < K)  # an index that is no class gives NaN, and reads no foreign memory
+    chosen = tl.load(logits + row * K + right, mask=known, other=float("nan")).to(tl.float32)
+    chosen += tl.load(shift + right, mask=known, other=0.0)
+    tl.store(loss + start + row, tl.where(right == ignore, 0.0, value - chosen), mask=there)
+    tl.store(lse + start + row, value, mask=there)
+
+
+@triton.jit
+def softmax_backward(
+    logits,
+    shift,
+    target,
+    lse,
+    slope,
+    gradient,
+    number,
+    ignore,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """gradient [N, K] = slope · (softmax(z + s) − one-hot), 0 where the target is `ignore`."""
+    start = tl.program_id(0).to(tl.int64) * R
+    logits += start * K
+    gradient += start * K
+    row = tl.arange(0, R)
+    there = row < number - start
+    right = tl.load(target + start + row, mask=there, other=0).to(tl.int64)
+    known = there & (right >= 0) & (right < K)
+    scale = tl.load(slope + start + row, mask=known, other=float("nan"))
+    scale = tl.where(right == ignore, 0.0, scale)[:, None]
+    value = tl.load(lse + start + row, mask=there, other=0.0)[:, None]
+    for first in range(0, K, C):
+        column = first + tl.arange(0, C)
+        inside = there[:, None] & (column < K)[None, :]
+        place = row[:, None] * K + column[None, :]
+        z = tl.load(logits + place, mask=inside, other=0.0).to(tl.float32)
+        z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
+        result = scale * (tl.exp(z - value) - tl.where(column[None, :] == right[:, None], 1.0, 0.0))
+        tl.store(gradient + place, result.to(gradient.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def sigmoid_forward(
+    logits,
+    shift,
+    target,
+    loss,
+    number,
+    ignore,
+    INDICES: tl.constexpr,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """loss [N]: the sum over classes of the binary cross-entropy of z + s; `target` is [N, K], or [N] if INDICES."""
+    start = tl.program_id(0).to(tl.int64) * R
+    logits += start * K
+    row = tl.arange(0, R)
+    there = row < number - start
+    if INDICES:
+        right = tl.load(target + start + row, mask=there, other=0).to(tl.int64)
+    else:
+        target += start * K
+    total = tl.zeros((R, C), tl.float32)
+    for first in range(0, K, C):
+        column = first + tl.arange(0, C)
+        inside = there[:, None] & (column < K)[None, :]
+        place = row[:, None] * K + column[None, :]
+        z = tl.load(logits + place, mask=inside, other=0.0).to(tl.float32)
+        z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
+        if INDICES:
+            y = tl.where(column[None, :] == right[:, None], 1.0, 0.0)
+        else:
+            y = tl.load(target + place, mask=inside, other=0).to(tl.float32)
+        small = tl.exp(-tl.abs(z))
+        whole = 1.0 + small  # log1p(small) is log(whole) and what rounding took from whole
+        each = (1.0 - y) * z + tl.maximum(-z, 0.0) + (tl.log(whole) + (small - (whole - 1.0)))
+        total += tl.where(inside, each, 0.0)
+    result = tl.sum(total, 1)
+    if INDICES:
+        result = tl.where((right >= 0) & (right < K), result, float("nan"))
+        result = tl.where(right == ignore, 0.0, result)
+    tl.store(loss + start + row, result, mask=there)
+
+
+@triton.jit
+def sigmoid_backward(
+    logits,
+    shift,
+    target,
+    slope,
+    gradient,
+    number,
+    ignore,
+    INDICES: tl.constexpr,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
+):
+    """gradient [N, K] = slope · (σ(z + s) − y)."""
+    start = tl.program_id(0).to(tl.int64) * R
+    logits += start * K
+    gradient += start * K
+    row = tl.arange(0, R)
+    there = row < number - start
+    scale = tl.load(slope + start + row, mask=there, other=0.0)
+    if INDICES:
+        right = tl.load(target + start + row, mask=there, other=0).to(tl.int64)
+        scale = tl.where((right >= 0) & (right < K), scale, float("nan"))
+        scale = tl.where(right == ignore, 0.0, scale)
+    else:
+        target += start * K
+    for first in range(0, K, C):
+        column = first + tl.arange(0, C)
+        inside = there[:, None] & (column < K)[None, :]
+        place = row[:, None] * K + column[None, :]
+        z = tl.load(logits + place, mask=inside, other=0.0).to(tl.float32)
+        z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
+        if INDICES:
+            y = tl.where(column[None, :] == right[:, None], 1.0, 0.0)
+        else:
+            y = tl.load(target + place, mask=inside, other=0).to(tl.float32)
+        result = scale[:, None] * (1 / (1 + tl.exp(-z)) - y)
+        tl.store(gradient + place, result.to(gradient.dtype.element_ty), mask=inside)
+
+
+# -------------------------------------------------------------------- operations of torch
+
+
+def operation(function: Callable[..., Any]) -> Any:
+    """An operation that the compiler looks into, and whose kernels it launches itself."""
+    make = torch.library.custom_op if INTERPRETED else torch.library.triton_op
+    return make(f"equipoise::{function.__name__}", function, mutates_args=())
+
+
+def wrap_triton(kernel: Any) -> Any:
+    return kernel if INTERPRETED else torch.library.wrap_triton(kernel)
+
+
+def programs(logits: Tensor) -> tuple[int]:
+    """One more than fill the rows where they fill whole tiles: an empty batch has a program too."""
+    return (logits.shape[0] // ROWS + 1,)
+
+
+def sizes(shift: Tensor) -> dict[str, int]:
+    """Constants of the kernels; as many classes as the shift has, which a compiler does not take for dynamic."""
+    classes = int(shift.shape[0])
+    return {"K": classes, "R": ROWS, "C": min(COLUMNS, max(16, 1 << (classes - 1).bit_length()))}
+
+
+@operation
+def softmax_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor]:
+    loss, lse = (logits.new_empty(logits.shape[0], dtype=torch.float32) for _ in range(2))
+    wrap_triton(softmax_forward)[programs(logits)](
+        logits, shift, target, loss, lse, logits.shape[0], ignore, **sizes(shift), num_warps=SOFTMAX_WARPS
+    )
+    return loss, lse
+
+
+@operation
+def softmax_slope(logits: Tensor, shift: Tensor, target: Tensor, lse: Tensor, slope: Tensor, ignore: int) -> Tensor:
+    gradient = torch.empty_like(logits)
+    wrap_triton(softmax_backward)[programs(logits)](
+        logits,
+        shift,
+        target,
+        lse,
+        slope,
+        gradient,
+        logits.shape[0],
+        ignore,
+        **sizes(shift),
+        num_warps=SOFTMAX_WARPS,
+    )
+    return gradient
+
+
+@operation
+def sigmoid_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> Tensor:
+    loss = logits.new_empty(logits.shape[0], dtype=torch.float32)
+    wrap_triton(sigmoid_forward)[programs(logits)](
+        logits,
+        shift,
+        target,
+        loss,
+        logits.shape[0],
+        ignore,
+        INDICES=target.ndim == 1,
+        **sizes(shift),
+        num_warps=SIGMOID_WARPS,
+    )
+    return loss
+
+
+@operation
+def sigmoid_slope(logits: Tensor, shift: Tensor, target: Tensor, slope: Tensor, ignore: int) -> Tensor:
+    gradient = torch.empty_like(logits)
+    wrap_triton(sigmoid_backward)[programs(logits)](
+        logits,
+        shift,
+        target,
+        slope,
+        gradient,
+        logits.shape[0],
+        ignore,
+        INDICES=target.ndim == 1,
+        **sizes(shift),
+        num_warps=SIGMOID_WARPS,
+    )
+    return gradient
+
+
+def keep_softmax(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    *tensors, ctx.ignore = inputs
+    ctx.save_for_backward(*tensors, output[1])
+
+
+def softmax_gradient(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    return softmax_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
+
+
+def keep_sigmoid(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    *tensors, ctx.ignore = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def sigmoid_gradient(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+    return sigmoid_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
+
+
+softmax_rows.register_autograd(softmax_gradient, setup_context=keep_softmax)
+sigmoid_rows.register_autograd(sigmoid_gradient, setup_context=keep_sigmoid)
+
+
+# -------------------------------------------------------------------- losses
+
+
+def softmax_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: int, reduction: str) -> Tensor:
+    """`balanced_softmax_loss` of logits [N, K] and class indices [N]."""
+    rows, _ = softmax_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
+    return reduce_rows(rows, (target != ignore_index).sum(), reduction)
+
+
+def sigmoid_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: int, reduction: str) -> Tensor:
+    """`balanced_sigmoid_loss` of logits [N, K] and one value a class [N, K] or class indices [N]; not of "none"."""
+    total = sigmoid_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index).sum()
+    if reduction == "sum":
+        return total
+    rows = (target != ignore_index).sum() if target.ndim == 1 else rows_of(logits)
+    return ratio(total, rows if reduction == "batchmean" else rows * logits.shape[1])
