@@ -34,7 +34,7 @@ SEEDS = (0, 1, 2)
 TRIED = DetectionRecipe(
     repeat_threshold=0.02, warmup=100, steps=(0.7, 0.9), min_sizes=(320,), max_size=480, proposals=1000
 )
-BASE = TRIED
+BASE = replace(TRIED, repeat_threshold=0.05)
 
 
 def second_stage(first: DetectionRecipe, start: str) -> DetectionRecipe:
@@ -50,7 +50,11 @@ METHODS = (
     Method("crt", "cRT", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
     Method("lws", "LWS", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
     Method("eql", "EQL", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 100 / 862})),
-    Method("balanced_sigmoid", "Balanced Sigmoid", replace(SECOND_STAGE, classification=balanced_sigmoid)),
+    Method(
+        "balanced_sigmoid",
+        "Balanced Sigmoid",
+        replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": None}, counts="images"),
+    ),
 )
 
 # What had to be chosen, and among what.
