@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from equipoise.prior import along, check_size
 
-KERNEL_DEVICE = "cuda"
+KERNEL_DEVICE = "cuda"  # where kernels.py runs; a test without a GPU says another
 
 
 def class_dim(logits: Tensor) -> int:
@@ -140,9 +140,8 @@ def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
     )
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def kernels_work() -> bool:
-    """Whether kernels.py can be had and used here; what the compiler asks once for each graph."""
+    """Whether kernels.py can be had and used here; a compiler asks once for each graph."""
     if (
         os.environ.get("EQUIPOISE_KERNELS") == "0"
         or torch.compiler.is_exporting()
@@ -150,10 +149,13 @@ def kernels_work() -> bool:
     ):
         return False
     try:
-        from equipoise.losses import kernels  # noqa: F401
+        import equipoise.losses.kernels  # noqa: F401
     except ImportError:  # triton does not come with every torch
         return False
     return True
+
+
+setattr(kernels_work, "_dynamo_marked_constant", True)  # noqa: B010  # as in prior.py
 
 
 class PriorModule(nn.Module):

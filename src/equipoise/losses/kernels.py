@@ -1,7 +1,7 @@
 """The balanced losses as Triton kernels: what a compiled loss runs on a GPU instead of what the compiler makes of it.
 
-    softmax    loss_n = log Σ_j exp(z_nj + s_j) − (z + s)_ny             d loss_n / d z_nj = softmax(z_n + s)_j − [j = y]
-    sigmoid    loss_n = Σ_j softplus(z_nj + s_j) − y_nj (z_nj + s_j)     d loss_n / d z_nj = σ(z_nj + s_j) − y_nj
+    softmax    loss_n = log Σ_j exp(z_nj + s_j) − (z + s)_ny              gradient: softmax(z_n + s)_j − [j = y]
+    sigmoid    loss_n = Σ_j softplus(z_nj + s_j) − y_nj (z_nj + s_j)      gradient: σ(z_nj + s_j) − y_nj
 
 The compiler gives each row a program, which reads the row and the shift: one more read for every element. A program
 here takes several rows, a tile of columns at a time, so that it reads the shift once for all of them. The softmax keeps
@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from equipoise.losses._shared import ratio, reduce_rows, rows_of
+from equipoise.losses._shared import reduce_rows, rows_of
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # wrap_triton takes compiled functions only
 ROWS, COLUMNS = 8, 256  # of a tile
@@ -35,9 +35,19 @@ SOFTMAX_WARPS, SIGMOID_WARPS = 4, 8
 
 @triton.jit
 def softmax_forward(
-    logits, shift, target, loss, lse, number, ignore, K: tl.constexpr, R: tl.constexpr, C: tl.constexpr
+    logits,
+    shift,
+    target,
+    loss,
+    most,
+    total,
+    number,
+    ignore,
+    K: tl.constexpr,
+    R: tl.constexpr,
+    C: tl.constexpr,
 ):
-    """loss [N] = lse − (z + s)[target], 0 where the target is `ignore`; and lse [N]."""
+    """loss [N], 0 where the target is `ignore`; most [N] = max_j (z + s)_j; total [N] = Σ_j exp(z + s − most)_j."""
     start = tl.program_id(0).to(tl.int64) * R  # int64 where rows begin: there may be more than 2³¹ logits
     logits += start * K
     row = tl.arange(0, R)
@@ -47,28 +57,30 @@ def softmax_forward(
         inside = there[:, None] & (column < K)[None, :]
         z = tl.load(logits + row[:, None] * K + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
         z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
-        safe = tl.where(there, tl.max(z, 1), 0.0)
-        value = safe + tl.log(tl.sum(tl.exp(z - safe[:, None]), 1))
+        largest = tl.where(there, tl.max(z, 1), 0.0)
+        whole = tl.sum(tl.exp(z - largest[:, None]), 1)
     else:
-        most = tl.full((R, C), float("-inf"), tl.float32)
-        total = tl.zeros((R, C), tl.float32)
+        high = tl.full((R, C), float("-inf"), tl.float32)
+        sums = tl.zeros((R, C), tl.float32)
         for first in range(0, K, C):
             column = first + tl.arange(0, C)
             inside = there[:, None] & (column < K)[None, :]
             z = tl.load(logits + row[:, None] * K + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
             z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
-            larger = tl.maximum(most, z)
-            safe = tl.where(larger == float("-inf"), 0.0, larger)
-            total = total * tl.exp(most - safe) + tl.exp(z - safe)
-            most = larger
-        safe = tl.where(there, tl.max(most, 1), 0.0)
-        value = safe + tl.log(tl.sum(total * tl.exp(most - safe[:, None]), 1))
+            higher = tl.maximum(high, z)
+            safe = tl.where(higher == float("-inf"), 0.0, higher)
+            sums = sums * tl.exp(high - safe) + tl.exp(z - safe)
+            high = higher
+        largest = tl.where(there, tl.max(high, 1), 0.0)
+        whole = tl.sum(sums * tl.exp(high - largest[:, None]), 1)
     right = tl.load(target + start + row, mask=there, other=0).to(tl.int64)
     known = there & (right >= 0) & (right < K)  # an index that is no class gives NaN, and reads no foreign memory
     chosen = tl.load(logits + row * K + right, mask=known, other=float("nan")).to(tl.float32)
     chosen += tl.load(shift + right, mask=known, other=0.0)
-    tl.store(loss + start + row, tl.where(right == ignore, 0.0, value - chosen), mask=there)
-    tl.store(lse + start + row, value, mask=there)
+    each = tl.log(whole) + (largest - chosen)  # large logits cancel first, before the logarithm drowns in them
+    tl.store(loss + start + row, tl.where(right == ignore, 0.0, each), mask=there)
+    tl.store(most + start + row, largest, mask=there)
+    tl.store(total + start + row, whole, mask=there)
 
 
 @triton.jit
@@ -76,7 +88,8 @@ def softmax_backward(
     logits,
     shift,
     target,
-    lse,
+    most,
+    total,
     slope,
     gradient,
     number,
@@ -95,14 +108,15 @@ def softmax_backward(
     known = there & (right >= 0) & (right < K)
     scale = tl.load(slope + start + row, mask=known, other=float("nan"))
     scale = tl.where(right == ignore, 0.0, scale)[:, None]
-    value = tl.load(lse + start + row, mask=there, other=0.0)[:, None]
+    largest = tl.load(most + start + row, mask=there, other=0.0)[:, None]
+    inverse = 1 / tl.load(total + start + row, mask=there, other=1.0)[:, None]
     for first in range(0, K, C):
         column = first + tl.arange(0, C)
         inside = there[:, None] & (column < K)[None, :]
         place = row[:, None] * K + column[None, :]
         z = tl.load(logits + place, mask=inside, other=0.0).to(tl.float32)
         z += tl.load(shift + column, mask=column < K, other=0.0)[None, :]
-        result = scale * (tl.exp(z - value) - tl.where(column[None, :] == right[:, None], 1.0, 0.0))
+        result = scale * (tl.exp(z - largest) * inverse - tl.where(column[None, :] == right[:, None], 1.0, 0.0))
         tl.store(gradient + place, result.to(gradient.dtype.element_ty), mask=inside)
 
 
@@ -216,22 +230,34 @@ def sizes(shift: Tensor) -> dict[str, int]:
 
 
 @operation
-def softmax_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor]:
-    loss, lse = (logits.new_empty(logits.shape[0], dtype=torch.float32) for _ in range(2))
+def softmax_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor, Tensor]:
+    loss, most, total = (logits.new_empty(logits.shape[0], dtype=torch.float32) for _ in range(3))
     wrap_triton(softmax_forward)[programs(logits)](
-        logits, shift, target, loss, lse, logits.shape[0], ignore, **sizes(shift), num_warps=SOFTMAX_WARPS
+        logits,
+        shift,
+        target,
+        loss,
+        most,
+        total,
+        logits.shape[0],
+        ignore,
+        **sizes(shift),
+        num_warps=SOFTMAX_WARPS,
     )
-    return loss, lse
+    return loss, most, total
 
 
 @operation
-def softmax_slope(logits: Tensor, shift: Tensor, target: Tensor, lse: Tensor, slope: Tensor, ignore: int) -> Tensor:
+def softmax_slope(
+    logits: Tensor, shift: Tensor, target: Tensor, most: Tensor, total: Tensor, slope: Tensor, ignore: int
+) -> Tensor:
     gradient = torch.empty_like(logits)
     wrap_triton(softmax_backward)[programs(logits)](
         logits,
         shift,
         target,
-        lse,
+        most,
+        total,
         slope,
         gradient,
         logits.shape[0],
@@ -277,12 +303,12 @@ def sigmoid_slope(logits: Tensor, shift: Tensor, target: Tensor, slope: Tensor, 
     return gradient
 
 
-def keep_softmax(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def keep_softmax(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     *tensors, ctx.ignore = inputs
-    ctx.save_for_backward(*tensors, output[1])
+    ctx.save_for_backward(*tensors, *output[1:])
 
 
-def softmax_gradient(ctx: Any, slope: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def softmax_gradient(ctx: Any, slope: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     return softmax_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
 
 
@@ -304,14 +330,13 @@ sigmoid_rows.register_autograd(sigmoid_gradient, setup_context=keep_sigmoid)
 
 def softmax_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """`balanced_softmax_loss` of logits [N, K] and class indices [N]."""
-    rows, _ = softmax_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
-    return reduce_rows(rows, (target != ignore_index).sum(), reduction)
+    rows, *_ = softmax_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
+    return reduce_rows(rows, (target.long() != ignore_index).sum(), reduction)
 
 
 def sigmoid_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """`balanced_sigmoid_loss` of logits [N, K] and one value a class [N, K] or class indices [N]; not of "none"."""
-    total = sigmoid_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index).sum()
-    if reduction == "sum":
-        return total
-    rows = (target != ignore_index).sum() if target.ndim == 1 else rows_of(logits)
-    return ratio(total, rows if reduction == "batchmean" else rows * logits.shape[1])
+    rows = sigmoid_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
+    counted = (target.long() != ignore_index).sum() if target.ndim == 1 else rows_of(logits)
+    counted = counted if reduction == "batchmean" else counted * logits.shape[1]
+    return reduce_rows(rows, counted, "sum" if reduction == "sum" else "mean")
