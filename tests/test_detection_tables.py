@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import signal
 import sys
 from dataclasses import replace
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torchvision  # type: ignore[import-untyped]
+from torch import Tensor
 from typer.testing import CliRunner
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -293,7 +295,8 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     out = tmp_path / "records.jsonl"
     every = ("run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--seeds", 0, "--results", tmp_path)
     command = (*every, "--only", "rfs")
-    assert "rfs_0.02/0: iteration 0 of 2" in equipoise(*every, "--only", "rfs_0.02", "--validate")
+    name = f"rfs_{voc2012_lt.BASE.repeat_threshold}"
+    assert f"{name}/0: iteration 0 of 2" in equipoise(*every, "--only", name, "--validate")
     assert "rfs/0: iteration 2 of 2" in equipoise(*command)
     chosen, final = read_jsonl(out)
     assert (chosen.table, final.table) == ("choices/voc2012-lt", "voc2012-lt")
@@ -307,6 +310,32 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     out.unlink()
     edit(voc / "train_lt.json", lambda content: content["annotations"].pop())
     assert "rfs/0: iteration 0 of 2" in equipoise(*command)
+
+
+def test_ctrl_c_saves_what_was_trained(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("equipoise.train.detection_queue.REPORT_EVERY", 0)
+    command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0]
+    command += ["--results", tmp_path / "none"]
+    equipoise(*command, "--out", tmp_path / "whole.jsonl", "--checkpoints", tmp_path / "elsewhere")
+    before = signal.getsignal(signal.SIGINT)
+    pressed: list[int] = []
+
+    def press(run: DetectionTraining, *parts: Any) -> Tensor:
+        if not pressed:
+            pressed.append(run.iteration)
+            signal.raise_signal(signal.SIGINT)
+        return step(run, *parts)
+
+    step = DetectionTraining.step
+    monkeypatch.setattr(DetectionTraining, "step", press)
+    command += ["--out", tmp_path / "records.jsonl", "--checkpoints", tmp_path / "kept"]
+    result = CliRunner().invoke(app, [str(argument) for argument in command], env={"COLUMNS": "300"})
+    assert result.exit_code != 0
+    assert "rfs/0: interrupted at iteration 1 of 2; saved for next time" in result.output
+    assert signal.getsignal(signal.SIGINT) is before
+    assert "rfs/0: iteration 1 of 2" in equipoise(*command)
+    (whole,), (resumed,) = read_jsonl(tmp_path / "whole.jsonl"), read_jsonl(tmp_path / "records.jsonl")
+    assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
 
 
 def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

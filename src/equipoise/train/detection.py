@@ -400,13 +400,15 @@ def train(
     run: DetectionTraining,
     *,
     until: float = float("inf"),
+    stop: Callable[[], bool] = lambda: False,
     workers: int = 0,
     report: Callable[[int, float, float], None] | None = None,
     every: float = 20.0,
     save: Callable[[], None] | None = None,
     save_every: float = 120.0,
 ) -> bool:
-    """Train to the end, or until the clock (`time.monotonic`) says `until`; whether it came to the end.
+    """Train to the end, until the clock (`time.monotonic`) says `until`, or until `stop` says so; whether it came to
+    the end.
 
     `report` gets, every so many seconds, the iterations done in this call, the seconds they took and the mean loss.
     `save` is called now and then, so that little is lost where the process is ended from outside.
@@ -418,8 +420,8 @@ def train(
     for first_part, second_part in run.batches(workers):
         pending.append(run.step(first_part, second_part))
         now = time.monotonic()
-        due, stop = _agreed(run, now - last >= every, now >= until)
-        if due or stop or run.done:
+        due, over = _agreed(run, now - last >= every, now >= until or stop())
+        if due or over or run.done:
             recent = mean_over_ranks(torch.stack(pending)).tolist()  # the only wait for the device
             run.losses.extend(recent)
             pending, before, last = [], last, time.monotonic()
@@ -428,7 +430,7 @@ def train(
                 raise FloatingPointError(f"the loss became infinite or not a number near iteration {run.iteration}")
             if report is not None:
                 report(run.iteration - first, last - start, float(np.mean(recent)))
-            if stop:
+            if over:
                 break
             if save is not None and not run.done and now - saved >= save_every:
                 save()

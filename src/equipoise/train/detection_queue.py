@@ -29,7 +29,7 @@ from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
 from equipoise.train.classification import thinned
 from equipoise.train.detection import DetectionRecipe, DetectionTraining, predict, shortened, train
-from equipoise.train.queue import Status, write_tensors
+from equipoise.train.queue import Status, interruptible, write_tensors
 from equipoise.train.resident import FrozenRegions, Resident
 
 EVALUATION = {"cuda": 0.02}  # seconds an image kept for it before it was measured; elsewhere none
@@ -192,22 +192,27 @@ def run_cells(
         begun = True
         run = _resumed(cell, by_name[cell.method], store, files)
         try:
-            finished = train(
-                run,
-                until=deadline - evaluation,
-                workers=settings.workers,
-                report=lambda done, seconds, loss, run=run: settings.report(_status(run, done, seconds)),  # type: ignore[misc]
-                every=REPORT_EVERY,
-                save=lambda cell=cell, run=run: _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
-                save_every=settings.save_every,
-            )
+            with interruptible(settings.say) as interrupted:
+                finished = train(
+                    run,
+                    until=deadline - evaluation,
+                    stop=interrupted,
+                    workers=settings.workers,
+                    report=lambda done, seconds, loss, run=run: settings.report(_status(run, done, seconds)),  # type: ignore[misc]
+                    every=REPORT_EVERY,
+                    save=lambda cell=cell, run=run: _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict()),  # type: ignore[misc]
+                    save_every=settings.save_every,
+                )
         except FloatingPointError as error:
             settings.say(f"{cell}: left out: {error}")
             failed.add(cell)
             continue
         if not finished:
             _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict())
-            settings.say(f"{cell}: out of time at iteration {run.iteration} of {run.iterations}; saved for next time")
+            why = "interrupted" if interrupted() else "out of time"
+            settings.say(f"{cell}: {why} at iteration {run.iteration} of {run.iterations}; saved for next time")
+            if interrupted():
+                raise KeyboardInterrupt
             break
         if _first_says(files.finished(cell) is None, settings.device):
             files.finish(cell, run)

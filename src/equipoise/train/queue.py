@@ -277,7 +277,7 @@ def _run_group(
 
     results: dict[Cell, bool] = {}
     at_once = False
-    with _interruptible(settings.say) as interrupted:
+    with interruptible(settings.say) as interrupted:
         try:
             finished = train(runs, until=deadline, stop=interrupted, report=report)
             training_seconds = time.monotonic() - training_start
@@ -311,7 +311,7 @@ def _run_group(
 
 
 @contextmanager
-def _interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+def interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """Gives a function that says whether Ctrl-C was pressed: once asks to stop where it can be saved, twice stops."""
     pressed = threading.Event()
 
