@@ -86,6 +86,31 @@ def test_the_order_of_methods_is_compared_with_the_papers() -> None:
     assert report.orders_compared([record("rfs", 0, 20.0)], METHODS) == ""
 
 
+def test_second_stages_stand_beside_the_control_of_their_seed() -> None:
+    def second(method: str, seed: int, average: float, rare: float | None) -> DetectionRecord:
+        return record(method, seed, average, rare, recipe={"start": "rfs"})
+
+    runs = [
+        record("rfs", 0, 19.0), second("rfs_longer", 0, 20.0, 5.0), second("rfs_longer", 1, 22.0, None),
+        second("crt", 0, 20.5, 4.0), second("crt", 1, 22.1, 7.0), second("crt", 2, 99.0, 99.0),  # no control of seed 2
+        second("eql", 1, 21.0, None),
+    ]  # fmt: skip
+    methods = [*METHODS, ("rfs_longer", "control")]
+    crt, eql = report.beside_control(runs, methods)
+    assert crt == ("cRT", "+0.30 ± 0.28", "+0.00 ± 0.00", "+0.00 ± 0.00", "−1.00", "+0.00 ± 0.00", "2")
+    assert (*eql[:2], eql[4]) == ("EQL", "−1.00", "–")
+    assert report.beside_control([one for one in runs if one.method != "rfs_longer"], methods) == []
+    assert "| cRT | +0.30 ± 0.28 |" in report.voc_part(runs, methods)
+
+
+def test_batches_with_undecided_boxes_are_told() -> None:
+    def first(seed: int, number: int, start: str | None = None) -> DetectionRecord:
+        return record("rfs", seed, 20.0, iterations=200, engine={"nms_unsettled": number}, recipe={"start": start})
+
+    assert "in 25 to 50 % of the batches" in report.voc_part([first(0, 50), first(1, 100), first(2, 0, "rfs")], METHODS)
+    assert "NMS" not in report.voc_part([first(0, 0), record("rfs", 1, 20.0)], METHODS)
+
+
 def test_table_2_stands_beside_the_papers_numbers(tmp_path: Path) -> None:
     root = copied(tmp_path)
     write(root, record("eql", 0, 24.04, table="table2/resnet101"))

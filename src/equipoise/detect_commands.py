@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,9 @@ from equipoise.shift_commands import NAME as SHIFT
 from equipoise.shift_commands import run_prior_shift
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from equipoise.recipes.table2 import Method
 
 TABLES = ("table2", "voc2012-lt")
@@ -255,7 +258,6 @@ def import_(
 def show_table(table: str, results: Path, write: bool) -> None:
     """`equipoise table table2 | voc2012-lt`: print it, and with `write` render it into the documents."""
     from rich.console import Console
-    from rich.measure import Measurement
     from rich.table import Table
 
     from equipoise.recipes import table2, voc2012_lt
@@ -270,24 +272,38 @@ def show_table(table: str, results: Path, write: bool) -> None:
             records = record_files.read_records(results, name, DetectionRecord)
         what = "VOC2012-LT" if table == voc2012_lt.NAME else f"LVIS v1, {report.TITLES[backbone]}"
         shown = Table(title=f"{what}: average precision, %", caption="ours: mean ± standard deviation of n runs")
-        rows = list(report.method_rows(records, titles, backbone))
-        shown.add_column("method")
-        for place, header in enumerate(("", *COLUMNS, "n"), start=1):
-            longest = max(len(row[place]) for row in rows)
-            shown.add_column(header, justify="right" if header else "left", no_wrap=True, min_width=longest)
-        for row in rows:
-            if table == table2.NAME or row[1] == "ours":  # the paper has no VOC2012-LT
-                shown.add_row(*row, style="bold" if row[1] == "ours" else "dim")
-        needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
-        console.width = max(console.width, needed)  # a narrow terminal may break lines, but no number is cut off
-        console.print(shown)
+        rows = [
+            row
+            for row in report.method_rows(records, titles, backbone)
+            if table == table2.NAME or row[1] == "ours"  # the paper has no VOC2012-LT
+        ]
+        _print_whole(console, shown, ("method", "", *COLUMNS, "n"), rows)
         if table == voc2012_lt.NAME:
+            if differences := report.beside_control(records, titles):
+                control = dict(titles)[report.CONTROL]
+                beside = Table(title=f"Second stages beside {control!r} of the same seed")
+                _print_whole(console, beside, ("difference", *COLUMNS, "n"), differences)
             console.print(report.orders_compared(records, titles) or f"{results} holds no record of {table} yet")
     if write:
         root = results.resolve().parent
         for path, text in report.documents(root).items():
             path.write_text(text)
             typer.echo(f"rendered {path.relative_to(root)}")
+
+
+def _print_whole(console: Console, shown: Table, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table of which a narrow terminal may break lines, but of which no number is cut off."""
+    from rich.measure import Measurement
+
+    shown.add_column(headers[0])
+    for place, header in enumerate(headers[1:], start=1):
+        longest = max(len(row[place]) for row in rows)
+        shown.add_column(header, justify="right" if header else "left", no_wrap=True, min_width=longest)
+    for row in rows:
+        shown.add_row(*row, style="bold" if row[1] == "ours" else "dim" if row[1] == "paper" else None)
+    needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
+    console.width = max(console.width, needed)
+    console.print(shown)
 
 
 @detect_app.command("table")

@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean, median, stdev
 from typing import Any
 
 from equipoise.detection_records import COLUMNS, DetectionRecord, cell, summary
+from equipoise.metrics.detection import MOST
 from equipoise.records import read_records
 from equipoise.report import markdown
 
@@ -30,6 +31,7 @@ PUBLISHED = {
         "balanced_sigmoid": (26.4, 30.2, 25.4, 20.1, 28.4),
     },
 }
+CONTROL = "rfs_longer"  # a second stage that changes nothing but the length
 TITLES = {"resnet50": "ResNet-50", "resnet101": "ResNet-101"}
 BENCHMARK = "results/benchmarks/detection-{}.json"
 Methods = Sequence[tuple[str, str]]
@@ -78,6 +80,40 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods) -> str
             "alike."
         )
     return "\n".join(lines)
+
+
+def beside_control(records: Sequence[DetectionRecord], methods: Methods) -> list[tuple[str, ...]]:
+    """What each second stage adds to the control's, seed by seed, as both start from the same detector: mean ± standard
+    deviation of the differences, with the number of seeds. No rows where there is no control."""
+    control = {record.seed: record for record in records if record.method == CONTROL}
+    rows = []
+    for name, title in methods:
+        runs = [record for record in records if record.method == name and record.seed in control]
+        if not runs or name == CONTROL or all(run.recipe.get("start") is None for run in runs):
+            continue
+        differences = []
+        for column in COLUMNS:
+            pairs = [(getattr(run, column), getattr(control[run.seed], column)) for run in runs]
+            known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+            spread = f" ± {stdev(known):.2f}" if len(known) > 1 else ""
+            differences.append(f"{mean(known):+.2f}{spread}".replace("-", "−") if known else "–")
+        rows.append((title, *differences, str(len(runs))))
+    return rows
+
+
+def unsettled_part(records: Sequence[DetectionRecord]) -> str:
+    """In how many batches of the first stages NMS was cut off before the last box was decided."""
+    shares = [
+        100 * run.engine["nms_unsettled"] / run.iterations
+        for run in records
+        if run.recipe.get("start") is None and run.engine.get("nms_unsettled") is not None
+    ]
+    if not shares or max(shares) == 0:
+        return ""
+    return (
+        "In training, NMS of proposals stops after a fixed number of rounds (models/batched_rcnn.py); in "
+        f"{_spread(shares)} % of the batches of a first stage there were then boxes left that hang on more others."
+    )
 
 
 def provenance(records: Sequence[DetectionRecord]) -> str:
@@ -130,12 +166,31 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods) -> str:
         f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
         f"{sum(count <= 10 for count in counts)} rare classes; trained on {records[0].trained_on}, tested on "
         f"{records[0].evaluated_images:,} images. Mean ± standard deviation over n seeds, the last iterate; "
-        "AP_f, AP_c and AP_r are of masks." + (f" Not run yet: {', '.join(missing)}." if missing else ""),
+        "AP_f, AP_c and AP_r are of masks."
+        + _detections_said(records)
+        + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         markdown.table(("method", *COLUMNS, "n"), summary(records, methods)),
         orders_compared(records, methods),
+        _control_table(records, methods),
         provenance(records),
+        unsettled_part(records),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _detections_said(records: Sequence[DetectionRecord]) -> str:
+    found = [run.engine["detections"] / run.evaluated_images for run in records if "detections" in run.engine]
+    return f" A run found {_spread(found)} things an image; at most {MOST} count." if found else ""
+
+
+def _control_table(records: Sequence[DetectionRecord], methods: Methods) -> str:
+    rows = beside_control(records, methods)
+    if not rows:
+        return ""
+    said = (
+        f"Second stages beside {dict(methods)[CONTROL]!r} from the same detector, mean ± standard deviation over seeds:"
+    )
+    return said + "\n\n" + markdown.table(("difference", *COLUMNS, "n"), rows)
 
 
 def table2_part(records: dict[str, Sequence[DetectionRecord]], methods: Methods) -> str:
