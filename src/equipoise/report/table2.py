@@ -31,6 +31,7 @@ PUBLISHED = {
         "balanced_sigmoid": (26.4, 30.2, 25.4, 20.1, 28.4),
     },
 }
+LEVELS = 5  # of the feature pyramid
 CONTROL = "rfs_longer"  # a second stage that changes nothing but the length
 TITLES = {"resnet50": "ResNet-50", "resnet101": "ResNet-101"}
 BENCHMARK = "results/benchmarks/detection-{}.json"
@@ -103,16 +104,14 @@ def beside_control(records: Sequence[DetectionRecord], methods: Methods) -> list
 
 def unsettled_part(records: Sequence[DetectionRecord]) -> str:
     """In how many batches of the first stages NMS was cut off before the last box was decided."""
-    shares = [
-        100 * run.engine["nms_unsettled"] / run.iterations
-        for run in records
-        if run.recipe.get("start") is None and run.engine.get("nms_unsettled") is not None
-    ]
-    if not shares or max(shares) == 0:
+    first = [run for run in records if run.recipe.get("start") is None and run.engine.get("nms_unsettled")]
+    if not first:
         return ""
+    shares = [100 * run.engine["nms_unsettled"] / run.iterations for run in first]
     return (
-        "In training, NMS of proposals stops after a fixed number of rounds (models/batched_rcnn.py); in "
-        f"{_spread(shares)} % of the batches of a first stage there were then boxes left that hang on more others."
+        "In training, NMS of proposals stops after a fixed number of rounds (models/batched_rcnn.py). In "
+        f"{_spread(shares)} % of the batches of a first stage, at least one of the {LEVELS} levels of one of the "
+        f"{first[0].recipe['batch_size']} images then had a box left that hangs on more others."
     )
 
 
