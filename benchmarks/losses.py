@@ -362,7 +362,9 @@ def main() -> None:
         rows_to_do.append(("linear " + "x".join(map(str, large)), partial(linear, *large, device, dtype, budget)))
     results = [guarded(name, work) for name, work in rows_to_do if wanted(name, options.only)]
     if options.out:
-        options.out.write_text(json.dumps({"machine": about, "tuned": tuned, "results": results}, indent=1) + "\n")
+        kernels = os.environ.get("EQUIPOISE_KERNELS") != "0"  # of the compiled losses on a GPU
+        content = {"machine": about, "tuned": tuned, "kernels": kernels, "results": results}
+        options.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

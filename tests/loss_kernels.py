@@ -122,9 +122,9 @@ def test_extreme_logits_give_what_they_give_in_the_library(ours: Any, theirs: An
     target[:3] = torch.tensor([0, 1, 1])
     logits[:2, 0] = value
     logits[3] = value
-    for reduction in ("sum", "none") if ours is softmax_kernels else ("sum",):
-        loss, gradient = loss_and_gradient(ours, logits, target, shift, reduction)
-        expected, slope = loss_and_gradient(theirs, logits, target, shift, reduction)
+    for n in range(4):  # row by row, or the NaN of one hides the others
+        loss, gradient = loss_and_gradient(ours, logits[n : n + 1], target[n : n + 1], shift, "sum")
+        expected, slope = loss_and_gradient(theirs, logits[n : n + 1], target[n : n + 1], shift, "sum")
         torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-4, equal_nan=True)
         torch.testing.assert_close(gradient, slope, rtol=1e-4, atol=1e-6, equal_nan=True)
 

@@ -26,6 +26,7 @@ SLOW = (
 )
 PRIOR = "test_prior.py test_theory.py test_counting.py"
 FUSED = "test_resnet_cifar_fused.py"
+KERNELS = "test_loss_kernels.py"
 
 
 @dataclass(frozen=True)
@@ -242,6 +243,28 @@ FAULTS = [
     Fault("models/resnet_cifar_fused.py", "gradients.extend([sums[0], sums[1],", "gradients.extend([sums[1], sums[0],", FUSED),
     Fault("models/resnet_cifar_fused.py", "shortcut[..., half : half + channels] = x[:, ::2, ::2]", "shortcut[..., :channels] = x[:, ::2, ::2]", FUSED),
     Fault("models/resnet_cifar_fused.py", "2 * number + 1, shortcut)", "2 * number + 1)", FUSED),
+    Fault("losses/kernels.py", "there = row < number - start\n    if K <= C:", "there = row < number\n    if K <= C:", KERNELS),
+    Fault("losses/kernels.py", "sums = sums * tl.exp(high - safe) + tl.exp(z - safe)", "sums = sums + tl.exp(z - safe)", KERNELS),
+    Fault("losses/kernels.py", "tl.where(higher == float(\"-inf\"), 0.0, higher)", "higher", KERNELS),
+    Fault("losses/kernels.py", "each = tl.log(whole) + (largest - chosen)", "each = tl.log(whole) + largest - chosen", KERNELS),
+    Fault("losses/kernels.py", "    chosen += tl.load(shift + right, mask=known, other=0.0)\n", "", KERNELS),
+    Fault("losses/kernels.py", "mask=known, other=float(\"nan\")).to(tl.float32)", "mask=known, other=0.0).to(tl.float32)", KERNELS),
+    Fault("losses/kernels.py", "scale = tl.where(right == ignore, 0.0, scale)[:, None]", "scale = scale[:, None]", KERNELS),
+    Fault("losses/kernels.py", "(1.0 - y) * z + tl.maximum(-z, 0.0)", "tl.maximum(z, 0.0) - z * y", KERNELS),
+    Fault("losses/kernels.py", "(tl.log(whole) + (small - (whole - 1.0)))", "tl.log(whole)", KERNELS),
+    Fault("losses/kernels.py", "        result = tl.where(right == ignore, 0.0, result)\n", "", KERNELS),
+    Fault("losses/kernels.py", "(logits.shape[0] // ROWS + 1,)", "(logits.shape[0] // ROWS,)", KERNELS),
+    Fault("losses/kernels.py", "custom_op if INTERPRETED else torch.library.triton_op", "custom_op", KERNELS),
+    Fault("losses/kernels.py", "softmax_rows(logits.contiguous(), ", "softmax_rows(logits, ", KERNELS),
+    Fault("losses/kernels.py", "sigmoid_slope(*ctx.saved_tensors, slope.contiguous(),", "sigmoid_slope(*ctx.saved_tensors, slope,", KERNELS),
+    Fault("losses/kernels.py", "counted if reduction == \"batchmean\" else counted * logits.shape[1]", "counted * logits.shape[1]", KERNELS),
+    Fault("losses/_shared.py", "        and not (target.requires_grad or shift.requires_grad)\n", "", KERNELS),
+    Fault("losses/_shared.py", "(target.shape == logits.shape[:1] and is_integer(target))", "target.shape == logits.shape[:1]", KERNELS),
+    Fault("losses/_shared.py", "        or torch._C._are_functorch_transforms_active()\n", "", KERNELS),
+    Fault("losses/_shared.py", "type(tensor) is Tensor and tensor.device", "tensor.device", KERNELS),
+    Fault("losses/_shared.py", "setattr(kernels_work, \"_dynamo_marked_constant\", True)", "pass", KERNELS),
+    Fault("losses/balanced_softmax.py", "if weight is None and label_smoothing == 0 and target.ndim", "if label_smoothing == 0 and target.ndim", KERNELS),
+    Fault("losses/balanced_sigmoid.py", "if foreground is weight is pos_weight is None and", "if weight is pos_weight is None and", KERNELS),
     # the report
     Fault("metrics/intervals.py", "below, above = np.sqrt(((p - low) ** 2).sum()), np.sqrt(((high - p) ** 2).sum())", "below, above = (p - low).sum(), (high - p).sum()", "test_tail_metrics.py"),
     Fault("metrics/intervals.py", "np.where(n > 0, np.minimum(centre + half, 1), 1.0)", "np.minimum(centre + half, 1)", "test_tail_metrics.py"),

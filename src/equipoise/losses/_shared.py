@@ -133,6 +133,7 @@ def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
         and logits.dtype in (torch.float32, torch.bfloat16, torch.float16)
         and shift.dtype == torch.float32
         and logits.ndim == 2
+        and shift.numel() > 0
         and shift.shape == logits.shape[1:]
         and (target.shape == logits.shape or (target.shape == logits.shape[:1] and is_integer(target)))
         and not (target.requires_grad or shift.requires_grad)
@@ -155,7 +156,8 @@ def kernels_work() -> bool:
     return True
 
 
-setattr(kernels_work, "_dynamo_marked_constant", True)  # noqa: B010  # as in prior.py
+# Dynamo would trace the import, and fail where it fails. As in prior.py, the mark without the import of all of Dynamo.
+setattr(kernels_work, "_dynamo_marked_constant", True)  # noqa: B010
 
 
 class PriorModule(nn.Module):
