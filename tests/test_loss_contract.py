@@ -143,7 +143,9 @@ ROWS = [
     ),
     Row(
         "inverse_frequency",
-        lambda prior, **o: eq.BalancedSoftmaxLoss(eq.Prior.uniform(K), weight=eq.inverse_frequency_weights(prior), **o),
+        lambda prior, **o: eq.BalancedSoftmaxLoss(
+            eq.Prior.uniform(prior.num_classes), weight=eq.inverse_frequency_weights(prior), **o
+        ),
         lambda z, y, prior, **o: eq.balanced_softmax_loss(
             z, y, torch.zeros(K), weight=eq.inverse_frequency_weights(prior), **o
         ),
@@ -422,6 +424,17 @@ def test_ignored_rows_do_not_count(row: Row) -> None:
     assert (grad(lambda z: row.function(z, ignored, PRIOR), logits)[5:] == 0).all()
     other = torch.where(ignored == -100, 7, ignored)
     torch.testing.assert_close(row.module(PRIOR, ignore_index=7)(logits, other), row.module(PRIOR)(logits, ignored))
+
+
+@row
+def test_small_integers_name_the_same_classes_as_large_ones(row: Row) -> None:
+    """As 8 bits without a sign, −100 is 156: a class of this prior, and no reason to ignore it."""
+    prior = eq.Prior.from_counts(range(1, 201))
+    logits = torch.randn(3, 200, generator=torch.Generator().manual_seed(0))
+    target = torch.tensor([156, 0, 99])
+    for reduction in ["mean", "none"] + ["batchmean"] * row.binary:
+        module = row.module(prior, reduction=reduction)
+        torch.testing.assert_close(module(logits, target.to(torch.uint8)), module(logits, target))
 
 
 @row

@@ -305,6 +305,7 @@ FAULTS = [
     Fault("data/masks.py", "lengths - torch.where(turn > 2, lengths.roll(2), 0)", "lengths - torch.where(turn > 1, lengths.roll(2), 0)", "test_coco_images.py"),
     Fault("train/detection.py", "now >= until or stop()", "now >= until", "test_detection_tables.py"),
     Fault("report/table2.py", "known = [ours - theirs for", "known = [theirs - ours for", "test_detection_report.py"),
+    Fault("losses/_shared.py", "return target.long() != ignore_index", "return target != ignore_index", "test_loss_contract.py"),
     Fault("data/masks.py", "end = place - starts[row]", "end = place - starts[0]", "test_coco_images.py"),
     Fault("report/table2.py", "(ours[a] - ours[b]) * (both[a] - both[b]) > 0", "(ours[a] - ours[b]) * (both[a] - both[b]) < 0", "test_detection_report.py"),
 ]

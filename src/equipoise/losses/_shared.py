@@ -82,9 +82,18 @@ def one_hot(logits: Tensor, target: Tensor) -> Tensor:
     return torch.zeros_like(logits).scatter(dim, target.long().unsqueeze(dim), 1.0)
 
 
+def counting(target: Tensor, ignore_index: int) -> Tensor:
+    """Which class indices count. Compared in 64 bits: as uint8, −100 is the class 156.
+
+    >>> counting(torch.tensor([156, 7], dtype=torch.uint8), -100)
+    tensor([True, True])
+    """
+    return target.long() != ignore_index
+
+
 def pick(values: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """values[n, target[n]] for every row, and which rows count (those ignored are 0)."""
-    valid = target != ignore_index
+    valid = counting(target, ignore_index)
     dim = class_dim(values)
     index = torch.where(valid, target, 0).long().unsqueeze(dim)
     return torch.where(valid, values.gather(dim, index).squeeze(dim), 0.0), valid

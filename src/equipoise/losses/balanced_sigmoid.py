@@ -27,6 +27,7 @@ from equipoise.losses._shared import (
     PriorModule,
     check_reduction,
     class_dim,
+    counting,
     full_precision,
     is_indices,
     kernels_apply,
@@ -130,7 +131,7 @@ def dense_target(
         row_mask(foreground, logits)  # refuses another shape or dtype
     if not is_indices(logits, target):
         return target.to(logits.dtype), None
-    counts = target != ignore_index
+    counts = counting(target, ignore_index)
     named = counts if foreground is None else counts & foreground
     hot = one_hot(logits, torch.where(named, target, 0))
     return hot * row_mask(named, logits), counts

@@ -21,6 +21,7 @@ from equipoise.losses._shared import (
     as_probabilities,
     check_reduction,
     class_dim,
+    counting,
     full_precision,
     is_indices,
     kernels_apply,
@@ -111,7 +112,7 @@ def cross_entropy(
         return loss
     if not indices:
         return ratio(loss, rows_of(logits))
-    valid = target != ignore_index
+    valid = counting(target, ignore_index)
     if weight is None:
         return ratio(loss, valid.sum())
     rows = weight.gather(0, torch.where(valid, target, 0).reshape(-1))  # gather, not weight[...]: works under vmap

@@ -20,6 +20,7 @@ from equipoise.losses._shared import (
     PriorModule,
     check_reduction,
     class_dim,
+    counting,
     full_precision,
     need_indices,
     one_hot,
@@ -58,7 +59,7 @@ def equalization_loss(
     """
     need_indices(logits, target, "the softmax equalization loss")
     logits = full_precision(logits)
-    own = one_hot(logits, torch.where(target == ignore_index, 0, target)).bool()
+    own = one_hot(logits, torch.where(counting(target, ignore_index), target, 0)).bool()
     # not −inf: a row whose every class is dropped is possible where it is ignored, and 0 · NaN is NaN
     logits = logits.masked_fill(drop & ~own, torch.finfo(logits.dtype).min)
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

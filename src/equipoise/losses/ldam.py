@@ -14,7 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equipoise.losses._shared import PriorModule, check_reduction, class_dim, full_precision, need_indices, one_hot
+from equipoise.losses._shared import (
+    PriorModule,
+    check_reduction,
+    class_dim,
+    counting,
+    full_precision,
+    need_indices,
+    one_hot,
+)
 from equipoise.losses.balanced_softmax import cross_entropy
 from equipoise.prior import Prior, along, as_prior
 
@@ -51,7 +59,7 @@ def ldam_loss(
     need_indices(logits, target, "LDAM")
     logits = full_precision(logits)
     margins = along(margins, logits, class_dim(logits))
-    own = one_hot(logits, torch.where(target == ignore_index, 0, target))
+    own = one_hot(logits, torch.where(counting(target, ignore_index), target, 0))
     logits = scale * (logits - own * margins)
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
