@@ -490,6 +490,7 @@ def test_another_draw_is_trained_on(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data")
     out = tmp_path / "new.jsonl"
     arguments = ["run", "causes", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
+    arguments += ["--results", str(tmp_path / "none")]
     result = CliRunner().invoke(app, [*arguments, "--only", "cifar10-lt-draw-2"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     records = list(read_jsonl(out))
