@@ -31,7 +31,7 @@ from torchvision.ops import roi_align  # type: ignore[import-untyped]
 
 from equipoise.models.mask_rcnn import FIRST_CANDIDATES, best_boxes
 
-ROUNDS = 16  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
+ROUNDS = 48  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
 ASK_AGAIN = 4  # rounds between two questions whether NMS still changes anything: an answer is waited for
 ROWS = {"cuda": 64}  # masks are computed in multiples of it: cuDNN looks for an algorithm at every new number of them
 ELEMENTS = 1 << 26  # of a matrix of overlaps at a time

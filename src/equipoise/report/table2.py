@@ -104,12 +104,13 @@ def beside_control(records: Sequence[DetectionRecord], methods: Methods) -> list
 
 def unsettled_part(records: Sequence[DetectionRecord]) -> str:
     """In how many batches of the first stages NMS was cut off before the last box was decided."""
+    # records of before the number of rounds stood in them are of 16
     first = [run for run in records if run.recipe.get("start") is None and run.engine.get("nms_unsettled")]
     if not first:
         return ""
     shares = [100 * run.engine["nms_unsettled"] / run.iterations for run in first]
     return (
-        "In training, NMS of proposals stops after a fixed number of rounds (models/batched_rcnn.py). In "
+        f"In training, NMS of proposals stops after {first[0].engine.get('nms_rounds', 16)} rounds. In "
         f"{_spread(shares)} % of the batches of a first stage, at least one of the {LEVELS} levels of one of the "
         f"{first[0].recipe['batch_size']} images then had a box left that hangs on more others."
     )

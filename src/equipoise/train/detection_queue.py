@@ -23,7 +23,7 @@ from equipoise.data.coco import CocoImages
 from equipoise.data.masks import hotcoco
 from equipoise.detection_records import DetectionRecord
 from equipoise.metrics.detection import GroundTruth
-from equipoise.models.batched_rcnn import world
+from equipoise.models.batched_rcnn import ROUNDS, world
 from equipoise.models.mask_rcnn import detector_weights, load_detector_weights, stride_of
 from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
@@ -407,6 +407,7 @@ def _record(
             "features_seconds": run.features_seconds,  # for all methods
             "detections": len(found),
             "predicted_images_per_second": round(len(val) / max(predicted, 1e-9), 1),
+            "nms_rounds": ROUNDS if settings.device.type == "cuda" else None,  # as many as it takes
             "nms_unsettled": run.unsettled,
         },
         commit=settings.commit,
