@@ -438,6 +438,26 @@ def test_preview_of_class_balance_is_exactly_uniform_and_says_that_a_balanced_lo
     assert drawn == sampler.prior
 
 
+def test_preview_promises_no_less_imbalance_than_there_is():
+    sampler = ClassBalancedSampler(classes_per_item=[[0], [0, 1], [], [2]])
+    with pytest.warns(UserWarning, match="in other shares than the data has them: build a balanced loss from sampler"):
+        sampler.preview()
+
+
+def test_the_prior_of_a_class_that_is_hardly_ever_drawn_is_of_whole_numbers():
+    drawn = ClassBalancedSampler([0, 1, 2], target=[1e-18, 0.5, 0.5]).prior
+    assert drawn.counts[0] == 0
+    assert drawn.counts[1] == drawn.counts[2] > 10**15
+
+
+def test_a_state_that_is_refused_changes_nothing():
+    sampler = ClassBalancedSampler(LABELS, seed=3)
+    sampler.set_epoch(2)
+    with pytest.raises(ValueError, match="at draw 0 of 71 an epoch, this sampler has 80"):
+        sampler.load_state_dict({"epoch": 5, "position": 0, "seed": 9, "items": 80, "draws": 71})
+    assert (sampler.epoch, sampler.seed) == (2, 3)
+
+
 def test_preview_says_when_the_sampler_changes_nothing():
     with pytest.warns(UserWarning, match=r"changes nothing \(strength is 0\)"):
         assert ClassBalancedSampler(LABELS, strength=0).preview() == Prior.from_labels(LABELS)

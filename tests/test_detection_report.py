@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,23 @@ def test_second_stages_stand_beside_the_control_of_their_seed() -> None:
     assert crt == ("cRT", "+0.30 ± 0.28", "+0.00 ± 0.00", "+0.00 ± 0.00", "−1.00", "+0.00 ± 0.00", "2")
     assert (*eql[:2], eql[4]) == ("EQL", "−1.00", "–")
     assert report.beside_control([one for one in runs if one.method != "rfs_longer"], methods) == []
+    elsewhere = [replace(one, backbone="other.pth") if one.method == "rfs_longer" else one for one in runs]
+    assert report.beside_control(elsewhere, methods) == []  # seed 0 of another detector is no control
     assert "| cRT | +0.30 ± 0.28 |" in report.voc_part(runs, methods)
+
+
+def test_what_is_printed_is_what_is_rendered(tmp_path: Path) -> None:
+    root = copied(tmp_path)
+    write(root, record("rfs", 0, 20.0))
+    (root / "results").rename(root / "records")
+    (root / "results").mkdir()
+    (root / "results/README.md").write_text((ROOT / "results/README.md").read_text())
+    said = run("table", "voc2012-lt", "--results", root / "records", "--write")
+    assert "holds none" not in said  # though with one method there is no order
+    assert "| RFS | 20.0 |" in (root / "results/README.md").read_text()
+    result = CliRunner().invoke(app, ["table", "voc2012-lt", "--results", str(tmp_path / "nowhere")])
+    assert result.exit_code == 2
+    assert "is not there" in result.output
 
 
 def test_batches_with_undecided_boxes_are_told() -> None:
@@ -109,7 +126,9 @@ def test_batches_with_undecided_boxes_are_told() -> None:
         return record("rfs", seed, 20.0, iterations=200, engine={"nms_unsettled": number}, recipe=recipe)
 
     said = report.voc_part([first(0, 50), first(1, 100), first(2, 0, "rfs")], METHODS)
-    assert "In 25 to 50 % of the batches of a first stage, at least one of the 5 levels of one of the 8 images" in said
+    assert (
+        "In 25.0 to 50.0 % of the batches of a first stage, at least one of the 5 levels of one of the images" in said
+    )
     assert "NMS" not in report.voc_part([first(0, 0), record("rfs", 1, 20.0)], METHODS)
 
 

@@ -338,6 +338,43 @@ def test_ctrl_c_saves_what_was_trained(voc: Path, tmp_path: Path, monkeypatch: p
     assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
 
 
+def test_ctrl_c_in_the_last_iteration_ends_the_queue(
+    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "records.jsonl"
+    command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0, "--seeds", 1]
+    command += ["--results", tmp_path / "none", "--out", out]
+
+    def press(run: DetectionTraining, *parts: Any) -> Tensor:
+        if run.iteration + 1 == run.iterations:
+            signal.raise_signal(signal.SIGINT)
+        return step(run, *parts)
+
+    step = DetectionTraining.step
+    with monkeypatch.context() as patched:
+        patched.setattr(DetectionTraining, "step", press)
+        result = CliRunner().invoke(app, [str(argument) for argument in command], env={"COLUMNS": "300"})
+    assert result.exit_code != 0
+    assert "rfs/0: interrupted after its last iteration; saved, to be evaluated next time" in result.output
+    assert not out.exists() or out.read_text() == ""
+    assert "rfs/0: iteration 2 of 2" in equipoise(*command)
+
+
+def test_workers_leave_ctrl_c_to_the_main_process(voc: Path) -> None:
+    data = CocoImages(voc / "train_lt.json", voc)
+    run = DetectionTraining(voc2012_lt.METHODS[0].recipe, data, 0, torch.device("cpu"))
+    with pytest.MonkeyPatch.context() as patched:
+        made: list[dict[str, Any]] = []
+        patched.setattr("equipoise.train.detection.DataLoader", lambda *_, **options: made.append(options) or [])
+        list(run.batches(workers=1))
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        made[0]["worker_init_fn"](0)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("equipoise.commands.SECONDS_BETWEEN_LINES", -1)
     monkeypatch.setattr("equipoise.train.detection_queue.REPORT_EVERY", 0)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -159,6 +160,14 @@ def test_the_environment_switches_the_kernels_off(kernels: Any, monkeypatch: pyt
     assert softmax() == "softmax kernels"
     monkeypatch.setenv("EQUIPOISE_KERNELS", "0")
     assert isinstance(softmax(), Tensor)
+    assert isinstance(sigmoid(), Tensor)
+
+
+def test_derivatives_that_the_kernels_lack_are_left_to_torch(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.autograd.forward_ad.dual_level():
+        assert isinstance(softmax(), Tensor)
+    assert softmax() == "softmax kernels"
+    monkeypatch.setitem(sys.modules, "torch._dynamo.config", SimpleNamespace(trace_autograd_ops=True))
     assert isinstance(sigmoid(), Tensor)
 
 

@@ -263,6 +263,8 @@ def show_table(table: str, results: Path, write: bool) -> None:
     from equipoise.recipes import table2, voc2012_lt
     from equipoise.report import table2 as report
 
+    if not results.is_dir():
+        raise typer.BadParameter(f"{results} is not there: pass the folder of the records as --results")
     console = Console()
     methods = voc2012_lt.METHODS if table == voc2012_lt.NAME else table2.METHODS
     titles = [(method.name, method.title) for method in methods]
@@ -280,13 +282,15 @@ def show_table(table: str, results: Path, write: bool) -> None:
         _print_whole(console, shown, ("method", "", *COLUMNS, "n"), rows)
         if table == voc2012_lt.NAME:
             if differences := report.beside_control(records, titles):
-                control = dict(titles)[report.CONTROL]
+                control = dict(titles).get(report.CONTROL, report.CONTROL)
                 beside = Table(title=f"Second stages beside {control!r} of the same seed")
                 _print_whole(console, beside, ("difference", *COLUMNS, "n"), differences)
-            console.print(report.orders_compared(records, titles) or f"{results} holds no record of {table} yet")
+            console.print(
+                report.orders_compared(records, titles) if records else f"{results} holds no record of it yet"
+            )
     if write:
         root = results.resolve().parent
-        for path, text in report.documents(root).items():
+        for path, text in report.documents(root, results).items():
             path.write_text(text)
             typer.echo(f"rendered {path.relative_to(root)}")
 

@@ -6,6 +6,7 @@ Losses look at shapes and dtypes, never at values: no synchronisation with a GPU
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -151,11 +152,17 @@ def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
 
 
 def kernels_work() -> bool:
-    """Whether kernels.py can be had and used here; a compiler asks once for each graph."""
+    """Whether kernels.py can be had and used here; a compiler asks once for each graph.
+
+    Its operations have a first derivative, backward, and no other: not under torch.func, in forward mode, or where
+    Dynamo traces calls of torch.autograd, which may ask for a second one.
+    """
     if (
         os.environ.get("EQUIPOISE_KERNELS") == "0"
         or torch.compiler.is_exporting()
         or torch._C._are_functorch_transforms_active()
+        or torch.autograd.forward_ad._current_level >= 0
+        or getattr(sys.modules.get("torch._dynamo.config"), "trace_autograd_ops", False)
     ):
         return False
     try:

@@ -152,7 +152,7 @@ def survivors(
     >>> survivors(boxes, torch.ones(1, 3, dtype=torch.bool), 0.5)[0]
     tensor([[ True, False,  True]])
     """
-    at_once = max(1, ELEMENTS // boxes.shape[1] ** 2)
+    at_once = max(1, ELEMENTS // max(1, boxes.shape[1] ** 2))
     if len(boxes) > at_once:
         starts = range(0, len(boxes), at_once)
         some = [[None if x is None else x[n : n + at_once] for x in (boxes, there, classes)] for n in starts]
@@ -176,7 +176,7 @@ def survivors(
 def match(boxes: Tensor, instances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The instance [B, P] that each of `boxes` [B, P, 4] overlaps most, by how much, and whether it is the best box, or
     as good as the best, of some instance. `labels` [B, M] are 0 where there is no instance."""
-    at_once = max(1, ELEMENTS // (instances.shape[1] * boxes.shape[-2]))
+    at_once = max(1, ELEMENTS // max(1, instances.shape[1] * boxes.shape[-2]))
     most, index, best = [], [], []
     for start in range(0, len(instances), at_once):
         some = slice(start, start + at_once)

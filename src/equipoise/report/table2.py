@@ -86,15 +86,15 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods) -> str
 def beside_control(records: Sequence[DetectionRecord], methods: Methods) -> list[tuple[str, ...]]:
     """What each second stage adds to the control's, seed by seed, as both start from the same detector: mean ± standard
     deviation of the differences, with the number of seeds. No rows where there is no control."""
-    control = {record.seed: record for record in records if record.method == CONTROL}
+    control = {_beginning(record): record for record in records if record.method == CONTROL}
     rows = []
     for name, title in methods:
-        runs = [record for record in records if record.method == name and record.seed in control]
-        if not runs or name == CONTROL or all(run.recipe.get("start") is None for run in runs):
+        runs = [record for record in records if record.method == name and _beginning(record) in control]
+        if not runs or name == CONTROL:
             continue
         differences = []
         for column in COLUMNS:
-            pairs = [(getattr(run, column), getattr(control[run.seed], column)) for run in runs]
+            pairs = [(getattr(run, column), getattr(control[_beginning(run)], column)) for run in runs]
             known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
             spread = f" ± {stdev(known):.2f}" if len(known) > 1 else ""
             differences.append(f"{mean(known):+.2f}{spread}".replace("-", "−") if known else "–")
@@ -102,17 +102,23 @@ def beside_control(records: Sequence[DetectionRecord], methods: Methods) -> list
     return rows
 
 
+def _beginning(record: DetectionRecord) -> tuple[Any, ...]:
+    """What two second stages have in common that start from the same detector."""
+    return record.seed, record.recipe.get("start"), record.backbone
+
+
 def unsettled_part(records: Sequence[DetectionRecord]) -> str:
     """In how many batches of the first stages NMS was cut off before the last box was decided."""
     # records of before the number of rounds stood in them are of 16
-    first = [run for run in records if run.recipe.get("start") is None and run.engine.get("nms_unsettled")]
-    if not first:
+    first = [run for run in records if run.recipe.get("start") is None and run.engine.get("nms_unsettled") is not None]
+    unsettled = [run.engine["nms_unsettled"] for run in first]
+    if not any(unsettled):
         return ""
-    shares = [100 * run.engine["nms_unsettled"] / run.iterations for run in first]
+    shares = [100 * number / max(run.iterations, 1) for number, run in zip(unsettled, first, strict=True)]
     return (
         f"In training, NMS of proposals stops after {first[0].engine.get('nms_rounds', 16)} rounds. In "
-        f"{_spread(shares)} % of the batches of a first stage, at least one of the {LEVELS} levels of one of the "
-        f"{first[0].recipe['batch_size']} images then had a box left that hangs on more others."
+        f"{_spread(shares, 1)} % of the batches of a first stage, at least one of the {LEVELS} levels of one of the "
+        "images was then not decided to the last box."
     )
 
 
@@ -147,12 +153,12 @@ def provenance(records: Sequence[DetectionRecord]) -> str:
     return markdown.table(header, rows, left=4)
 
 
-def _spread(values: Sequence[float]) -> str:
+def _spread(values: Sequence[float], digits: int = 0) -> str:
     """
-    >>> _spread([3.2, 60.4]), _spread([5.0])
-    ('3 to 60', '5')
+    >>> _spread([3.2, 60.4]), _spread([5.0]), _spread([0.04, 75], 1)
+    ('3 to 60', '5', '0.0 to 75.0')
     """
-    low, high = f"{min(values):.0f}", f"{max(values):.0f}"
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
     return low if low == high else f"{low} to {high}"
 
 
@@ -179,7 +185,7 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods) -> str:
 
 
 def _detections_said(records: Sequence[DetectionRecord]) -> str:
-    found = [run.engine["detections"] / run.evaluated_images for run in records if "detections" in run.engine]
+    found = [run.engine["detections"] / run.evaluated_images for run in records if run.engine.get("detections")]
     return f" A run found {_spread(found)} things an image; at most {MOST} count." if found else ""
 
 
@@ -187,9 +193,8 @@ def _control_table(records: Sequence[DetectionRecord], methods: Methods) -> str:
     rows = beside_control(records, methods)
     if not rows:
         return ""
-    said = (
-        f"Second stages beside {dict(methods)[CONTROL]!r} from the same detector, mean ± standard deviation over seeds:"
-    )
+    control = dict(methods).get(CONTROL, CONTROL)
+    said = f"Second stages beside {control!r} from the same detector, mean ± standard deviation over seeds:"
     return said + "\n\n" + markdown.table(("difference", *COLUMNS, "n"), rows)
 
 
@@ -260,11 +265,11 @@ def _classes_table(measured: dict[str, Any], title: str) -> str:
     return markdown.table(header, rows)
 
 
-def documents(root: Path) -> dict[Path, str]:
-    """Every document under `root` that shows part of these tables, as it should read."""
+def documents(root: Path, results: Path | None = None) -> dict[Path, str]:
+    """Every document under `root` that shows part of these tables, as it should read from the records in `results`."""
     from equipoise.recipes import table2, voc2012_lt
 
-    results = root / "results"
+    results = root / "results" if results is None else results
     rows = [(method.name, method.title) for method in voc2012_lt.METHODS]
     lvis = {name: read_records(results, f"table2/{name}", DetectionRecord) for name in TITLES}
     choices = read_records(results, "choices/voc2012-lt", DetectionRecord)

@@ -363,6 +363,8 @@ def _whole_counts(rates: FloatArray, draws: int) -> IntArray:
     counts = np.rint(rates * draws)
     drawn = rates > 0
     if not (np.abs(counts[drawn] / counts.sum() * rates.sum() / rates[drawn] - 1) < 0.01).all():
-        epochs = np.ceil(1000 / (rates[drawn].min() * draws))
+        epochs = min(
+            np.ceil(1000 / (rates[drawn].min() * draws)), np.floor(2.0**53 / draws)
+        )  # whole numbers stay exact
         counts = np.rint(rates * draws * epochs)
     return counts.astype(np.int64)

@@ -131,11 +131,14 @@ class ResumableSampler(Sampler[int], ABC):
                 f"the state is of {state['items']} items, this sampler has {self.num_items}: build it from the same "
                 "data"
             )
+        before = self.epoch, self.seed
         self.epoch, self.seed = int(state["epoch"]), int(state["seed"])
-        draws = state.get("draws", self.draws)
-        if draws != self.draws or state["position"] < 0:
+        mine = self.draws  # of that epoch
+        draws = state.get("draws", mine)
+        if draws != mine or state["position"] < 0:
+            self.epoch, self.seed = before
             raise ValueError(
-                f"the state is at draw {state['position']} of {draws} an epoch, this sampler has {self.draws}: "
+                f"the state is at draw {state['position']} of {draws} an epoch, this sampler has {mine}: "
                 "build it with the same num_samples and options"
             )
         self._pass = _Pass(int(state["position"]))
@@ -159,6 +162,11 @@ class ResumableSampler(Sampler[int], ABC):
 
 def over_balance_advice(source: Prior, drawn: Prior) -> str:
     """Why a balanced loss must not be built from the prior of the data under a sampler that changes it."""
+    if drawn.imbalance >= source.imbalance:
+        return (
+            "the sampler draws the classes in other shares than the data has them: build a balanced loss from "
+            "sampler.prior, not from the prior of the data"
+        )
     return (
         f"the sampler takes the class imbalance from {source.imbalance:.4g} to {drawn.imbalance:.4g}: a balanced loss "
         "built from the prior of the data would over-balance on top of it; build it from sampler.prior, or draw the "

@@ -10,6 +10,7 @@ are resident, the features of all boxes are computed once. Under torchrun every 
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -42,7 +43,7 @@ from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
 from equipoise.train.resident import FrozenRegions, Resident
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
-ASK_EVERY = 20  # iterations of several processes between two looks at the clock
+ASK_SECONDS, ASK_ITERATIONS = 5.0, 20  # at most, of several processes between two looks at the clock
 
 Item = tuple[Tensor, dict[str, Tensor]]
 Classification = SoftmaxClassification | SigmoidClassification
@@ -176,6 +177,11 @@ def flipped(image: Tensor, target: dict[str, Tensor]) -> Item:
 def share_through_files() -> None:
     """Let workers hand over tensors through files in memory: a batch is many tensors, too many for open files."""
     torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+
+
+def leave_ctrl_c_to_the_main_process(_: int) -> None:
+    """For a worker: the main process decides what Ctrl-C means, and needs its data until then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: Any) -> Batch:
@@ -319,8 +325,14 @@ class DetectionTraining:
         if workers:
             share_through_files()
         left = np.arange(self.iteration * size, self.iterations * size).reshape(-1, size)[:, mine].ravel()
-        loader = DataLoader(draws, size // number, sampler=left.tolist(), num_workers=workers, collate_fn=_lists)
-        yield from loader
+        yield from DataLoader(
+            draws,
+            size // number,
+            sampler=left.tolist(),
+            num_workers=workers,
+            collate_fn=_lists,
+            worker_init_fn=leave_ctrl_c_to_the_main_process,
+        )
 
     def _resident_batches(self, resident: Resident, mine: slice) -> Iterator[tuple[int, IntArray]]:
         """Rows of a canvas; of a frozen detector, whose features have one size, of all images: canvas -1."""
@@ -417,10 +429,11 @@ def train(
         return True
     start = last = saved = time.monotonic()
     first, pending = run.iteration, []
+    agreed = _Agreement(run)
     for first_part, second_part in run.batches(workers):
         pending.append(run.step(first_part, second_part))
         now = time.monotonic()
-        due, over = _agreed(run, now - last >= every, now >= until or stop())
+        due, over = agreed(now - last >= every, now >= until or stop())
         if due or over or run.done:
             recent = mean_over_ranks(torch.stack(pending)).tolist()  # the only wait for the device
             run.losses.extend(recent)
@@ -438,16 +451,23 @@ def train(
     return run.done
 
 
-def _agreed(run: DetectionTraining, due: bool, stop: bool) -> tuple[bool, bool]:
+class _Agreement:
     """What the clock of the first process says: all must stop after the same iteration, and ask each other seldom."""
-    if world()[0] == 1:
+
+    def __init__(self, run: DetectionTraining) -> None:
+        self.run, self.first, self.next, self.began = run, run.iteration, run.iteration + 1, time.monotonic()
+
+    def __call__(self, due: bool, stop: bool) -> tuple[bool, bool]:
+        if world()[0] == 1:
+            return due, stop
+        if self.run.iteration < self.next:
+            return False, False
+        each = (time.monotonic() - self.began) / (self.run.iteration - self.first)
+        wait = int(min(max(ASK_SECONDS / max(each, 1e-9), 1), ASK_ITERATIONS))
+        said = torch.tensor([due, stop, self.run.iteration + wait], dtype=torch.int64, device=self.run.device)
+        torch.distributed.broadcast(said, 0)
+        due, stop, self.next = bool(said[0]), bool(said[1]), int(said[2])
         return due, stop
-    if run.iteration % ASK_EVERY:
-        return False, False
-    flags = torch.tensor([due, stop], dtype=torch.int32, device=run.device)
-    torch.distributed.broadcast(flags, 0)
-    due, stop = flags.bool().tolist()
-    return due, stop
 
 
 # -------------------------------------------------------------------- what a detector finds
@@ -486,7 +506,13 @@ def predict(
         return _predict_resident(model, resident, batch_size, report)
     if workers:
         share_through_files()
-    loader = DataLoader(_Pixels(data), batch_size, num_workers=workers, collate_fn=list)
+    loader = DataLoader(
+        _Pixels(data),
+        batch_size,
+        num_workers=workers,
+        collate_fn=list,
+        worker_init_fn=leave_ctrl_c_to_the_main_process,
+    )
     found: list[dict[str, Any]] = []
     for images in loader:
         with autocast(device):

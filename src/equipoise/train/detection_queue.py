@@ -206,18 +206,24 @@ def run_cells(
         except FloatingPointError as error:
             settings.say(f"{cell}: left out: {error}")
             failed.add(cell)
+            if _first_says(interrupted(), settings.device):
+                raise KeyboardInterrupt from None
             continue
         if not finished:
             _write_tensors(files.path(cell, "checkpoint.pt"), run.state_dict())
-            why = "interrupted" if interrupted() else "out of time"
+            by_hand = _first_says(interrupted(), settings.device)
+            why = "interrupted" if by_hand else "out of time"
             settings.say(f"{cell}: {why} at iteration {run.iteration} of {run.iterations}; saved for next time")
-            if interrupted():
+            if by_hand:
                 raise KeyboardInterrupt
             break
         if _first_says(files.finished(cell) is None, settings.device):
             files.finish(cell, run)
         if world()[1] == 0:
             files.path(cell, "checkpoint.pt").unlink(missing_ok=True)
+        if _first_says(interrupted(), settings.device):
+            settings.say(f"{cell}: interrupted after its last iteration; saved, to be evaluated next time")
+            raise KeyboardInterrupt
         if cell in wanted:
             if _first_says(time.monotonic() + evaluation > deadline, settings.device):
                 settings.say(f"{cell}: trained, but too little time is left to evaluate it; saved for next time")
