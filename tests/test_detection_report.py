@@ -65,7 +65,7 @@ def test_records_are_rendered_into_the_documents_with_mean_deviation_and_n(tmp_p
     text = (root / "results/README.md").read_text()
     assert "| RFS | 21.0 ± 1.4 | 30.0 ± 0.0 | 20.0 ± 0.0 | 5.0 ± 0.0 | 21.0 ± 0.0 | 2 |" in text
     assert "| Balanced Sigmoid | 23.0 | 30.0 | 20.0 | – | 21.0 | 1 |" in text
-    assert "Not run yet: RFS, 10 epochs more, cRT, LWS, EQL." in text
+    assert "Not run yet: RFS, classifier 10 epochs more, cRT, LWS, EQL." in text
     assert "2 frequent, 1 common and 1 rare classes" in text
     assert "| some GPU | torch 2.11.0 | bf16 | 0123456 | 3 | 1 | 61 | 350 | 6 |" in text
     notes = (root / "docs/lab-notes.md").read_text()
@@ -80,10 +80,15 @@ def test_the_order_of_methods_is_compared_with_the_papers() -> None:
     text = report.orders_compared([record(name, 0, value, rare=value) for name, value in ours.items()], METHODS)
     first = text.splitlines()[0]
     assert first.startswith("- AP_mask, best first: Balanced Sigmoid > cRT > EQL > RFS.")
-    assert "The paper's on LVIS: Balanced Sigmoid > EQL > cRT > RFS; another order, 5 of 6 pairs alike." in first
+    assert (
+        "The paper's on LVIS: Balanced Sigmoid > EQL > cRT > RFS; another order. Of 6 pairs 5 are as there, 1 the "
+        in first
+    )
     ours["eql"] = 24.5
     text = report.orders_compared([record(name, 0, value) for name, value in ours.items()], METHODS)
-    assert "the same, 6 of 6 pairs alike" in text.splitlines()[0]
+    assert "the same. Of 6 pairs 6 are as there, 0 the other way round, and 0 within" in text.splitlines()[0]
+    wide = [record("rfs", seed, 20.0 + seed) for seed in (0, 1)] + [record("crt", seed, 21.0) for seed in (0, 1, 2)]
+    assert "Of 1 pairs 0 are as there, 0 the other way round, and 1 within" in report.orders_compared(wide, METHODS)
     assert report.orders_compared([record("rfs", 0, 20.0)], METHODS) == ""
 
 
@@ -97,7 +102,8 @@ def test_second_stages_stand_beside_the_control_of_their_seed() -> None:
         second("eql", 1, 21.0, None),
     ]  # fmt: skip
     methods = [*METHODS, ("rfs_longer", "control")]
-    crt, eql = report.beside_control(runs, methods)
+    rfs, crt, eql = report.beside_control(runs, methods)
+    assert rfs == ("RFS", "−1.00", "+0.00", "+0.00", "+0.00", "+0.00", "1")  # where seed 0 starts
     assert crt == ("cRT", "+0.30 ± 0.28", "+0.00 ± 0.00", "+0.00 ± 0.00", "−1.00", "+0.00 ± 0.00", "2")
     assert (*eql[:2], eql[4]) == ("EQL", "−1.00", "–")
     assert report.beside_control([one for one in runs if one.method != "rfs_longer"], methods) == []
@@ -115,7 +121,9 @@ def test_what_is_printed_is_what_is_rendered(tmp_path: Path) -> None:
     said = run("table", "voc2012-lt", "--results", root / "records", "--write")
     assert "holds none" not in said  # though with one method there is no order
     assert "| RFS | 20.0 |" in (root / "results/README.md").read_text()
-    result = CliRunner().invoke(app, ["table", "voc2012-lt", "--results", str(tmp_path / "nowhere")])
+    result = CliRunner().invoke(
+        app, ["table", "voc2012-lt", "--results", str(tmp_path / "nowhere")], env={"COLUMNS": "300"}
+    )
     assert result.exit_code == 2
     assert "is not there" in result.output
 
@@ -136,10 +144,9 @@ def test_table_2_stands_beside_the_papers_numbers(tmp_path: Path) -> None:
     root = copied(tmp_path)
     write(root, record("eql", 0, 24.04, table="table2/resnet101"))
     said = run("table", "table2", "--results", root / "results", "--write")
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if "│" in line]
-    place = [row[0] for row in rows].index("EQL", 13)  # of the second backbone
-    assert rows[place] == ["EQL", "ours", "24.0", "30.0", "20.0", "5.0", "21.0", "1"]
-    assert rows[place + 1] == ["", "paper", "25.4", "28.8", "25.3", "18.5", "27.3", ""]
+    rows = [line.split() for line in said.splitlines()]
+    place = rows.index(["EQL", "ours", "24.0", "30.0", "20.0", "5.0", "21.0", "1"])
+    assert rows[place + 1] == ["paper", "25.4", "28.8", "25.3", "18.5", "27.3"]  # of the second backbone
     text = (root / "results/README.md").read_text()
     assert "|  | paper | 22.1 | 27.8 | 21.1 | 11.6 | 23.6 |  |" in text
     assert "| EQL | ours | 24.0 |" in text

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.error import URLError
 
 import pytest
 import torch
@@ -27,7 +28,7 @@ from equipoise.data.coco import CocoImages, read_image, read_json
 from equipoise.detect_commands import _load as load_for_use
 from equipoise.detection_records import DetectionRecord, summary
 from equipoise.metrics.detection import Detections, GroundTruth
-from equipoise.models.mask_rcnn import detector, stride_of
+from equipoise.models.mask_rcnn import detector, resnet_fpn, stride_of
 from equipoise.recipes import table2, voc2012_lt
 from equipoise.recipes.table2 import Method
 from equipoise.report.detections import colour, draw_detections
@@ -373,6 +374,38 @@ def test_workers_leave_ctrl_c_to_the_main_process(voc: Path) -> None:
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_what_is_wrong_with_a_run_is_one_message(voc: Path, tmp_path: Path) -> None:
+    def refused(*more: object) -> str:
+        command = ["run", "voc2012-lt", "--data", voc, "--out", tmp_path / "new.jsonl", "--device", "cpu", "--seeds", 0]
+        command += ["--only", "rfs", "--results", tmp_path / "none", *more]
+        result = CliRunner().invoke(app, [str(argument) for argument in command], env={"COLUMNS": "300"})
+        assert result.exit_code == 2
+        assert "Traceback" not in result.output
+        return " ".join(result.output.split())
+
+    assert "there is no weights file nope.pth" in refused("--weights", "nope.pth")
+    edit(voc / "val.json", lambda content: content["categories"].append({"id": 99, "name": "another"}))
+    assert "have different categories" in refused()
+
+
+def test_a_run_says_what_its_backbone_starts_from(voc: Path, tmp_path: Path) -> None:
+    command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0, "--iterations", 1]
+    command += ["--results", tmp_path / "none"]
+    said = equipoise(*command, "--out", tmp_path / "a.jsonl")
+    assert "no --weights: the backbone starts from random numbers" in said
+    said = equipoise(*command, "--out", tmp_path / "b.jsonl", "--weights", resnet18(tmp_path))
+    assert "msra.pth, its stride in the 1x1 convolutions" in said
+
+
+def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def offline(*_: object, **__: object) -> None:
+        raise URLError("no route")
+
+    monkeypatch.setattr("torchvision.models.resnet50", offline)
+    with pytest.raises(OSError, match=r"torchvision's weights of resnet50 cannot be fetched .*no route.*: pass a file"):
+        resnet_fpn("resnet50", "torchvision")
 
 
 def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

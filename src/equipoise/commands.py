@@ -387,7 +387,6 @@ def records_in(out: Path, kind: type[record_files.Kind]) -> list[record_files.Ki
 @contextmanager
 def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]]]:
     """How to say something, and how to report how far a group of runs is: a bar in a terminal, else a line at times."""
-    from equipoise.train.queue import in_words
 
     console = Console()
     if not console.is_terminal:
@@ -411,9 +410,8 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
             bar.reset(task, visible=False)
 
         def report(status: Status) -> None:
-            speed = f"{status.images_a_second:,.0f} img/s, {in_words(status.seconds_to_go)} to go,"
             shown = {"description": status.what, "completed": status.done, "total": status.iterations}
-            bar.update(task, **shown, speed=speed, visible=True, refresh=True)  # type: ignore[arg-type]
+            bar.update(task, **shown, speed=f"{status.speed},", visible=True, refresh=True)  # type: ignore[arg-type]
 
         yield say, report
 

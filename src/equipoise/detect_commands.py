@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -116,6 +117,7 @@ def run_detectors(
     equipoise run table2 --train FILE --val FILE --images DIR --weights FILE
     """
     from equipoise.models.batched_rcnn import world
+    from equipoise.models.mask_rcnn import stride_by_name
     from equipoise.recipes import voc2012_lt
     from equipoise.train.detection_queue import Cell, DetectionSettings, join_processes, run_cells
 
@@ -155,7 +157,17 @@ def run_detectors(
     if not cells:
         return
     check_writable(out, kept)
-    with progress() if world()[1] == 0 else nullcontext((say, lambda status: None)) as (tell, report):
+    say(
+        "no --weights: the backbone starts from random numbers, and every layer is trained"
+        if weights is None
+        else f"backbone from {weights}, its stride in the {stride_by_name(weights)} convolutions"
+    )
+    with (
+        refusing(),
+        warnings.catch_warnings(),
+        progress() if world()[1] == 0 else nullcontext((say, lambda status: None)) as (tell, report),
+    ):
+        warnings.showwarning = lambda message, *_, **__: tell(str(message))
         settings = DetectionSettings(
             table=name,
             train=where[0],
@@ -257,6 +269,7 @@ def import_(
 
 def show_table(table: str, results: Path, write: bool) -> None:
     """`equipoise table table2 | voc2012-lt`: print it, and with `write` render it into the documents."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
@@ -273,17 +286,18 @@ def show_table(table: str, results: Path, write: bool) -> None:
         with refusing():
             records = record_files.read_records(results, name, DetectionRecord)
         what = "VOC2012-LT" if table == voc2012_lt.NAME else f"LVIS v1, {report.TITLES[backbone]}"
-        shown = Table(title=f"{what}: average precision, %", caption="ours: mean ± standard deviation of n runs")
-        rows = [
-            row
-            for row in report.method_rows(records, titles, backbone)
-            if table == table2.NAME or row[1] == "ours"  # the paper has no VOC2012-LT
-        ]
-        _print_whole(console, shown, ("method", "", *COLUMNS, "n"), rows)
+        shown = Table(title=f"{what}: average precision, %", box=box.SIMPLE, padding=(0, 1, 0, 0))
+        shown.caption = "ours: mean ± standard deviation of n runs"
+        rows = report.method_rows(records, titles, backbone)
+        headers: tuple[str, ...] = ("method", "", *COLUMNS, "n")
+        if table == voc2012_lt.NAME:  # the paper has none
+            rows = [(row[0], *row[2:]) for row in rows if row[1] == "ours"]
+            headers = ("method", *COLUMNS, "n")
+        _print_whole(console, shown, headers, rows)
         if table == voc2012_lt.NAME:
             if differences := report.beside_control(records, titles):
                 control = dict(titles).get(report.CONTROL, report.CONTROL)
-                beside = Table(title=f"Second stages beside {control!r} of the same seed")
+                beside = Table(title=f"Beside {control!r} of the same seed", box=box.SIMPLE, padding=(0, 1, 0, 0))
                 _print_whole(console, beside, ("difference", *COLUMNS, "n"), differences)
             console.print(
                 report.orders_compared(records, titles) if records else f"{results} holds no record of it yet"
@@ -371,6 +385,15 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     trained: dict[str, Any] = {"backbone": "resnet50", "stride": "3x3", "size": 800, "longest": 1333}
     if note != weights and note.is_file():
         trained |= json.loads(note.read_text()).get("detector", {})
+    elif None in (backbone, stride, size):
+        typer.echo(
+            f"there is no {note.name} beside the weights: taken for a {backbone or trained['backbone']}, its stride "
+            f"in the {stride or trained['stride']} convolutions, at {size or trained['size']} pixels",
+            err=True,
+        )
+    regression = tensors.get("roi_heads.box_predictor.bbox_pred.weight")
+    if regression is not None and len(regression) != 4 * num_classes:
+        raise ValueError(f"{weights} is of {len(regression) // 4} classes, the annotations have {num_classes}")
     if size is not None:
         trained |= {"size": size, "longest": round(size * trained["longest"] / trained["size"])}
     model = detector(
@@ -410,10 +433,16 @@ def predict(
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
     out.mkdir(parents=True, exist_ok=True)
+    missing = next((picture for picture in pictures if not picture.is_file()), None)
+    if missing is not None:
+        raise ValueError(f"there is no picture {missing}")
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():
             found = model([image.to(place)])[0]
         target = out / f"{picture.stem}.png"
         draw_detections(image, found, names, threshold=threshold).save(target)
-        typer.echo(f"{target}: {int((found['scores'] >= threshold).sum())} objects")
+        scores = found["scores"].tolist()
+        number = sum(score >= threshold for score in scores)
+        best = f"; the best score is {max(scores):.2g}, see --threshold" if scores and not number else ""
+        typer.echo(f"{target}: {number} objects{best}")

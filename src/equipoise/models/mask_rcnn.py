@@ -22,6 +22,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
+from urllib.error import URLError
 
 import torch
 import torch.nn.functional as F
@@ -377,16 +378,26 @@ def resnet_fpn(
     trainable_layers   how many of the five stages are trained, from the end
     """
     wanted = "DEFAULT" if str(weights) == "torchvision" else None
-    body = getattr(torchvision.models, name)(weights=wanted, norm_layer=FrozenBatchNorm)
+    try:
+        body = getattr(torchvision.models, name)(weights=wanted, norm_layer=FrozenBatchNorm)
+    except URLError as error:
+        raise OSError(f"torchvision's weights of {name} cannot be fetched ({error}): pass a file instead") from None
     if weights is not None and wanted is None:
         load_backbone(body, Path(weights))
-    if stride is None and weights is not None:
-        original = any(word in Path(weights).name.lower() for word in ("msra", "caffe"))
-        stride = "1x1" if original else "3x3"
-    if stride == "1x1":
+    if (stride or stride_by_name(weights)) == "1x1":
         for layer in (body.layer2, body.layer3, body.layer4):
             layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
     return _resnet_fpn_extractor(body, trainable_layers if weights is not None else 5)
+
+
+def stride_by_name(weights: str | os.PathLike[str] | None) -> Literal["1x1", "3x3"]:
+    """Where a weights file has its stride, as far as its name tells.
+
+    >>> stride_by_name("resnet50_msra.pth"), stride_by_name("resnet50.pth")
+    ('1x1', '3x3')
+    """
+    original = weights is not None and any(word in Path(weights).name.lower() for word in ("msra", "caffe"))
+    return "1x1" if original else "3x3"
 
 
 def stride_of(model: nn.Module) -> Literal["1x1", "3x3"]:

@@ -9,7 +9,7 @@ An epoch is as many images as the training set has. Where each comes from:
     stage 1      Ren et al. 2020, "Balanced Meta-Softmax", appendix C.3 and its released code (LVIS v0.5), whose steps
                  are at 2/3 and 8/9; the paper gives 25 and 10 epochs for LVIS v1 and no steps
     stage 2      steps at 1/2 and 9/11, as 11,000 and 18,000 of 22,000 iterations in that code
-    rfs_longer   10 epochs more of the plain sigmoid: the control that the paper lacks
+    rfs_longer   10 epochs more of the plain sigmoid, classifier alone: the control that the paper lacks
     crt, lws     Kang et al. 2020: the classifier anew, or one scale a class; class-aware sampling
     eql          Tan et al. 2020 with λ = 1.1e-3, its authors' value for LVIS v1
     balanced_sigmoid   the paper's formula. `balanced_sigmoid_released` is that of the released code, target rate 1/2
@@ -44,7 +44,7 @@ class Method:
 
 METHODS = (
     Method("rfs", "RFS", BASE),
-    Method("rfs_longer", "RFS, 10 epochs more", SECOND_STAGE),
+    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_STAGE),
     Method("crt", "cRT", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
     Method("lws", "LWS", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
     Method("eql", "EQL", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 1.1e-3})),

@@ -47,7 +47,7 @@ SECOND_STAGE = second_stage(BASE, "rfs")
 
 METHODS = (
     Method("rfs", "RFS", BASE),
-    Method("rfs_longer", "RFS, 10 epochs more", SECOND_STAGE),
+    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_STAGE),
     Method("crt", "cRT", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
     Method("lws", "LWS", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
     Method("eql", "EQL", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 100 / 862})),
@@ -66,7 +66,7 @@ CHOICES = (
         for threshold in (0.02, 0.001, 0.05, 0.1)
     ),
     Method("rfs_lr_0.01", "RFS, learning rate 0.01", replace(TRIED, lr=0.01)),
-    Method("rfs_longer", "RFS, 10 epochs more", SECOND_TRIED),
+    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_TRIED),
     *(
         Method(
             f"balanced_sigmoid_{form}_{counts}{'' if lr == TRIED.lr else f'_lr_{lr}'}",

@@ -72,20 +72,33 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods) -> str
         pairs = list(combinations(both, 2))
         if not pairs:
             continue
-        alike = sum((ours[a] - ours[b]) * (both[a] - both[b]) > 0 for a, b in pairs)
+        signs = [_clearer(records, column, a, b) * (1 if both[a] > both[b] else -1) for a, b in pairs]
         said = " > ".join(titles[name] for name in order(ours))
         paper = " > ".join(titles[name] for name in order(both))
         agrees = "the same" if order({name: ours[name] for name in both}) == order(both) else "another order"
         lines.append(
-            f"- {column}, best first: {said}. The paper's on LVIS: {paper}; {agrees}, {alike} of {len(pairs)} pairs "
-            "alike."
+            f"- {column}, best first: {said}. The paper's on LVIS: {paper}; {agrees}. Of {len(pairs)} pairs "
+            f"{signs.count(1)} are as there, {signs.count(-1)} the other way round, and {signs.count(0)} within two "
+            "standard errors of the difference over seeds."
         )
     return "\n".join(lines)
 
 
+def _clearer(records: Sequence[DetectionRecord], column: str, a: str, b: str) -> int:
+    """1 where method `a` is above `b` by more than two standard errors of the difference over seeds, -1 where it is
+    below, else 0; of a single seed the sign of the difference."""
+    of_a, of_b = ({r.seed: getattr(r, column) for r in records if r.method == name} for name in (a, b))
+    differences = [of_a[seed] - of_b[seed] for seed in of_a.keys() & of_b.keys()]
+    if not differences:
+        return 0
+    error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0
+    middle = mean(differences)
+    return 0 if abs(middle) <= 2 * error else (1 if middle > 0 else -1)
+
+
 def beside_control(records: Sequence[DetectionRecord], methods: Methods) -> list[tuple[str, ...]]:
-    """What each second stage adds to the control's, seed by seed, as both start from the same detector: mean ± standard
-    deviation of the differences, with the number of seeds. No rows where there is no control."""
+    """What the detector that second stages start from, and each of these, have more than the control of the same seed:
+    mean ± standard deviation of the differences, with the number of seeds. No rows where there is no control."""
     control = {_beginning(record): record for record in records if record.method == CONTROL}
     rows = []
     for name, title in methods:
@@ -103,8 +116,8 @@ def beside_control(records: Sequence[DetectionRecord], methods: Methods) -> list
 
 
 def _beginning(record: DetectionRecord) -> tuple[Any, ...]:
-    """What two second stages have in common that start from the same detector."""
-    return record.seed, record.recipe.get("start"), record.backbone
+    """What second stages that start from the same detector have in common, with it and with each other."""
+    return record.seed, record.recipe.get("start") or record.method, record.backbone
 
 
 def unsettled_part(records: Sequence[DetectionRecord]) -> str:
@@ -194,7 +207,7 @@ def _control_table(records: Sequence[DetectionRecord], methods: Methods) -> str:
     if not rows:
         return ""
     control = dict(methods).get(CONTROL, CONTROL)
-    said = f"Second stages beside {control!r} from the same detector, mean ± standard deviation over seeds:"
+    said = f"Beside {control!r} of the same seed, mean ± standard deviation over seeds:"
     return said + "\n\n" + markdown.table(("difference", *COLUMNS, "n"), rows)
 
 
@@ -249,8 +262,8 @@ def benchmark_part(found: dict[str, Any]) -> str:
             measured = content["profile"]
             lines.append(
                 f"- A step of {measured['images']} images of {measured['size'][0]} × {measured['size'][1]}: "
-                f"{measured['batched']['images/s']:,.0f} img/s; the losses image by image "
-                f"{measured['image by image, no optimizer']['images/s']:,.0f} img/s, without the optimizer."
+                f"{measured['batched']['images/s']:,.0f} img/s; torchvision's losses, which go image by image, "
+                f"{measured['image by image, no optimizer']['images/s']:,.0f} img/s without a step of the optimizer."
             )
     return "\n\n".join(lines) if lines else "Not measured yet."
 

@@ -234,7 +234,9 @@ def run_cells(
             record = _record(cell, run, store, settings)
             evaluation = record.evaluation_seconds * 1.2
             write(record)
-            settings.say(f"{cell}: " + ", ".join(f"{k} {_number(getattr(record, k))}" for k in _SHOWN))
+            shown = _SHOWN if record.AP_mask is not None else ("AP_box", *_SHOWN[1:4], *_SHOWN[5:])
+            of = "" if record.AP_mask is not None else ", all of boxes"
+            settings.say(f"{cell}: " + ", ".join(f"{k} {_number(getattr(record, k))}" for k in shown) + of)
     return recorded
 
 

@@ -44,11 +44,17 @@ class Status:
     seconds_to_go: float
     what: str = "iterations"
 
+    @property
+    def speed(self) -> str:
+        """
+        >>> Status(1, 9, 0.37, 60).speed
+        '0.4 img/s, 60 s to go'
+        """
+        digits = 0 if self.images_a_second >= 10 else 1
+        return f"{self.images_a_second:,.{digits}f} img/s, {in_words(self.seconds_to_go)} to go"
+
     def __str__(self) -> str:
-        return (
-            f"{self.done:,} of {self.iterations:,} {self.what}, {self.images_a_second:,.0f} img/s, "
-            f"{in_words(self.seconds_to_go)} to go"
-        )
+        return f"{self.done:,} of {self.iterations:,} {self.what}, {self.speed}"
 
 
 def in_words(seconds: float) -> str:
