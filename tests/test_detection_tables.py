@@ -231,6 +231,22 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(
     shown = equipoise("detect", "eval", submitted, "--annotations", val)
     assert shown.startswith("bbox: AP ")
 
+    def predict(*arguments: object) -> Any:
+        words = ["detect", "predict", *arguments, "--out", tmp_path / "drawn", "--device", "cpu"]
+        return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
+
+    picture, options = voc / "pictures" / "0.png", ("--weights", weights, "--annotations", val)
+    assert "there is no picture nope.png" in predict("nope.png", *options).output
+    assert "objects; the best score is 0." in predict(picture, *options, "--threshold", 1.5).output
+    alone = weights.rename(tmp_path / "alone.weights.pt")
+    refused = predict(picture, "--weights", alone, "--annotations", val).output  # it is a ResNet-18
+    assert "there is no alone.finished.json beside the weights: taken for a resnet50" in refused
+    assert "these weights are of another detector: backbone.body.layer1.0.conv1.weight has shape" in refused
+    edit(val, lambda content: content["categories"].append({"id": 99, "name": "another"}))
+    assert (
+        "is of 4 classes, the annotations have 5" in predict(picture, "--weights", alone, "--annotations", val).output
+    )
+
 
 def test_smaller_images_and_federated_labels_are_an_option_and_recorded_under_another_name(
     voc: Path, tmp_path: Path

@@ -489,6 +489,13 @@ def detector_weights(model: nn.Module) -> dict[str, Tensor]:
 
 def load_detector_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
     """Load what `detector_weights` gave. A scale a class that the weights lack keeps its value, 1."""
+    own = model.state_dict()
+    wrong = next((name for name in weights if name in own and own[name].shape != weights[name].shape), None)
+    if wrong is not None:
+        raise ValueError(
+            f"these weights are of another detector: {wrong} has shape {tuple(weights[wrong].shape)}, here it has "
+            f"{tuple(own[wrong].shape)}"
+        )
     missing, unexpected = model.load_state_dict(weights, strict=False)
     lost = [name for name in missing if not name.startswith(LOSS_STATE) and not name.endswith("cls_score.scales")]
     if lost or unexpected:
