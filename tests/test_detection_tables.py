@@ -355,6 +355,22 @@ def test_ctrl_c_saves_what_was_trained(voc: Path, tmp_path: Path, monkeypatch: p
     assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
 
 
+def test_ctrl_c_during_an_evaluation_says_that_the_weights_are_kept(
+    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0]
+    command += ["--results", tmp_path / "none", "--out", tmp_path / "records.jsonl"]
+
+    def press(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("equipoise.train.detection_queue._record", press)
+        result = CliRunner().invoke(app, [str(word) for word in command], env={"COLUMNS": "300"})
+    assert "rfs/0: interrupted while it was evaluated; its weights are kept" in result.output
+    assert "rfs/0: iteration 2 of 2" in equipoise(*command)
+
+
 def test_ctrl_c_in_the_last_iteration_ends_the_queue(
     voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,6 +429,12 @@ def test_a_run_says_what_its_backbone_starts_from(voc: Path, tmp_path: Path) -> 
     assert "no --weights: the backbone starts from random numbers" in said
     said = equipoise(*command, "--out", tmp_path / "b.jsonl", "--weights", resnet18(tmp_path))
     assert "msra.pth, its stride in the 1x1 convolutions" in said
+    assert "0 runs missing" in equipoise(*command, "--out", tmp_path / "b.jsonl")  # nor is a smoke test made twice
+    said = equipoise(*command, "--out", tmp_path / "c.jsonl", "--weights", tmp_path / "msra.pth", "--stride", "3x3")
+    assert "its stride in the 3x3 convolutions" in said
+    assert len(list((tmp_path / "checkpoints").glob("*.weights.pt"))) == 3  # none goes on from another
+    bad = CliRunner().invoke(app, [str(word) for word in (*command, "--stride", "2x2")], env={"COLUMNS": "300"})
+    assert "--stride 2x2: expected 1x1 or 3x3" in bad.output
 
 
 def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

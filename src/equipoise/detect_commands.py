@@ -67,6 +67,14 @@ def run_detectors(
     weights: Annotated[
         str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to fetch them.")
     ] = None,
+    stride: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHERE",
+            help="Where the weights' network has its stride: 1x1 (MSRA, Caffe) or 3x3. By default what the file's name "
+            "tells, else 3x3.",
+        ),
+    ] = None,
     backbone: Annotated[str, typer.Option(metavar="NAME", help="resnet50 or resnet101; table2 only.")] = "resnet50",
     size: Annotated[
         list[int] | None,
@@ -121,6 +129,8 @@ def run_detectors(
     from equipoise.recipes import voc2012_lt
     from equipoise.train.detection_queue import Cell, DetectionSettings, join_processes, run_cells
 
+    if stride not in (None, "1x1", "3x3"):
+        raise typer.BadParameter(f"--stride {stride}: expected 1x1 or 3x3")
     if more and not seeds:
         raise typer.BadParameter(f"what is {more}? Seeds are given as --seeds 0 1 2")
     kept = checkpoints or out.parent / "checkpoints"
@@ -143,7 +153,8 @@ def run_detectors(
         raise typer.BadParameter(f"no method is named {unknown[0]}: {', '.join(method.name for method in methods)}")
     with refusing():
         have = {record.key for record in record_files.read_records(results, name, DetectionRecord)}
-    have |= {record.key for record in records_in(out, DetectionRecord) if record.complete}
+    length = iterations  # of a smoke test, which is not made twice either
+    have |= {one.key for one in records_in(out, DetectionRecord) if one.complete or one.iterations == length}
     wanted_seeds = [*seeds, *(more or [])] if seeds else list(known_seeds)
     cells = [
         Cell(method.name, seed)
@@ -160,7 +171,7 @@ def run_detectors(
     say(
         "no --weights: the backbone starts from random numbers, and every layer is trained"
         if weights is None
-        else f"backbone from {weights}, its stride in the {stride_by_name(weights)} convolutions"
+        else f"backbone from {weights}, its stride in the {stride or stride_by_name(weights)} convolutions"
     )
     with (
         refusing(),
@@ -176,6 +187,7 @@ def run_detectors(
             device=device_found,
             checkpoints=kept,
             backbone=weights,
+            stride=stride,  # type: ignore[arg-type]
             evaluated_on=evaluated_on,
             workers=_workers(device_found.type) if workers is None else workers,
             resident=resident,

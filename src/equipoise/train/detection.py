@@ -218,11 +218,15 @@ def _lists(items: list[Item]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
 # -------------------------------------------------------------------- a run
 
 
-def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None) -> nn.Module:
-    """The detector of a recipe, for the classes of a training set; `backbone` is a weights file or "torchvision"."""
+Stride = Literal["1x1", "3x3"] | None
+
+
+def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None, stride: Stride = None) -> nn.Module:
+    """The detector of a recipe, for the classes of a training set; `backbone` is a weights file or "torchvision", and
+    `stride` says where its network has it, if its name does not."""
     part = recipe.classification(data.prior(recipe.counts), **recipe.options)
     model: nn.Module = detector(
-        resnet_fpn(recipe.backbone, backbone),
+        resnet_fpn(recipe.backbone, backbone, stride=stride),
         data.num_classes,
         part,
         masks=data.has_masks,
@@ -262,6 +266,7 @@ class DetectionTraining:
         device: torch.device,
         *,
         backbone: str | None = None,
+        stride: Stride = None,
         start: dict[str, Tensor] | None = None,
         iterations: int | None = None,
         resident: Resident | None = None,
@@ -275,7 +280,7 @@ class DetectionTraining:
         self.iterations = recipe.iterations(len(data)) if iterations is None else iterations
         self.resident, self.frozen = resident, None  # type: Resident | None, FrozenRegions | None
         torch.manual_seed(seed)
-        model = build(recipe, data, backbone)  # also with a start: the file says where the stride is, and what trains
+        model = build(recipe, data, backbone, stride)  # also with a start: it says where the stride is, and what trains
         if start is not None:
             load_detector_weights(model, start)
             keep_only_the_classifier_trainable(model, recipe.head)

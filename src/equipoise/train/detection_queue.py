@@ -28,7 +28,7 @@ from equipoise.models.mask_rcnn import detector_weights, load_detector_weights, 
 from equipoise.recipes.table2 import Method
 from equipoise.records import hardware, versions
 from equipoise.train.classification import thinned
-from equipoise.train.detection import DetectionRecipe, DetectionTraining, predict, shortened, train
+from equipoise.train.detection import DetectionRecipe, DetectionTraining, Stride, predict, shortened, train
 from equipoise.train.queue import Status, interruptible, write_tensors
 from equipoise.train.resident import FrozenRegions, Resident
 
@@ -78,6 +78,7 @@ class DetectionSettings:
     device: torch.device
     checkpoints: Path
     backbone: str | None = None
+    stride: Stride = None  # of the backbone, where its name does not say it
     evaluated_on: str = "val"
     workers: int = 0
     resident: bool | None = None  # images stay on the device; None: on a GPU, where they fit
@@ -112,6 +113,7 @@ class _Files:
         start = None if recipe.start is None else self.fingerprint(recipe.start)
         content = recipe.as_dict() | {"start": start, "length": self.settings.iterations}
         trained = [content, self.trained_on, Path(self.settings.backbone or "").name]
+        trained += [] if self.settings.stride is None else [self.settings.stride]
         return hashlib.sha256(json.dumps(trained, default=str).encode()).hexdigest()[:10]
 
     def path(self, cell: Cell, ending: str) -> Path:
@@ -231,7 +233,11 @@ def run_cells(
             recorded.append(cell)
             if world()[1] > 0:
                 continue
-            record = _record(cell, run, store, settings)
+            try:
+                record = _record(cell, run, store, settings)
+            except KeyboardInterrupt:
+                settings.say(f"{cell}: interrupted while it was evaluated; its weights are kept")
+                raise
             evaluation = record.evaluation_seconds * 1.2
             write(record)
             shown = _SHOWN if record.AP_mask is not None else ("AP_box", *_SHOWN[1:4], *_SHOWN[5:])
@@ -339,6 +345,7 @@ def _resumed(cell: Cell, method: Method, store: _Store, files: _Files) -> Detect
         cell.seed,
         settings.device,
         backbone=settings.backbone,
+        stride=settings.stride,
         start=start,
         iterations=settings.iterations,
         resident=store.resident(recipe, training=True),
@@ -407,6 +414,7 @@ def _record(
         images_per_second=round(trained / max(run.seconds, 1e-9), 1),
         evaluation_seconds=round(time.monotonic() - began, 1),
         engine={
+            "stride": stride_of(run.model),
             "precision": "bf16 autocast, classifier and losses fp32" if settings.device.type == "cuda" else "fp32",
             "processes": world()[0],
             "together": settings.together,
