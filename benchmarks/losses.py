@@ -308,15 +308,17 @@ def table(path: Path) -> str:
     """The ratios of a file that --out wrote, as a Markdown table."""
     content = json.loads(path.read_text())
     about = content["machine"]
+    on_gpu = about["gpu"] != "none"
+    times = "time, called from Python | time, as CUDA graphs" if on_gpu else "time"
     lines = [
-        f"{about['gpu'] if about['gpu'] != 'none' else about['cpu']}, torch {about['torch']}; balanced over plain:",
+        f"{about['gpu'] if on_gpu else about['cpu']}, torch {about['torch']}; balanced over plain:",
         "",
-        "| forward and backward | time, called from Python | time, as CUDA graphs | peak memory |",
-        "|---|---|---|---|",
+        f"| forward and backward | {times} | peak memory |",
+        "|---|---|---|---|" if on_gpu else "|---|---|---|",
     ]
     for result in content["results"]:
-        graph = result.get("graph", {}).get("time_ratio")
-        ratios = (result["time_ratio"], graph, result["memory_ratio"])
+        graph = [result.get("graph", {}).get("time_ratio")] if on_gpu else []
+        ratios = (result["time_ratio"], *graph, result["memory_ratio"])
         lines.append(f"| {result['name']} | {' | '.join('–' if r is None else f'{r:.2f}×' for r in ratios)} |")
     return "\n".join(lines)
 
