@@ -39,7 +39,7 @@ def test_the_kernels_compute_the_losses() -> None:
 
 def test_the_library_comes_without_its_kernels() -> None:
     code = "import sys, equipoise; assert not {'triton', 'equipoise.losses.kernels'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
 # -------------------------------------------------------------------- when

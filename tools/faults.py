@@ -313,7 +313,7 @@ FAULTS = [
     Fault("report/table2.py", "record.recipe.get(\"start\") or record.method, record.backbone", "record.recipe.get(\"start\") or record.method", "test_detection_report.py"),
     Fault("report/table2.py", "abs(middle) <= 2 * error", "abs(middle) < 0", "test_detection_report.py"),
     Fault("models/mask_rcnn.py", "except URLError as error", "except KeyError as error", "test_detection_tables.py"),
-    Fault("data/masks.py", "end = place - starts[row]", "end = place - starts[0]", "test_coco_images.py"),
+    Fault("data/masks.py", "return row, place - starts[row]", "return row, place - starts[0]", "test_coco_images.py"),
     Fault("report/table2.py", "(1 if both[a] > both[b] else -1)", "(-1 if both[a] > both[b] else 1)", "test_detection_report.py"),
 ]
 # fmt: on

@@ -151,14 +151,10 @@ def run_detectors(
     unknown = sorted(set(only or []) - {method.name for method in methods})
     if unknown:
         raise typer.BadParameter(f"no method is named {unknown[0]}: {', '.join(method.name for method in methods)}")
-    with refusing():
-        have = {record.key for record in record_files.read_records(results, name, DetectionRecord)}
-    length = iterations  # of a smoke test, which is not made twice either
-    have |= {one.key for one in records_in(out, DetectionRecord) if one.complete or one.iterations == length}
-    wanted_seeds = [*seeds, *(more or [])] if seeds else list(known_seeds)
+    have = _recorded(name, results, out, iterations)
     cells = [
         Cell(method.name, seed)
-        for seed in wanted_seeds
+        for seed in ([*seeds, *(more or [])] if seeds else known_seeds)
         for method in methods
         if (not only or method.name in only) and f"{name}/{method.name}/{seed}" not in have
     ]
@@ -218,6 +214,14 @@ def _rows(table: str, backbone: str, validate: bool) -> tuple[tuple[Method, ...]
     if validate:
         return voc2012_lt.CHOICES, (0,), f"choices/{voc2012_lt.NAME}"
     return voc2012_lt.METHODS, voc2012_lt.SEEDS, voc2012_lt.NAME
+
+
+def _recorded(name: str, results: Path, out: Path, iterations: int | None) -> set[str]:
+    """The keys of what need not be run again: records, and in `out` also smoke tests of as many iterations."""
+    with refusing():
+        have = {record.key for record in record_files.read_records(results, name, DetectionRecord)}
+    made = records_in(out, DetectionRecord)
+    return have | {record.key for record in made if record.complete or record.iterations == iterations}
 
 
 def _changes(size: list[int] | None, longest: int | None, federated: bool) -> tuple[dict[str, Any], str]:

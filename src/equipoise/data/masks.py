@@ -102,45 +102,36 @@ def encode_images(images: Sequence[Tensor]) -> list[list[Rle]]:
     numbers = [len(masks) for masks in images]
     if sum(numbers) == 0:
         return [[] for _ in images]
-    device = images[0].device
-    # one row of flags a mask, all rows one after another: where a run ends, the last of them at the mask's end
-    lengths_of_rows = [masks.shape[1] * masks.shape[2] + 1 for masks in images]
-    every = sum(number * size for number, size in zip(numbers, lengths_of_rows, strict=True))
-    ends_run = torch.ones(every, dtype=torch.bool, device=device)
-    first = 0
-    for masks, number, size in zip(images, numbers, lengths_of_rows, strict=True):
-        flat = masks.transpose(1, 2).flatten(1)
-        changes = ends_run[first : first + number * size].view(number, size)
-        if size > 1:
-            changes[:, 0] = flat[:, 0]
-            torch.ne(flat[:, 1:], flat[:, :-1], out=changes[:, 1:-1])
-        first += number * size
-    sizes = torch.tensor(np.repeat(lengths_of_rows, numbers)).to(device)
-    starts = sizes.cumsum(0) - sizes
-    place = ends_run.nonzero()[:, 0]
-    row = torch.searchsorted(starts, place, right=True) - 1
-    end = place - starts[row]
-    in_row = torch.zeros_like(starts).index_add_(0, row, torch.ones_like(row))
-    turn = torch.arange(len(row), device=device) - (in_row.cumsum(0) - in_row)[row]
+    row, end = _run_ends(images)
+    none = torch.zeros(sum(numbers), dtype=torch.int64, device=row.device)
+    in_row = none.index_add(0, row, torch.ones_like(row))  # bincount would wait for the device
+    turn = torch.arange(len(row), device=row.device) - (in_row.cumsum(0) - in_row)[row]
     lengths = end - torch.where(turn > 0, end.roll(1), 0)
     values = lengths - torch.where(turn > 2, lengths.roll(2), 0)
-    which = torch.arange(6, device=device)
+    which = torch.arange(6, device=row.device)
     limits = 16 << 5 * which[:5]
     groups = 1 + ((values[:, None] >= limits) | (values[:, None] < -limits)).sum(dim=1)
     characters = ((values[:, None] >> 5 * which) & 31) + 32 * (which < groups[:, None] - 1) + 48
     text = characters[which < groups[:, None]].to(torch.uint8).cpu().numpy().tobytes().decode("ascii")
-    ends = iter([0, *torch.zeros_like(starts).index_add_(0, row, groups).cumsum(0).tolist()])
-    begin = next(ends)
-    result: list[list[Rle]] = []
+    ends = none.index_add(0, row, groups).cumsum(0).tolist()
+    counts = iter([text[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)])
+    return [[{"size": list(masks.shape[1:]), "counts": next(counts)} for _ in masks] for masks in images]
+
+
+def _run_ends(images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Every run of every mask: the number of the mask, counted over all images, and where in it the run ends."""
+    flags = []
     for masks in images:
-        encoded: list[Rle] = []
-        shape = [int(masks.shape[1]), int(masks.shape[2])]
-        for _ in range(len(masks)):
-            stop = next(ends)
-            encoded.append({"size": shape, "counts": text[begin:stop]})
-            begin = stop
-        result.append(encoded)
-    return result
+        flat = masks.transpose(1, 2).flatten(1)
+        ends = flat.new_ones(flat.shape[0], flat.shape[1] + 1)  # a flag a pixel, and one for the mask's end
+        ends[:, 0] = flat[:, 0]
+        torch.ne(flat[:, 1:], flat[:, :-1], out=ends[:, 1:-1])
+        flags.append(ends)
+    place = torch.cat([ends.flatten() for ends in flags]).nonzero()[:, 0]
+    sizes = torch.tensor([ends.shape[1] for ends in flags for _ in ends]).to(place.device)
+    starts = sizes.cumsum(0) - sizes
+    row = torch.searchsorted(starts, place, right=True) - 1
+    return row, place - starts[row]
 
 
 def compress(rle: Rle) -> Rle:
