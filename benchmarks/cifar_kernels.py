@@ -2,7 +2,7 @@
 
     python benchmarks/cifar_kernels.py                 µs at batch 512 with the committed tilings, beside cuDNN
     python benchmarks/cifar_kernels.py --tune          tries others, a minute, and writes the best into
-                                                       src/equipoise/models/resnet_cifar_fused.py
+                                                       src/equipoise/experiments/resnet32/fused.py
     python benchmarks/cifar_kernels.py --out r.json    writes what it measured
 
 The transposed convolution adds, masks and sums for the layer below on the way; cuDNN's only convolves.
@@ -30,8 +30,8 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).parent))
 import cifar_throughput as throughput
 
-from equipoise.models import resnet_cifar_fused as fused
-from equipoise.models.resnet_cifar_fused import Tiling
+from equipoise.experiments.resnet32 import fused
+from equipoise.experiments.resnet32.fused import Tiling
 
 SIZE = {16: 32, 32: 16, 64: 8}  # the image's side where a layer has so many channels
 TABLES = {"convolution": fused.CONVOLUTION, "transposed": fused.TRANSPOSED, "weight": fused.WEIGHT}

@@ -29,15 +29,15 @@ from torch.utils.data import DataLoader, Dataset
 sys.path.insert(0, str(Path(__file__).parent))
 import pillow_augmentation as pillow
 
-from equipoise.augment import ATOMS, AutoAugment, TrainingAugmentation, draw, normalise
 from equipoise.data.longtail import long_tailed_counts
 from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import Prior
-from equipoise.records import hardware
-from equipoise.train import classification
-from equipoise.train.classification import CHUNK, Training, TrainingSet, stream_of, train, weights_digest
-from equipoise.train.recipe import Recipe
+from equipoise.training import classification
+from equipoise.training.augmentation import ATOMS, AutoAugment, TrainingAugmentation, draw, normalise
+from equipoise.training.classification import CHUNK, Training, TrainingSet, stream_of, train, weights_digest
+from equipoise.training.recipe import Recipe
+from equipoise.training.records import hardware
 
 SOFTMAX = Recipe()
 RECIPES = {

@@ -32,7 +32,7 @@ from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models import batched_rcnn
 from equipoise.models.batched_rcnn import Batch, Batched
 from equipoise.models.mask_rcnn import MaskPredictor, detector, resnet_fpn, sigmoid
-from equipoise.records import hardware, versions
+from equipoise.training.records import hardware, versions
 
 
 def masks(boxes: int, device: torch.device, repeats: int) -> dict[str, Any]:

@@ -147,7 +147,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     options = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("no GPU: what the kernels compute is tested anywhere, by python -m pytest tests/test_loss_kernels.py")
+        sys.exit(
+            "no GPU: what the kernels compute is tested anywhere, by python -m pytest tests/losses/test_loss_kernels.py"
+        )
     if options.tile:
         use_tile(*options.tile)
     device = torch.device("cuda")

@@ -1,7 +1,7 @@
 """The training augmentation of CIFAR with Pillow, one image at a time: the reference that the batched one must equal.
 
-Written from the published description and apart from `equipoise.augment`, which it shares no table with. Magnitudes are
-ten equal steps over the range of each operation; a sign is drawn where the operation has two directions.
+Written from the published description and apart from `equipoise.training.augmentation`, which it shares no table with.
+Magnitudes are ten equal steps over the range of each operation; a sign is drawn where the operation has two directions.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 import equipoise as eq
 from equipoise.data.digits import Digits, load_digits_lt
-from equipoise.demo import Settings, fitted
+from equipoise.experiments.demo import Settings, fitted
 
 LOSSES = {"plain": lambda prior: nn.CrossEntropyLoss(), "balanced": eq.BalancedSoftmaxLoss}
 ROWS = {

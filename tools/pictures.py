@@ -25,10 +25,10 @@ from rich.console import Console
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from equipoise.cli.report import show_inspection
 from equipoise.data.digits import load_digits_lt
 from equipoise.data.sources import Source
 from equipoise.report.inspection import look
-from equipoise.report_commands import show_inspection
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")

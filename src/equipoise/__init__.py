@@ -9,11 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from equipoise.adjust import adjust_logits, adjust_sigmoid_logits
-from equipoise.calibrate import Calibration, fit_sigmoid_temperature, fit_temperature, rate_thresholds
 from equipoise.data.longtail import long_tailed_indices
-from equipoise.estimate import PriorEstimate, estimate_prior
-from equipoise.export import export_onnx, export_program, fold_correction
 from equipoise.losses import (
     BalancedLinearCrossEntropyLoss,
     BalancedSigmoidLoss,
@@ -55,10 +51,14 @@ from equipoise.models.balanced_head import fold_prior, fold_sigmoid_prior, unfol
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler, progressive
-from equipoise.serving import Rebalanced, RebalancedSigmoid
+from equipoise.serving.adjust import adjust_logits, adjust_sigmoid_logits
+from equipoise.serving.calibrate import Calibration, fit_sigmoid_temperature, fit_temperature, rate_thresholds
+from equipoise.serving.estimate import PriorEstimate, estimate_prior
+from equipoise.serving.export import export_onnx, export_program, fold_correction
+from equipoise.serving.rebalanced import Rebalanced, RebalancedSigmoid
 
 if TYPE_CHECKING:
-    from equipoise import sklearn as sklearn
+    from equipoise.integrations import sklearn as sklearn
     from equipoise.report.page import Report
 
 __version__ = "0.1.0"
@@ -128,7 +128,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """`eq.sklearn` and `eq.Report` are imported when they are first asked for: what they need is an extra."""
     if name == "sklearn":
-        return import_module("equipoise.sklearn")
+        return import_module("equipoise.integrations.sklearn")
     if name == "Report":
         return import_module("equipoise.report.page").Report
     raise AttributeError(f"module 'equipoise' has no attribute {name!r}")

@@ -17,9 +17,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from equipoise.estimate import check_labels, check_probabilities
 from equipoise.metrics.evaluation import BINS
 from equipoise.prior import FloatArray, as_array
+from equipoise.serving.estimate import check_labels, check_probabilities
 
 
 @dataclass(frozen=True)

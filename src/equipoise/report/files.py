@@ -10,7 +10,7 @@ import numpy as np
 from equipoise.data.predictions import Predictions, aligned
 from equipoise.metrics import Evaluation, Judged, LogitsMean, judge
 from equipoise.prior import Prior
-from equipoise.records import Record
+from equipoise.training.records import Record
 
 SWEPT_ROWS = 100_000  # the sweep predicts every row 41 times: of more, a seeded sample
 SEED = 0

@@ -1,0 +1,1 @@
+"""What the prior is worth when it changes."""

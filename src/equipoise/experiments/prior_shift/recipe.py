@@ -1,0 +1,203 @@
+"""An experiment on real data: what the prior is worth when the class frequencies change after training.
+
+Two losses are trained on long-tailed digits. The images held out are split into a balanced validation set, which only
+calibration and BBSE see, and a pool that test sets of other class frequencies are drawn from, without replacement:
+long-tailed forward (as in training) and backward, balanced, and drawn from a Dirichlet distribution. Every test set is
+predicted as the model was trained, with its true class frequencies given, and with frequencies estimated from the
+unlabelled predictions, each without and with calibration (bias-corrected temperature scaling).
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from equipoise.data.digits import Digits, load_digits_lt
+from equipoise.experiments.demo import Settings, fitted
+from equipoise.losses import BalancedSoftmaxLoss
+from equipoise.metrics import calibration_scores
+from equipoise.prior import FloatArray, IntArray, Prior
+from equipoise.serving.adjust import adjust_logits
+from equipoise.serving.calibrate import Calibration, fit_temperature
+from equipoise.serving.estimate import estimate_prior
+from equipoise.training import records
+from equipoise.training.records import StoredRecord
+
+NAME = "prior-shift"
+SEEDS = (0, 1, 2, 3, 4)
+IMBALANCE = 50
+VALIDATION_PER_CLASS = 15
+TEST_PER_CLASS = 50
+DIRICHLET_DRAWS = 4  # a seed
+
+Loss = Callable[[Prior], nn.Module]
+METHODS: dict[str, tuple[str, Loss, bool]] = {  # title, loss, and whether its logits mean the training prior
+    "softmax": ("Softmax", lambda prior: nn.CrossEntropyLoss(), True),
+    "balanced_softmax": ("Balanced Softmax", lambda prior: BalancedSoftmaxLoss(prior), False),
+}
+SHIFTS = {  # how the class frequencies of a test set are made, and what they are called
+    "forward-50": "forward, 50",
+    "forward-10": "forward, 10",
+    "uniform": "balanced",
+    "backward-10": "backward, 10",
+    "backward-50": "backward, 50",
+    "dirichlet": "Dirichlet",
+}
+TREATMENTS = ("as trained", "known", "EM", "BBSE")  # what the target prior is taken from
+
+
+@dataclass(frozen=True)
+class PriorShiftRecord(StoredRecord):
+    """One model on all shifted test sets.
+
+    `test_sets` is a list of {"shift", "counts", "results"}; `results` has, under "raw" and "calibrated", for every
+    treatment the accuracy (in percent), the log-loss and the total variation between prior used and true; estimates
+    also say whether they are `trusted` and the share of classes whose true frequency is `covered` by the 95 % interval.
+    `calibration` has the temperatures, and the scores on the whole, balanced test pool before and after.
+    """
+
+    PATTERN: ClassVar[str] = "*/*.json"
+    WHAT: ClassVar[str] = "the record of a prior-shift run"
+
+    table: str
+    method: str
+    seed: int
+    complete: bool  # trained as long as the recipe says; smoke tests are not
+    iterations: int
+    imbalance: float
+    counts: list[int]
+    validation_per_class: int
+    test_per_class: int
+    calibration: dict[str, Any]
+    test_sets: list[dict[str, Any]]
+    seconds: float
+    commit: str | None
+    versions: dict[str, str]
+    hardware: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        return f"{self.table}/{self.method}/{self.seed}"
+
+
+def run(method: str, seed: int, *, iterations: int | None = None) -> PriorShiftRecord:
+    """Train one model and judge it on every test set of its seed."""
+    start = time.perf_counter()
+    settings = Settings(imbalance=IMBALANCE) if iterations is None else Settings(IMBALANCE, iterations=iterations)
+    digits = load_digits_lt(IMBALANCE, VALIDATION_PER_CLASS + TEST_PER_CLASS)
+    validation, pool = split(digits)
+    _, make_loss, means_training_prior = METHODS[method]
+    model = fitted(make_loss(digits.prior), digits, settings, seed)
+    with torch.inference_mode():
+        logits = model(digits.test_images)
+    source = digits.prior if means_training_prior else Prior.uniform(digits.prior.num_classes)
+    held_out = (logits[validation], digits.test_labels[validation])
+    temperature = fit_temperature(*held_out, source=source)
+    corrected = fit_temperature(*held_out, source=source, bias=True)
+    return PriorShiftRecord(
+        table=NAME,
+        method=method,
+        seed=seed,
+        complete=iterations is None,
+        iterations=settings.iterations,
+        imbalance=IMBALANCE,
+        counts=digits.prior.counts.tolist(),
+        validation_per_class=VALIDATION_PER_CLASS,
+        test_per_class=TEST_PER_CLASS,
+        calibration={
+            "before": _scores(logits[pool], digits.test_labels[pool], source),
+            "temperature": _scores(logits[pool], digits.test_labels[pool], source, temperature),
+            "bias-corrected": _scores(logits[pool], digits.test_labels[pool], source, corrected),
+        },
+        test_sets=[
+            {
+                "shift": shift,
+                "counts": counts.tolist(),
+                "results": {
+                    "raw": judged(logits, digits.test_labels, chosen, validation, source),
+                    "calibrated": judged(corrected(logits), digits.test_labels, chosen, validation, source),
+                },
+            }
+            for shift, counts, chosen in test_sets(digits.test_labels, pool, seed)
+        ],
+        seconds=round(time.perf_counter() - start, 1),
+        commit=records.current_commit(),
+        versions=records.versions(),
+        hardware=records.hardware(torch.device("cpu")),
+    )
+
+
+def split(digits: Digits) -> tuple[IntArray, IntArray]:
+    """Indices into the images held out: validation and test pool, a fixed random share of each class."""
+    random = np.random.RandomState(0)
+    shuffled = [random.permutation(np.flatnonzero(digits.test_labels.numpy() == j)) for j in range(10)]
+    validation = np.concatenate([index[:VALIDATION_PER_CLASS] for index in shuffled])
+    return validation, np.concatenate([index[VALIDATION_PER_CLASS:] for index in shuffled])
+
+
+def test_sets(labels: Tensor, pool: IntArray, seed: int) -> Iterator[tuple[str, IntArray, IntArray]]:
+    """Every shift: its name, the counts of each class, and which images; the most frequent class gives all it has."""
+    generator = np.random.default_rng(seed)
+    of_class = [pool[labels.numpy()[pool] == j] for j in range(10)]
+    rank = np.arange(10) / 9
+    wanted: list[tuple[str, FloatArray]] = [
+        ("forward-50", 50.0**-rank),
+        ("forward-10", 10.0**-rank),
+        ("uniform", np.ones(10)),
+        ("backward-10", 10.0 ** (rank - 1)),
+        ("backward-50", 50.0 ** (rank - 1)),
+    ]
+    wanted += [("dirichlet", generator.dirichlet(np.ones(10))) for _ in range(DIRICHLET_DRAWS)]
+    for shift, share in wanted:
+        counts = np.rint(TEST_PER_CLASS * share / share.max()).astype(np.int64)
+        chosen = [generator.permutation(index)[:n] for index, n in zip(of_class, counts, strict=True)]
+        yield shift, counts, np.concatenate(chosen)
+
+
+test_sets.__test__ = False  # type: ignore[attr-defined]  # pytest: this is no test
+
+
+def judged(
+    logits: Tensor, labels: Tensor, chosen: IntArray, validation: IntArray, source: Prior
+) -> dict[str, dict[str, Any]]:
+    """Every treatment of one test set."""
+    truth = labels[chosen]
+    true_prior = Prior.from_labels(truth, num_classes=10)
+    probabilities = logits.softmax(1)
+    labelled = (probabilities[validation], labels[validation])
+    results: dict[str, dict[str, Any]] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # doubts are recorded, and classes without items are expected
+        estimates = {
+            name: estimate_prior(probabilities[chosen], source, method=name.lower(), validation=labelled)
+            for name in ("EM", "BBSE")
+        }
+        targets = {"as trained": source, "known": true_prior} | {name: e.prior for name, e in estimates.items()}
+        for name, target in targets.items():
+            served = adjust_logits(logits[chosen], source=source, target=target)
+            distance = float(np.abs(target.probabilities - true_prior.probabilities).sum() / 2)
+            results[name] = {
+                "accuracy": round(100 * float((served.argmax(1) == truth).double().mean()), 3),
+                "log_loss": round(float(F.cross_entropy(served.double(), truth)), 5),
+                "total_variation": round(distance, 4),
+            }
+        for name, estimate in estimates.items():
+            within = (estimate.low <= true_prior.probabilities) & (true_prior.probabilities <= estimate.high)
+            results[name] |= {"trusted": estimate.trusted, "covered": float(within.mean())}
+    return results
+
+
+def _scores(logits: Tensor, labels: Tensor, source: Prior, calibration: Calibration | None = None) -> dict[str, float]:
+    """log-loss, Brier and ECE on the balanced pool, predicted for balanced classes."""
+    means = logits if calibration is None else calibration(logits)
+    probabilities = adjust_logits(means, source=source, target=Prior.uniform(10)).softmax(1)
+    found = {name: round(value, 5) for name, value in asdict(calibration_scores(probabilities, labels)).items()}
+    return found | ({} if calibration is None else {"temperature": round(float(calibration.temperature), 4)})

@@ -1,0 +1,190 @@
+"""The prior-shift experiment from its records: tables, a figure, and the documents that show them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from equipoise.experiments.prior_shift.recipe import METHODS, SHIFTS, PriorShiftRecord
+from equipoise.report import markdown
+from equipoise.report.figures import COLOURS, DASHES, MARKERS, save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+FIGURE = "docs/images/prior-shift.png"
+COLUMNS = {  # what is shown, and where it is in a record
+    "as trained": ("raw", "as trained"),
+    "known": ("raw", "known"),
+    "EM": ("raw", "EM"),
+    "BBSE": ("raw", "BBSE"),
+    "calibrated": ("calibrated", "as trained"),
+    "calibrated, known": ("calibrated", "known"),
+    "calibrated, EM": ("calibrated", "EM"),
+}
+DRAWN = ("as trained", "EM", "calibrated, EM", "known")
+HEADER = ("loss", "test set", *COLUMNS, "n")
+
+
+def values(records: Sequence[PriorShiftRecord], method: str, shift: str, column: str, what: str) -> list[float]:
+    """One number a seed: the mean over its test sets of that shift."""
+    kind, treatment = COLUMNS[column]
+    return [
+        mean(float(one["results"][kind][treatment][what]) for one in record.test_sets if one["shift"] == shift)
+        for record in records
+        if record.method == method
+    ]
+
+
+def rows(records: Sequence[PriorShiftRecord]) -> list[list[str]]:
+    """A row a loss and shift: accuracy ± standard deviation over seeds / log-loss, then n."""
+    found = []
+    for method, (title, *_) in METHODS.items():
+        runs = [record for record in records if record.method == method]
+        for shift, name in SHIFTS.items():
+            if not runs:
+                continue
+            cells = []
+            for column in COLUMNS:
+                accuracy = values(runs, method, shift, column, "accuracy")
+                loss = mean(values(runs, method, shift, column, "log_loss"))
+                spread = f" ± {stdev(accuracy):.1f}" if len(accuracy) > 1 else ""
+                cells.append(f"{mean(accuracy):.1f}{spread} / {loss:.2f}")
+            found.append([title, name, *cells, str(len(runs))])
+    return found
+
+
+def shift_table(records: Sequence[PriorShiftRecord]) -> str:
+    """Accuracy and log-loss of everything."""
+    return markdown.table(HEADER, rows(records), left=2)
+
+
+def estimate_table(records: Sequence[PriorShiftRecord]) -> str:
+    """How far the estimated priors are from the true ones, and whether they know it."""
+    header = ["loss", "estimate", "total variation to the truth", "as trained", "intervals that cover", "trusted", "n"]
+    found = []
+    for method, (title, *_) in METHODS.items():
+        runs = [record for record in records if record.method == method]
+        for kind in ("raw", "calibrated"):
+            for name in ("EM", "BBSE"):
+                sets: list[dict[str, Any]] = [one["results"][kind] for run in runs for one in run.test_sets]
+                if not sets or (kind, name) == ("calibrated", "BBSE"):
+                    continue
+                label = name if kind == "raw" else f"calibrated, {name}"
+                away, trained = (mean(one[which]["total_variation"] for one in sets) for which in (name, "as trained"))
+                covered = f"{100 * mean(one[name]['covered'] for one in sets):.0f} %"
+                trusted = f"{sum(one[name]['trusted'] for one in sets)} of {len(sets)}"
+                found.append([title, label, f"{away:.2f}", f"{trained:.2f}", covered, trusted, str(len(runs))])
+    return markdown.table(header, found, left=2)
+
+
+def calibration_table(records: Sequence[PriorShiftRecord]) -> str:
+    """Scores of the balanced test pool before and after calibration."""
+    found = []
+    for method, (title, *_) in METHODS.items():
+        runs = [record.calibration for record in records if record.method == method]
+        for name in ("before", "temperature", "bias-corrected") if runs else ():
+            numbers = [f"{mean(run[name][what] for run in runs):.3f}" for what in ("log_loss", "brier", "ece")]
+            temperature = "–" if name == "before" else f"{mean(run[name]['temperature'] for run in runs):.2f}"
+            found.append([title, name, *numbers, temperature, str(len(runs))])
+    return markdown.table(["loss", "", "log-loss", "Brier", "ECE", "temperature", "n"], found, left=2)
+
+
+def origin(records: Sequence[PriorShiftRecord]) -> str:
+    """What was trained, where and for how long."""
+    first = records[0]
+    where = sorted({f"torch {r.versions['torch']}, {r.hardware['machine']} CPU" for r in records})
+    commits = sorted({(r.commit or "–")[:7] for r in records})
+    return (
+        f"{len(records)} runs of {first.iterations} steps on {sum(first.counts)} digits ({first.counts[0]} zeros, "
+        f"{first.counts[-1]} nines), {mean(r.seconds for r in records):.0f} s each; {'; '.join(where)}; commit "
+        f"{', '.join(commits)}."
+    )
+
+
+# -------------------------------------------------------------------- the figure
+
+
+def drawn(records: Sequence[PriorShiftRecord]) -> dict[str, Any]:
+    """Everything the figure shows: by quantity, loss, column and shift, one number a seed."""
+    return {
+        what: {
+            method: {column: [values(records, method, shift, column, what) for shift in SHIFTS] for column in DRAWN}
+            for method in METHODS
+        }
+        for what in ("accuracy", "log_loss")
+    }
+
+
+def digest(records: Sequence[PriorShiftRecord]) -> str:
+    """A name of what the figure shows."""
+    text = json.dumps(drawn(records), sort_keys=True)
+    return f"prior-shift {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def figure(records: Sequence[PriorShiftRecord]) -> Figure:
+    """Accuracy above log-loss, a column a loss; test sets from like training to its reverse, then Dirichlet draws."""
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(11, 7.4), layout="constrained")
+    made.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr, call-arg]
+    grid = made.subplots(2, len(METHODS), sharex=True, sharey="row")
+    labels = {"accuracy": "accuracy on the test set, %", "log_loss": "log-loss on the test set"}
+    for row, (what, by_method) in zip(grid, drawn(records).items(), strict=True):
+        for axes, (method, by_column) in zip(row, by_method.items(), strict=True):
+            _draw(axes, by_column)
+            if what == "accuracy":
+                axes.set_title(f"trained with {METHODS[method][0]}")
+        row[0].set_ylabel(labels[what])
+    for axes in grid[-1]:
+        axes.set_xticks(_positions(), [name.replace(", ", "\n") for name in SHIFTS.values()])
+        axes.set_xlabel("class frequencies of the test set, against those of training")
+    grid[0][0].legend(frameon=False, loc="lower left", title="the target prior is")
+    return made
+
+
+def _positions() -> list[float]:
+    return [*range(len(SHIFTS) - 1), len(SHIFTS) - 0.6]  # the Dirichlet draws stand apart: they are not on the way
+
+
+def _draw(axes: Axes, by_column: dict[str, list[list[float]]]) -> None:
+    names = {"as trained": "that of the logits, as trained", "EM": "estimated", "known": "known"}
+    names["calibrated, EM"] = "estimated after calibration"
+    for number, (column, each) in enumerate(by_column.items()):
+        x = np.array(_positions()) + 0.07 * (number - (len(by_column) - 1) / 2)  # beside one another
+        style: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number]}
+        centre = np.array([np.mean(seeds) for seeds in each])
+        axes.plot(x[:-1], centre[:-1], linestyle=DASHES[number], label=names[column], **style)
+        axes.plot(x[-1:], centre[-1:], linestyle="none", **style)
+        for place, seeds in zip(x, each, strict=True):
+            axes.plot([place] * len(seeds), seeds, linestyle="none", markersize=3, alpha=0.35, **style)
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def write_figure(root: Path, records: Sequence[PriorShiftRecord]) -> Path:
+    """Draw the figure and write it where the documents show it; it carries the name of what it shows."""
+    return save(figure(records), root / FIGURE, metadata={"Description": digest(records)})
+
+
+# -------------------------------------------------------------------- the documents of the repository
+
+
+def documents(root: Path, records: Sequence[PriorShiftRecord]) -> dict[Path, str]:
+    """Every document under `root` that shows part of the experiment, as it should read."""
+    parts = {
+        "docs/estimation.md": {
+            "prior-shift": shift_table(records),
+            "prior-shift-estimates": estimate_table(records),
+            "prior-shift-calibration": calibration_table(records),
+        },
+        "results/README.md": {"prior-shift": f"{shift_table(records)}\n\n{origin(records)}"},
+    }
+    return markdown.filled(root, parts)

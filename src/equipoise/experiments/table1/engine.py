@@ -1,0 +1,62 @@
+"""What was measured of the CIFAR training engine on a GPU, in words and a table, from its record."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from equipoise.report import markdown
+from equipoise.training.records import Record
+
+
+def engine_notes(record: Mapping[str, Any]) -> str:
+    """Whether the engine is right, and how fast where it was timed: what benchmarks/cifar_throughput.py wrote."""
+    pillow, machine = record["augmentation_against_pillow"], record["machine"]
+    lines = [
+        f"- Augmentation on the GPU against Pillow: {pillow['atoms_that_differ']} of {pillow['atoms']} atoms and "
+        f"{pillow['draws_that_differ']} of {pillow['random_draws']:,} random draws differ."
+    ]
+    for kernels, same in record["alone_against_shared"].items():
+        kept = ", ".join(name for name, equal in same.items() if equal) or "none"
+        lines.append(f"- Same weights alone as beside three other runs, {kernels}: {kept}.")
+    rows = [
+        [
+            kernels,
+            recipe,
+            "yes" if found["same_weights"] else "no",
+            *(f"{100 * found[key]:.2f} %" for key in ("worst_relative_loss", "from_fp32", "eager_from_fp32")),
+        ]
+        for kernels, recipes in record["graph_against_eager"].items()
+        for recipe, found in recipes.items()
+    ]
+    header = ["20 graphed steps", "loss", "eager's weights", "loss from eager's", "from fp32", "eager from fp32"]
+    parts = [f"{machine['device']}, torch {machine['torch']}.", "\n".join(lines), markdown.table(header, rows, left=2)]
+    if speeds := record.get("images_a_second"):
+        slowest = min(speeds.values())
+        timed = [[label, f"{value:,.0f}", f"{value / slowest:,.1f}×"] for label, value in speeds.items()]
+        parts.append(markdown.table(["", "images a second", "over the slowest"], timed))
+    return "\n\n".join(parts)
+
+
+def speed_table(records: Iterable[Record]) -> str:
+    """How fast whole runs were, start to evaluation, by engine and by how many shared the GPU."""
+    alike: dict[tuple[str, str, int], list[float]] = {}
+    for record in records:
+        if record.recipe["backbone"] is None and record.engine.get("cuda_graph"):
+            images = record.together * record.iterations * record.recipe["batch_size"] / record.seconds
+            made = (record.hardware["device"], _kernels(record.engine), record.together)
+            alike.setdefault(made, []).append(images)
+    rows = [
+        [device, kernels, str(together), str(len(speeds)), f"{statistics.median(speeds):,.0f}"]
+        for (device, kernels, together), speeds in sorted(alike.items())
+    ]
+    header = ["device", "engine", "runs together", "records", "images a second, median"]
+    return markdown.table(header, rows, left=2)
+
+
+def _kernels(engine: Mapping[str, Any]) -> str:
+    if engine.get("fused"):
+        return "fused kernels, deterministic"
+    chosen = "deterministic cuDNN" if engine.get("deterministic") else "cuDNN chosen by timing"
+    return f"compiled, {chosen}" if engine.get("compiled") else chosen

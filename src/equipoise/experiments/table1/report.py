@@ -1,0 +1,509 @@
+"""Table 1 from its records, beside the published numbers. No number is typed here: ours come from records, the others
+from recipes/table1.py.
+
+    ours              mean over the n runs of a cell, ± their sample standard deviation where n > 1, (n)
+    published         mean ± standard error over three runs, as printed
+    difference        ours − published; its standard error is √(s²/n + e²), e being the published one and s the cell's
+                      standard deviation. A single run has none: there s is pooled over the cells with n > 1,
+                      s² = Σ (n − 1) s_cell² / Σ (n − 1)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from equipoise.experiments.table1 import causes
+from equipoise.experiments.table1 import recipe as table1
+from equipoise.experiments.table1.engine import engine_notes, speed_table
+from equipoise.prior import FloatArray, Prior
+from equipoise.report import markdown
+from equipoise.report.figures import marginals_by_panel, save
+from equipoise.training.records import Record
+
+Published = tuple[float, float]  # mean, standard error
+Cell = tuple[str, int, str]  # data set, imbalance, method
+
+TITLES = {"cifar10-lt": "CIFAR-10-LT", "cifar100-lt": "CIFAR-100-LT"}
+DRAWN = ("softmax", "eql", "balanced_softmax")  # the methods of the figure
+DRAWN_ON = "cifar100-lt"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Top-1 of the runs of a cell, in percent; `std` is None for a single run.
+
+    >>> str(Summary.of([45.0, 45.6])), str(Summary.of([45.0]))
+    ('45.3 ± 0.4 (2)', '45.0 (1)')
+    """
+
+    n: int
+    mean: float
+    std: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Summary:
+        return cls(len(values), statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
+
+    def __str__(self) -> str:
+        spread = "" if self.std is None else f" ± {self.std:.1f}"
+        return f"{self.mean:.1f}{spread} ({self.n})"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A cell beside one published number. `standard_error` is None while the spread between seeds is not known."""
+
+    cell: Cell
+    source: str
+    ours: Summary
+    theirs: Published
+    standard_error: float | None
+
+    @property
+    def points(self) -> float:
+        return self.ours.mean - self.theirs[0]
+
+    @property
+    def beyond(self) -> bool:
+        """More than two standard errors apart."""
+        return self.standard_error is not None and abs(self.points) > 2 * self.standard_error
+
+
+# -------------------------------------------------------------------- numbers
+
+
+def shown(records: Iterable[Record]) -> list[Record]:
+    """What the table may show: whole runs, judged on the test set, all of a column trained on the same draw."""
+    kept = [record for record in records if record.complete and record.evaluated_on == "test"]
+    draws: dict[tuple[str, int], tuple[str, str]] = {}
+    for record in kept:
+        drawn = (record.draw, record.pixels)
+        if draws.setdefault((record.data_set, record.imbalance), drawn) != drawn:
+            raise ValueError(f"{record.key} was trained on other images than the runs beside it: {drawn}")
+    return kept
+
+
+def by_cell(records: Iterable[Record]) -> dict[Cell, list[Record]]:
+    """The runs of each cell."""
+    cells: dict[Cell, list[Record]] = {}
+    for record in records:
+        cells.setdefault((record.data_set, record.imbalance, record.method), []).append(record)
+    return cells
+
+
+def summaries(records: Iterable[Record]) -> dict[Cell, Summary]:
+    """Top-1 of each cell that has a run."""
+    return {cell: Summary.of([record.top1 for record in runs]) for cell, runs in by_cell(records).items()}
+
+
+def pooled_std(cells: Iterable[Summary]) -> float | None:
+    """Standard deviation between seeds, pooled over the cells with several; None if there is none.
+
+    >>> round(pooled_std([Summary(3, 45.0, 0.3), Summary(3, 50.0, 0.4), Summary(1, 60.0, None)]), 4)
+    0.3536
+    """
+    several = [(summary.n - 1, summary.std) for summary in cells if summary.std is not None]
+    if not several:
+        return None
+    return math.sqrt(sum(free * std**2 for free, std in several) / sum(free for free, _ in several))
+
+
+def published(cell: Cell) -> dict[str, Published]:
+    """The printed numbers of a cell by where they stand: "paper", "companion"; a row that differs has both."""
+    data_set, imbalance, method = cell
+    found = {}
+    if imbalance in table1.IMBALANCES:
+        column = table1.IMBALANCES.index(imbalance)
+        for source, numbers in (("paper", table1.PAPER), ("companion", table1.COMPANION)):
+            if (method, data_set) in numbers:
+                found[source] = numbers[method, data_set][column]
+    if (data_set, imbalance) == table1.BELOW_CELL and method in table1.COMPANION_BELOW:
+        found["companion"] = table1.COMPANION_BELOW[method]
+    return found
+
+
+def differences(records: Iterable[Record]) -> list[Difference]:
+    """Every cell with a run beside every number published for it, in the order of the table."""
+    ours = summaries(records)
+    pooled = pooled_std(ours.values())
+    found = []
+    for cell in all_cells():
+        for source, theirs in published(cell).items() if cell in ours else ():
+            std = pooled if ours[cell].std is None else ours[cell].std
+            error = None if std is None else math.hypot(std / math.sqrt(ours[cell].n), theirs[1])
+            found.append(Difference(cell, source, ours[cell], theirs, error))
+    return found
+
+
+def all_cells() -> list[Cell]:
+    """Every cell of the table, column by column, then those under the line."""
+    table = [
+        (data_set, imbalance, method.name)
+        for data_set in table1.DATA_SETS
+        for imbalance in table1.IMBALANCES
+        for method in table1.METHODS
+    ]
+    return table + [(*table1.BELOW_CELL, method.name) for method in table1.BELOW]
+
+
+def group_accuracies(record: Record) -> dict[str, float | None]:
+    """Mean accuracy in percent of the classes with many, medium and few training images; None for an empty group."""
+    groups = Prior.from_counts(record.counts).groups()
+    accuracy = 100 * np.asarray(record.correct) / np.asarray(record.total)
+    return {
+        name: float(accuracy[groups[name]].mean()) if name in groups else None for name in ("many", "medium", "few")
+    }
+
+
+def total_variation(marginal: Sequence[float]) -> float | None:
+    """½ Σ |p(y = j) − 1/K|; None for sigmoids, whose p(y) does not add up to 1.
+
+    >>> total_variation([0.75, 0.25]), total_variation([0.75, 0.75])
+    (0.25, None)
+    """
+    p = np.asarray(marginal)
+    return float(np.abs(p - 1 / len(p)).sum() / 2) if abs(p.sum() - 1) < 1e-3 else None
+
+
+def marginals(records: Iterable[Record]) -> dict[str, dict[str, FloatArray]]:
+    """For the figure: by imbalance, by method, p(y) of each run [n, K], head class first; n may be 0."""
+    cells = by_cell(records)
+    panels: dict[str, dict[str, FloatArray]] = {}
+    for imbalance in sorted(table1.IMBALANCES):
+        panel = panels.setdefault(f"imbalance {imbalance}", {})
+        for method in DRAWN:
+            runs = cells.get((DRAWN_ON, imbalance, method), [])
+            panel[title_of(method)] = np.array([head_first(run) for run in runs])
+    return panels
+
+
+def head_first(record: Record) -> FloatArray:
+    """p(y), the class with most training images first."""
+    order = np.argsort(-np.asarray(record.counts), kind="stable")
+    p: FloatArray = np.asarray(record.marginal)[order]
+    return p
+
+
+def marginals_digest(panels: Mapping[str, Mapping[str, FloatArray]]) -> str:
+    """Names what the figure shows, so that a picture can be compared with the records."""
+    content = {title: {method: p.tolist() for method, p in panel.items()} for title, panel in panels.items()}
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def title_of(method: str) -> str:
+    """The name of a row."""
+    return {row.name: row.title for row in (*table1.METHODS, *table1.BELOW)}.get(method, method)
+
+
+# -------------------------------------------------------------------- rows, for the terminal and for Markdown
+
+
+def method_rows(records: Iterable[Record], data_set: str) -> Iterator[tuple[str, str, list[str]]]:
+    """(title, "ours" | "paper" | "companion", one text an imbalance) for every line of a data set."""
+    ours = summaries(records)
+    for method in table1.METHODS:
+        cells = [(data_set, imbalance, method.name) for imbalance in table1.IMBALANCES]
+        yield method.title, "ours", [_text(ours.get(cell)) for cell in cells]
+        sources = [published(cell) for cell in cells]
+        for source in ("paper", "companion"):
+            if any(source in found for found in sources):
+                yield method.title, source, [_printed(found.get(source)) for found in sources]
+
+
+def below_rows(records: Iterable[Record]) -> list[tuple[str, str, str]]:
+    """(title, ours, the companion's) for every row under the line."""
+    ours = summaries(records)
+    cells = [(*table1.BELOW_CELL, method.name) for method in table1.BELOW]
+    return [(title_of(cell[2]), _text(ours.get(cell)), _printed(published(cell).get("companion"))) for cell in cells]
+
+
+def missing(records: Iterable[Record]) -> str:
+    """The cells without a run, in a sentence."""
+    have = by_cell(records)
+    parts = []
+    for data_set in table1.DATA_SETS:
+        absent = {
+            imbalance: [m.title for m in table1.METHODS if (data_set, imbalance, m.name) not in have]
+            for imbalance in table1.IMBALANCES
+        }
+        whole = [str(i) for i, titles in absent.items() if len(titles) == len(table1.METHODS)]
+        if whole:
+            parts.append(f"{TITLES[data_set]} at {', '.join(whole)}")
+        parts += [
+            f"{TITLES[data_set]} at {i}: {', '.join(titles)}"
+            for i, titles in absent.items()
+            if titles and str(i) not in whole
+        ]
+    below = [method.title for method in table1.BELOW if (*table1.BELOW_CELL, method.name) not in have]
+    if below:
+        parts.append("under the line: " + "; ".join(below))
+    return f"Not run yet: {'. '.join(parts)}." if parts else "Every cell has been run."
+
+
+def _text(value: Summary | None) -> str:
+    return "–" if value is None else str(value)
+
+
+def _printed(value: Published | None) -> str:
+    return "–" if value is None else f"{value[0]:.1f} ± {value[1]:.1f}"
+
+
+def _one(values: Sequence[float | None], digits: int = 1) -> str:
+    """Mean ± standard deviation of what is known, or a dash."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    spread = f" ± {statistics.stdev(known):.{digits}f}" if len(known) > 1 else ""
+    return f"{statistics.mean(known):.{digits}f}{spread}"
+
+
+# -------------------------------------------------------------------- Markdown
+
+
+def compact(records: Sequence[Record]) -> str:
+    """For the README: ours / the paper's, a row a method."""
+    ours = summaries(records)
+    header = ["ours / paper"]
+    header += [f"{TITLES[data_set]}, {i}" for data_set in table1.DATA_SETS for i in table1.IMBALANCES]
+    rows = []
+    for method in table1.METHODS:
+        row = [method.title]
+        for data_set in table1.DATA_SETS:
+            for imbalance in table1.IMBALANCES:
+                cell = (data_set, imbalance, method.name)
+                printed = ", ".join(f"{mean:.1f}" for mean, _ in published(cell).values()) or "–"
+                row.append(f"{_text(ours.get(cell))} / {printed}")
+        rows.append(row)
+    return f"{markdown.table(header, rows)}\n\n{missing(records)}"
+
+
+def whole(records: Sequence[Record]) -> str:
+    """For results/README.md: the table, the rows under the line, groups of classes, where the numbers come from."""
+    parts = [f"{missing(records)} Mean ± standard deviation (n runs); published: mean ± standard error of three runs."]
+    header = ["method", "", *(f"imbalance {i}" for i in table1.IMBALANCES)]
+    for data_set in table1.DATA_SETS:
+        rows = [
+            [title if source == "ours" else "", source, *texts]
+            for title, source, texts in method_rows(records, data_set)
+        ]
+        parts += [f"### {TITLES[data_set]}", markdown.table(header, rows, left=2)]
+    parts += [
+        f"### Under the line: {TITLES[table1.BELOW_CELL[0]]} at {table1.BELOW_CELL[1]}",
+        markdown.table(["method", "ours", "companion"], below_rows(records)),
+        "### Many, medium and few",
+        "Mean accuracy of the classes with more than 100, 20 to 100, and fewer than 20 training images, and how far "
+        "p(y) is from uniform (total variation; – for sigmoids, whose p(y) does not add up to 1).",
+        groups(records),
+        "### Where the numbers come from",
+        provenance(records),
+        draws(records),
+    ]
+    return "\n\n".join(parts)
+
+
+def groups(records: Sequence[Record]) -> str:
+    """A row a cell that has runs: accuracy by group, total variation of p(y), n."""
+    cells = by_cell(records)
+    rows = []
+    for cell in all_cells():
+        if cell in cells:
+            runs = [group_accuracies(record) for record in cells[cell]]
+            distance = _one([total_variation(record.marginal) for record in cells[cell]], digits=2)
+            columns = [_one([run[name] for run in runs]) for name in ("many", "medium", "few")]
+            rows.append([f"{TITLES[cell[0]]}, {cell[1]}", title_of(cell[2]), *columns, distance, str(len(runs))])
+    return markdown.table(["data", "method", "many", "medium", "few", "p(y) from uniform", "n"], rows, left=2)
+
+
+def provenance(records: Iterable[Record]) -> str:
+    """On what, with what and how long: a row for runs of equal length, made alike."""
+    alike: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        versions = [f"torch {record.versions['torch']}"]
+        if "cudnn" in record.versions:
+            versions.append(f"cuDNN {record.versions['cudnn']}")
+        device, commit = record.hardware["device"], (record.commit or "unknown")[:7]
+        made: tuple[str, ...] = (device, ", ".join(versions), _engine(record.engine), commit, f"{record.iterations:,}")
+        alike.setdefault(made, []).append(record)
+    rows = []
+    for made, runs in sorted(alike.items()):
+        each = [record.seconds / record.together for record in runs]
+        together = sorted({record.together for record in runs})
+        rows.append([*made, str(len(runs)), ", ".join(map(str, together)), f"{statistics.median(each):.0f}"])
+    header = ["device", "versions", "engine", "commit", "iterations", "runs", "together", "seconds a run"]
+    note = "Seconds a run: the time of a group of runs over the runs in it, evaluation included, the median of the row."
+    return f"{markdown.table(header, rows, left=4)}\n\n{note}"
+
+
+def _engine(engine: Mapping[str, Any]) -> str:
+    words = [str(engine.get("precision", "unknown precision"))]
+    parts = (("cuda_graph", "CUDA graph"), ("compiled", "compiled"), ("fused", "fused kernels"))
+    words += [word for key, word in parts if engine.get(key)]
+    if "deterministic" in engine:
+        words.append("deterministic kernels" if engine["deterministic"] else "kernels chosen by timing")
+    return ", ".join(words)
+
+
+def draws(records: Iterable[Record]) -> str:
+    """The training sets: how many images, and the names of the draw and of its pixels."""
+    columns = {(record.data_set, record.imbalance): record for record in records}
+    rows = []
+    for data_set in table1.DATA_SETS:
+        for imbalance in table1.IMBALANCES:
+            if (data_set, imbalance) in columns:
+                one = columns[data_set, imbalance]
+                sizes = [f"{sum(one.counts):,}", f"{max(one.counts):,}", f"{min(one.counts):,}"]
+                rows.append([f"{TITLES[data_set]}, {imbalance}", *sizes, f"`{one.draw}`", f"`{one.pixels}`"])
+    return markdown.table(["data", "images", "largest class", "smallest", "draw", "pixels"], rows)
+
+
+def difference_table(records: Sequence[Record]) -> str:
+    """For docs/table1.md: every cell that has runs beside what was published for it, then what to make of it."""
+    found = differences(records)
+    rows = [
+        [
+            f"{TITLES[one.cell[0]]}, {one.cell[1]}",
+            title_of(one.cell[2]),
+            one.source,
+            str(one.ours),
+            _printed(one.theirs),
+            _signed(one.points),
+            "–" if one.standard_error is None else f"{one.standard_error:.1f}",
+        ]
+        for one in found
+    ]
+    header = ["data", "method", "published in", "ours", "published", "difference", "standard error"]
+    return "\n\n".join([markdown.table(header, rows, left=3), _verdict(found, records)])
+
+
+def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
+    if not found:
+        return missing(records)
+    points = [one.points for one in found if one.source == "paper"] or [one.points for one in found]
+    text = (
+        f"Over the {len(points)} cells of the table that have a run, ours is {_signed(statistics.mean(points))} points "
+        f"from the paper on average, {_signed(min(points))} to {_signed(max(points))}. {missing(records)}"
+    )
+    pooled = pooled_std(summaries(records).values())
+    if pooled is None:
+        return (
+            f"{text}\n\nEvery cell has one run so far. How much a number moves from seed to seed is therefore not "
+            "known, and none of these differences can be told from chance yet."
+        )
+    beyond = [
+        f"- {TITLES[one.cell[0]]} at {one.cell[1]}, {title_of(one.cell[2])}: {_signed(one.points)} against the "
+        f"{one.source}, {abs(one.points) / (one.standard_error or math.inf):.1f} standard errors"
+        for one in found
+        if one.beyond
+    ]
+    text += f"\n\nThe standard deviation between seeds, pooled over the cells with several, is {pooled:.2f} points."
+    return text + (
+        "\n\nBeyond two standard errors:\n\n" + "\n".join(beyond)
+        if beyond
+        else " No difference is beyond two standard errors."
+    )
+
+
+def _signed(value: float) -> str:
+    """With its sign, and the minus sign of the papers.
+
+    >>> _signed(-0.31), _signed(0.28), _signed(-0.01)
+    ('−0.3', '+0.3', '0.0')
+    """
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def below_table(records: Sequence[Record]) -> str:
+    """For docs/table1.md: the rows under the line."""
+    return markdown.table(["method", "ours", "companion"], below_rows(records))
+
+
+def choices_table(choices: Sequence[Record]) -> str:
+    """For docs/table1.md: what hyper-parameters are chosen from, judged on held-out training images."""
+    if not choices:
+        return "No run that a choice could be made from is recorded yet."
+    titles = {(data_set, i, method.name): method for data_set, i, method in table1.CHOICES}
+    rows = []
+    for cell, runs in by_cell(choices).items():
+        recipe = runs[0].recipe
+        options = ", ".join(f"{name} {value}" for name, value in recipe["options"].items()) or "–"
+        title = titles[cell].title if cell in titles else cell[2]
+        nesterov = "on" if recipe["nesterov"] else "off"
+        accuracy = _one([record.balanced_accuracy for record in runs])
+        rows.append([f"{TITLES[cell[0]]}, {cell[1]}", title, options, nesterov, accuracy, str(len(runs))])
+    return markdown.table(["data", "method", "options", "Nesterov", "balanced accuracy", "n"], rows, left=4)
+
+
+def distances_table(records: Sequence[Record]) -> str:
+    """Beside the figure: how far p(y) is from uniform, with the number of runs."""
+    cells = by_cell(records)
+    imbalances = sorted(table1.IMBALANCES)
+    rows = []
+    for method in DRAWN:
+        runs = [cells.get((DRAWN_ON, imbalance, method), []) for imbalance in imbalances]
+        rows.append([title_of(method), *(_distance(group) for group in runs)])
+    return markdown.table(["total variation from uniform", *(f"imbalance {i}" for i in imbalances)], rows)
+
+
+def _distance(runs: Sequence[Record]) -> str:
+    text = _one([total_variation(record.marginal) for record in runs], digits=2)
+    return f"{text} ({len(runs)})" if runs else text
+
+
+def causes_table(records: Sequence[Record], tried: Sequence[Record]) -> str:
+    """For docs/table1.md: runs with one thing changed, beside the same cell of the table and what was published."""
+    as_printed, changed = summaries(records), {record.key: record.top1 for record in tried}
+    rows, not_run = [], []
+    for cause in causes.CAUSES:
+        name, method = f"{TITLES[cause.cell[0]]}, {cause.cell[1]}", title_of(cause.cell[2])
+        results = [changed[key] for run in cause.runs if (key := f"{causes.NAME}/{run}") in changed]
+        if not results:
+            not_run.append(f"{method} on {name}: {cause.title}")
+            continue
+        theirs = ", ".join(_printed(value) for value in published(cause.cell).values())
+        rows.append([name, method, cause.title, str(Summary.of(results)), _text(as_printed.get(cause.cell)), theirs])
+    header = ["data", "method", "changed", "with it", "in the table", "published"]
+    parts = [markdown.table(header, rows, left=3)] if rows else []
+    if not_run:
+        parts.append(f"Not run yet: {'; '.join(not_run)}.")
+    return "\n\n".join(parts)
+
+
+# -------------------------------------------------------------------- the documents of the repository
+
+FIGURE = "docs/images/table1-marginal.png"
+
+
+def documents(
+    root: Path, records: Sequence[Record], choices: Sequence[Record], tried: Sequence[Record]
+) -> dict[Path, str]:
+    """Every document under `root` that shows part of the table, as it should read."""
+    engine = json.loads((root / "results/benchmarks/cifar-engine-h200.json").read_text())
+    parts = {
+        "README.md": {"table1": compact(records), "table1-distances": distances_table(records)},
+        "results/README.md": {"table1": whole(records)},
+        "docs/table1.md": {
+            "table1-differences": difference_table(records),
+            "table1-causes": causes_table(records, tried),
+            "table1-distances": distances_table(records),
+            "table1-below": below_table(records),
+            "table1-choices": choices_table(choices),
+        },
+        "docs/lab-notes.md": {"cifar-engine": engine_notes(engine), "cifar-speeds": speed_table(records)},
+    }
+    return markdown.filled(root, parts)
+
+
+def write_figure(root: Path, records: Sequence[Record]) -> Path:
+    """Draw p(y) and write it where the documents show it; the picture carries the name of what it shows."""
+    panels = marginals(records)
+    return save(marginals_by_panel(panels), root / FIGURE, metadata={"Description": marginals_digest(panels)})

@@ -1,0 +1,1 @@
+"""The methods of Table 2 on a long-tailed PASCAL VOC."""

@@ -1,0 +1,1 @@
+"""Everything after training: move logits to another prior, estimate it, calibrate, wrap, export."""

@@ -1,0 +1,198 @@
+"""Export a served model with the correction inside: a plain module, `torch.export` or ONNX.
+
+    (W x + b) − shift  =  W x + (b − shift)
+
+Where the logits come straight out of an `nn.Linear`, the shift goes into its bias, and what is exported has the
+operations of the plain model and no more. Whether they do is read from the traced graph, not guessed from names.
+Everywhere else the shift is subtracted at the end. Either way the exported logits mean `served.target`: to move on to
+another prior later, pass them to `adjust_logits(logits, source=that target, target=...)`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from equipoise.models.balanced_head import unfold_prior
+from equipoise.serving.rebalanced import Rebalanced, Served
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+Inputs = Tensor | tuple[Any, ...]
+
+
+def fold_correction(served: Served, inputs: Inputs) -> nn.Module:
+    """A copy of the model, in evaluation mode, that gives the corrected logits by itself. `inputs` is an example.
+
+    Where its logits are the outputs of an `nn.Linear`, the copy is the plain model with another bias. Elsewhere (a
+    convolution, a layer after the head, cosines with a scale, half precision) it is a copy of `served`.
+
+    >>> served = eq.Rebalanced(torch.nn.Linear(4, 2), source=[0.9, 0.1])
+    >>> folded = fold_correction(served, torch.randn(3, 4))
+    >>> folded
+    Linear(in_features=4, out_features=2, bias=True)
+    >>> x = torch.randn(5, 4)
+    >>> torch.allclose(folded(x), served(x), atol=1e-6)
+    True
+    """
+    if not isinstance(served, Served):
+        raise TypeError(
+            f"served is a {type(served).__name__}: wrap the model first, e.g. Rebalanced(model, source=prior)"
+        )
+    whole = copy.deepcopy(served).eval()
+    name = _head_of_logits(whole, _as_tuple(inputs))
+    if name is None:
+        return whole
+    head = whole.model.get_submodule(name)
+    assert isinstance(head, nn.Linear)
+    with torch.no_grad():
+        bias = torch.zeros_like(head.weight[:, 0]) if head.bias is None else head.bias
+        head.bias = nn.Parameter(bias - whole.shift, requires_grad=bias.requires_grad)
+    return whole.model
+
+
+def export_program(
+    served: Served, inputs: Inputs, *, probabilities: bool = False, dynamic_batch: bool = True
+) -> ExportedProgram:
+    """`torch.export` of the corrected model. `inputs` is an example: a tensor, or a tuple of arguments.
+
+    Gives logits, or with `probabilities=True` their softmax (of a `RebalancedSigmoid`, their sigmoid). With
+    `dynamic_batch` the first dimension of every input tensor may have any size afterwards.
+
+    To keep the priors with the program: `torch.export.save(program, path, extra_files=served.metadata)`.
+
+    >>> served = eq.Rebalanced(torch.nn.Linear(4, 2), source=[0.9, 0.1])
+    >>> program = export_program(served, torch.randn(3, 4))
+    >>> x = torch.randn(7, 4)
+    >>> torch.allclose(program.module()(x), served(x), atol=1e-6)
+    True
+    """
+    arguments = _as_tuple(inputs)
+    model = fold_correction(served, arguments)
+    if probabilities:
+        activation = nn.Softmax(served.dim) if isinstance(served, Rebalanced) else nn.Sigmoid()
+        model = _Activated(model, activation)
+    shapes = None
+    if dynamic_batch:
+        arguments = tuple(_two_rows(value) for value in arguments)
+        shapes = torch.export.ShapesCollection()  # type: ignore[no-untyped-call]
+        for value in arguments:
+            if _has_rows(value):
+                shapes[value] = {0: torch.export.Dim.DYNAMIC}
+    with torch.no_grad():
+        return torch.export.export(model, arguments, dynamic_shapes=shapes)
+
+
+def export_onnx(
+    served: Served,
+    inputs: Inputs,
+    path: str | os.PathLike[str],
+    *,
+    probabilities: bool = False,
+    dynamic_batch: bool = True,
+) -> None:
+    """Write the corrected model as an ONNX file; arguments as in `export_program`. Needs `equipoise[serve]`.
+
+    Inputs have the names of the model's own arguments, the output is `logits` or `probabilities` (an input of that name
+    gets `_in` at its end). Priors and class
+    names are in the file's metadata: `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`.
+    """
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise ImportError("ONNX needs onnx and onnxscript: pip install 'equipoise[serve]'") from error
+    program = export_program(served, inputs, probabilities=probabilities, dynamic_batch=dynamic_batch)
+    output = "probabilities" if probabilities else "logits"
+    onnx = torch.onnx.export(
+        program,
+        input_names=_input_names(served.model, len(_as_tuple(inputs)), output),
+        output_names=[output],
+        dynamo=True,
+        verbose=False,
+    )
+    assert onnx is not None
+    onnx.model.metadata_props.update(served.metadata)
+    onnx.save(os.fspath(path))
+
+
+class _Activated(nn.Module):
+    """A model and what turns its logits into probabilities."""
+
+    def __init__(self, model: nn.Module, activation: nn.Module) -> None:
+        super().__init__()
+        self.model, self.activation = model, activation
+
+    def forward(self, *args: Any) -> Any:
+        return self.activation(self.model(*args))
+
+
+def _head_of_logits(served: Served, inputs: tuple[Any, ...]) -> str | None:
+    """The name of the `nn.Linear` whose outputs are the model's logits, where the shift may go into its bias.
+
+    Makes a head that `fold_prior` changed plain again, which in evaluation mode it is.
+    """
+    unfold_prior(served.model)
+    with torch.no_grad():
+        program = torch.export.export(served.model, inputs)
+    if not program.call_spec.out_spec.is_leaf():
+        served.corrected(served.model(*inputs))  # refuses what is not a tensor alone, and says so
+    (output,) = (node for node in program.graph.nodes if node.op == "output")
+    logits = _before_dropout(output.args[0][0])
+    if getattr(logits, "target", None) is not torch.ops.aten.linear.default:
+        return None
+    values = logits.meta["val"]
+    classes_last = served.dim % values.ndim == values.ndim - 1
+    if served.scale != 1 or not classes_last or values.dtype not in (torch.float32, torch.float64):
+        return None
+    _, weight, *bias = logits.args
+    parameter = next((node for node in bias if node is not None), weight)
+    name = program.graph_signature.inputs_to_parameters.get(parameter.name)
+    if name is None or len(parameter.users) > 1 or _is_shared(served.model, name):
+        return None  # computed, or used elsewhere too, where no shift belongs
+    owner = name.rpartition(".")[0]
+    return owner if type(served.model.get_submodule(owner)) is nn.Linear else None
+
+
+def _before_dropout(node: Any) -> Any:
+    """In evaluation mode dropout does nothing, but stays in the graph."""
+    while getattr(node, "target", None) is torch.ops.aten.dropout.default:
+        node = node.args[0]
+    return node
+
+
+def _is_shared(model: nn.Module, name: str) -> bool:
+    found = model.get_parameter(name)
+    return sum(value is found for _, value in model.named_parameters(remove_duplicate=False)) > 1
+
+
+def _input_names(model: nn.Module, count: int, taken: str) -> list[str] | None:
+    """Those of the model's arguments, but no name twice in a file: a model may turn logits into logits."""
+    names = list(inspect.signature(model.forward).parameters)[:count]
+    names = [f"{name}_in" if name == taken else name for name in names]
+    return names if len(names) == count and not {"args", "kwargs"} & set(names) else None
+
+
+def _as_tuple(inputs: Inputs) -> tuple[Any, ...]:
+    if not isinstance(inputs, Tensor | tuple):
+        raise TypeError(
+            f"inputs is a {type(inputs).__name__}: expected an example for the model, a tensor, or a tuple of arguments"
+        )
+    found = inputs if isinstance(inputs, tuple) else (inputs,)
+    if any(_has_rows(value) and len(value) == 0 for value in found):
+        raise ValueError("inputs have no row: give an example of one or more")
+    return found
+
+
+def _has_rows(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0
+
+
+def _two_rows(value: Any) -> Any:
+    """A batch of one is taken for a constant by the tracer: show it two."""
+    return torch.cat([value, value]) if _has_rows(value) and len(value) == 1 else value

@@ -1,0 +1,605 @@
+"""Train a detector: what a run is made of, and a plain loop.
+
+An epoch is as many images as the training set has, whatever a sampler repeats. Draw p of a run takes the p-th image of
+the sampler's stream, flipped or not by the seed and p; iteration i starts torch's generators from the seed and i. So a
+run that stops anywhere goes on as if it had not stopped.
+
+Images come from their files, or from a data set that stays on the device (`resident`); of a second stage whose images
+are resident, the features of all boxes are computed once. Under torchrun every process trains on its part of a batch.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from itertools import count, islice
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from equipoise.data.coco import CocoImages
+from equipoise.data.masks import Rle, encode_compressed, encode_images
+from equipoise.metrics.detection import Detections
+from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
+from equipoise.models.mask_rcnn import (
+    SigmoidClassification,
+    SoftmaxClassification,
+    detector,
+    detector_weights,
+    load_detector_weights,
+    paste_masks,
+    reset_classifier,
+    resnet_fpn,
+    sigmoid,
+)
+from equipoise.prior import IntArray, Prior
+from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
+from equipoise.training.resident import FrozenRegions, Resident
+
+DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
+ASK_SECONDS, ASK_ITERATIONS = 5.0, 20  # at most, of several processes between two looks at the clock
+
+Item = tuple[Tensor, dict[str, Tensor]]
+Classification = SoftmaxClassification | SigmoidClassification
+
+
+def plain_sigmoid(prior: Prior) -> SigmoidClassification:
+    """K plain sigmoids, whatever the prior."""
+    return sigmoid(prior.num_classes)
+
+
+@dataclass(frozen=True)
+class DetectionRecipe:
+    """How to train a detector. The defaults are those of LVIS in the paper's companion (arXiv 2007.10740) and its code.
+
+    classification     makes the classification part of the box head from the training set's prior and the options
+    counts             what that prior counts: "images" that hold a class, or "instances"
+    sampler            "repeat_factor" with `repeat_threshold`, or "class_aware": every class equally often
+    start              the method whose trained detector (same seed) it starts from; then only the classifier is trained
+    head               of a run with `start`: "kept" is fine-tuned, "reset" begins anew (cRT), "scaled" learns one scale
+                       a class (LWS)
+    federated          leave classes that an image was not searched for out of the loss
+    steps              after these shares of the iterations the learning rate falls to a tenth
+    min_sizes          the shorter side of an image: one of these in training, the last in use; `max_size` bounds the
+                       longer one
+    proposals          boxes of each level of the pyramid that compete for being proposed, in training
+    """
+
+    classification: Callable[..., Classification] = plain_sigmoid
+    options: Mapping[str, Any] = field(default_factory=dict)
+    counts: Literal["images", "instances"] = "images"
+    sampler: Literal["repeat_factor", "class_aware"] = "repeat_factor"
+    repeat_threshold: float = 0.001
+    start: str | None = None
+    head: Literal["kept", "reset", "scaled"] = "kept"
+    federated: bool = False
+    backbone: Literal["resnet18", "resnet50", "resnet101"] = "resnet50"
+    epochs: float = 25
+    batch_size: int = 16
+    lr: float = 0.02
+    warmup: int = 1000
+    steps: tuple[float, ...] = (2 / 3, 8 / 9)
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    min_sizes: tuple[int, ...] = (640, 672, 704, 736, 768, 800)
+    max_size: int = 1333
+    proposals: int = 2000
+
+    def iterations(self, images: int) -> int:
+        """Steps of the optimiser for a training set of so many images.
+
+        >>> DetectionRecipe().iterations(100_170)
+        156516
+        """
+        return round(self.epochs * images / self.batch_size)
+
+    def learning_rate(self, iteration: int, iterations: int) -> float:
+        """Linear from a thousandth over the warm-up, then a tenth after each step.
+
+        >>> recipe = DetectionRecipe()
+        >>> [round(recipe.learning_rate(i, 9_000), 6) for i in (0, 500, 1_000, 5_999, 6_000, 8_000)]
+        [2e-05, 0.01001, 0.02, 0.02, 0.002, 0.0002]
+        """
+        passed = sum(iteration >= step * iterations for step in self.steps)
+        warm = min(1.0, 0.001 + 0.999 * iteration / self.warmup) if self.warmup else 1.0
+        return float(self.lr * warm * 0.1**passed)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, for a record.
+
+        >>> DetectionRecipe().as_dict()["classification"]
+        'plain_sigmoid'
+        """
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        return content | {"classification": self.classification.__name__, "options": dict(self.options)}
+
+
+# -------------------------------------------------------------------- what is drawn
+
+
+def drawn_images(data: CocoImages, recipe: DetectionRecipe, seed: int, number: int) -> IntArray:
+    """The first `number` images of the sampler's endless stream."""
+    sampler: RepeatFactorSampler | ClassBalancedSampler
+    options: dict[str, Any] = {"num_classes": data.num_classes, "seed": seed, "num_replicas": 1, "rank": 0}
+    if recipe.sampler == "repeat_factor":
+        sampler = RepeatFactorSampler(data.classes_per_item, threshold=recipe.repeat_threshold, **options)
+    else:
+        sampler = ClassBalancedSampler(classes_per_item=data.classes_per_item, **options)
+    drawn: list[int] = []
+    for epoch in count():
+        if len(drawn) >= number:
+            return np.array(drawn[:number], np.int64)
+        sampler.set_epoch(epoch)
+        drawn.extend(sampler)
+    raise AssertionError
+
+
+def is_flipped(seed: int, position: int) -> bool:
+    """Whether a draw of a run shows the mirror image."""
+    return bool(np.random.default_rng([seed, position]).random() < 0.5)
+
+
+class Draws(Dataset[Item]):
+    """Draw p of a run: image `drawn[p]`, flipped for one half of all p."""
+
+    def __init__(self, data: CocoImages, drawn: IntArray, seed: int, federated: bool) -> None:
+        self.data, self.drawn, self.seed, self.federated = data, drawn, seed, federated
+
+    def __len__(self) -> int:
+        return len(self.drawn)
+
+    def __getitem__(self, position: int) -> Item:
+        image, target = self.data[int(self.drawn[position])]
+        if not self.federated:
+            target.pop("verified", None)
+        if is_flipped(self.seed, position):
+            return flipped(image, target)
+        return image, target
+
+
+def flipped(image: Tensor, target: dict[str, Tensor]) -> Item:
+    """Left and right exchanged."""
+    width = image.shape[-1]
+    target = dict(target)
+    x0, y0, x1, y1 = target["boxes"].unbind(1)
+    target["boxes"] = torch.stack([width - x1, y0, width - x0, y1], dim=1)
+    if "masks" in target:
+        target["masks"] = target["masks"].flip(-1)
+    return image.flip(-1), target
+
+
+def share_through_files() -> None:
+    """Let workers hand over tensors through files in memory: a batch is many tensors, too many for open files."""
+    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+
+
+def leave_ctrl_c_to_the_main_process(_: int) -> None:
+    """For a worker: the main process decides what Ctrl-C means, and needs its data until then."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: Any) -> Batch:
+    """Images and targets of any sizes as one batch: `transform` is the detector's."""
+    together, targets = transform(images, targets)
+    device, (high, wide) = together.tensors.device, together.tensors.shape[-2:]
+    numbers = [len(target["labels"]) for target in targets]
+    # processes that share a batch pad it alike, so that they see the same anchors and draw the same random keys
+    most, height, width = largest_over_ranks([max(1, *numbers), high, wide], device)
+    pixels = F.pad(together.tensors, (0, width - wide, 0, height - high))
+    boxes = torch.zeros(len(targets), most, 4, device=device)
+    labels = torch.zeros(boxes.shape[:2], dtype=torch.int64, device=device)
+    masks = first = None
+    if all("masks" in target for target in targets):
+        masks = torch.zeros(sum(numbers), height, width, dtype=torch.uint8, device=device)
+        first = torch.tensor([sum(numbers[:place]) for place in range(len(numbers))], device=device)
+    start = 0
+    for place, (target, number) in enumerate(zip(targets, numbers, strict=True)):
+        boxes[place, :number], labels[place, :number] = target["boxes"], target["labels"]
+        if masks is not None and number:
+            high, wide = target["masks"].shape[-2:]
+            masks[start : start + number, :high, :wide] = target["masks"]
+            start += number
+    verified = [target["verified"] for target in targets if "verified" in target]
+    sizes = torch.tensor(together.image_sizes, dtype=torch.float32, device=device)
+    known = torch.stack(verified) if len(verified) == len(targets) else None
+    return Batch(pixels, sizes, boxes, labels, masks, first, known)
+
+
+def _lists(items: list[Item]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    return [image for image, _ in items], [target for _, target in items]
+
+
+# -------------------------------------------------------------------- a run
+
+
+Stride = Literal["1x1", "3x3"] | None
+
+
+def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None, stride: Stride = None) -> nn.Module:
+    """The detector of a recipe, for the classes of a training set; `backbone` is a weights file or "torchvision", and
+    `stride` says where its network has it, if its name does not."""
+    part = recipe.classification(data.prior(recipe.counts), **recipe.options)
+    model: nn.Module = detector(
+        resnet_fpn(recipe.backbone, backbone, stride=stride),
+        data.num_classes,
+        part,
+        masks=data.has_masks,
+        scaled=recipe.head == "scaled",
+        min_size=recipe.min_sizes,
+        max_size=recipe.max_size,
+        rpn_pre_nms_top_n_train=recipe.proposals,
+        rpn_post_nms_top_n_train=1000,
+    )
+    return model
+
+
+def keep_only_the_classifier_trainable(model: nn.Module, head: str) -> None:
+    """Freeze all but `cls_score`; of a scaled one train the scales only. A reset one begins anew."""
+    predictor: Any = model.get_submodule("roi_heads.box_predictor")
+    part: Any = model.get_submodule("roi_heads.classification")
+    model.requires_grad_(False)
+    if head == "scaled":
+        predictor.cls_score.scales.requires_grad_(True)
+        return
+    predictor.cls_score.requires_grad_(True)
+    if head == "reset":
+        reset_classifier(predictor.cls_score, part.first_bias)
+
+
+class DetectionTraining:
+    """The state of one run: model, optimiser, iteration, losses.
+
+    `resident` is `data` on the device; `frozen`, for a run with `start`, what its classifier sees in these images.
+    """
+
+    def __init__(
+        self,
+        recipe: DetectionRecipe,
+        data: CocoImages,
+        seed: int,
+        device: torch.device,
+        *,
+        backbone: str | None = None,
+        stride: Stride = None,
+        start: dict[str, Tensor] | None = None,
+        iterations: int | None = None,
+        resident: Resident | None = None,
+    ) -> None:
+        if (recipe.start is None) != (start is None):
+            given = "none were" if start is None else "some were"
+            raise ValueError(f"the recipe starts from the weights of {recipe.start!r}, but {given} given")
+        if recipe.batch_size % world()[0]:
+            raise ValueError(f"a batch of {recipe.batch_size} images cannot be shared by {world()[0]} processes")
+        self.recipe, self.data, self.seed, self.device = recipe, data, seed, device
+        self.iterations = recipe.iterations(len(data)) if iterations is None else iterations
+        self.resident, self.frozen = resident, None  # type: Resident | None, FrozenRegions | None
+        torch.manual_seed(seed)
+        model = build(recipe, data, backbone, stride)  # also with a start: it says where the stride is, and what trains
+        if start is not None:
+            load_detector_weights(model, start)
+            keep_only_the_classifier_trainable(model, recipe.head)
+        self.model = model.to(device)
+        if device.type == "cuda":
+            self.model.to(memory_format=torch.channels_last)
+        self.batched = Batched(self.model)
+        self.parallel: nn.Module = self.batched
+        if world()[0] > 1:
+            self.parallel = nn.parallel.DistributedDataParallel(self.batched)
+        trained = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.SGD(
+            trained,
+            lr=recipe.lr,
+            momentum=recipe.momentum,
+            weight_decay=recipe.weight_decay,
+            fused=device.type == "cuda",
+        )
+        self.iteration = 0
+        self.losses: list[float] = []
+        self.seconds = 0.0  # of training, over all the processes it took
+        self.features_seconds: float | None = None  # that the features took, where they were computed once
+
+    @property
+    def done(self) -> bool:
+        return self.iteration >= self.iterations
+
+    @property
+    def unsettled(self) -> int:
+        """Batches whose NMS needed more rounds than it was given, over all the processes that the run took."""
+        return 0 if self.batched.unsettled is None else int(self.batched.unsettled)
+
+    @unsettled.setter
+    def unsettled(self, number: int) -> None:
+        self.batched.unsettled = torch.tensor(number, device=self.device)
+
+    def batches(self, workers: int = 0) -> Iterator[Any]:
+        """What is still to be trained on, batch after batch: this process's part."""
+        size = self.recipe.batch_size
+        number, rank = world()
+        mine = slice(rank * (size // number), (rank + 1) * (size // number))
+        if self.resident is not None:
+            yield from self._resident_batches(self.resident, mine)
+            return
+        drawn = drawn_images(self.data, self.recipe, self.seed, self.iterations * size)
+        draws = Draws(self.data, drawn, self.seed, self.recipe.federated)
+        if workers:
+            share_through_files()
+        left = np.arange(self.iteration * size, self.iterations * size).reshape(-1, size)[:, mine].ravel()
+        yield from DataLoader(
+            draws,
+            size // number,
+            sampler=left.tolist(),
+            num_workers=workers,
+            collate_fn=_lists,
+            worker_init_fn=leave_ctrl_c_to_the_main_process,
+        )
+
+    def _resident_batches(self, resident: Resident, mine: slice) -> Iterator[tuple[int, IntArray]]:
+        """Rows of a canvas; of a frozen detector, whose features have one size, of all images: canvas -1."""
+        size = self.recipe.batch_size
+        waiting = 2 * (size - 1)  # images that no full batch was found for
+        drawn = drawn_images(self.data, self.recipe, self.seed, self.iterations * size + waiting)
+        flips = np.array([is_flipped(self.seed, position) for position in range(len(drawn))])
+        if self.frozen is not None:
+            for start in range(self.iteration * size, self.iterations * size, size):
+                yield -1, (2 * drawn + flips)[start : start + size][mine]
+            return
+        for canvas, rows in islice(resident.grouped(drawn, flips, size), self.iteration, self.iterations):
+            yield canvas, rows[mine]
+
+    def freeze(self, frozen: FrozenRegions | None = None) -> FrozenRegions:
+        """Train from what the classifier sees in the resident images, computed now unless given."""
+        if self.resident is None or self.recipe.start is None:
+            raise ValueError("only a run with a start, from resident images, has anything to compute once")
+        self.frozen = frozen or FrozenRegions(self.batched, self.resident, autocast(self.device))
+        return self.frozen
+
+    def gathered(self, first: Any, second: Any) -> Batch | FrozenBatch:
+        """A batch on the device, from what `batches` gave."""
+        if self.resident is None:
+            images = [image.to(self.device, non_blocking=True) for image in first]
+            transform: Any = self.model.transform
+            for _ in range(world()[1] * len(images)):  # sizes of the images that other processes have
+                transform.torch_choice(transform.min_size)
+            targets = [{name: value.to(self.device, non_blocking=True) for name, value in t.items()} for t in second]
+            return padded(images, targets, transform)
+        if self.frozen is not None:
+            return self.frozen.batch(second, federated=self.recipe.federated)
+        return self.resident.batch(first, second, self.model.transform, federated=self.recipe.federated)
+
+    def step(self, first: Any, second: Any) -> Tensor:
+        """One step of SGD on what `batches` gave; the loss, still on the device."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.learning_rate(self.iteration, self.iterations)
+        if not self.model.training:
+            self.model.train()
+        torch.manual_seed((self.seed << 32) + self.iteration)
+        batch = self.gathered(first, second)
+        torch.manual_seed((self.seed << 32) + self.iteration)  # again: how many sizes were drawn depends on the process
+        with autocast(self.device):
+            losses = self.parallel(batch)
+        loss = torch.stack([value.float() for value in losses.values() if value.requires_grad]).sum()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        self.iteration += 1
+        return loss.detach()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data, for a file that `torch.load(weights_only=True)` reads."""
+        return {
+            "iteration": self.iteration,
+            "losses": self.losses,
+            "seconds": self.seconds,
+            "unsettled": self.unsettled,
+            "model": detector_weights(self.model),
+            "optimizer": self.optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
+        self.seconds, self.unsettled = float(state["seconds"]), int(state["unsettled"])
+        load_detector_weights(self.model, state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+
+
+def autocast(device: torch.device) -> torch.autocast:
+    """bf16 on a GPU, nothing elsewhere."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+
+
+def train(
+    run: DetectionTraining,
+    *,
+    until: float = float("inf"),
+    stop: Callable[[], bool] = lambda: False,
+    workers: int = 0,
+    report: Callable[[int, float, float], None] | None = None,
+    every: float = 20.0,
+    save: Callable[[], None] | None = None,
+    save_every: float = 120.0,
+) -> bool:
+    """Train to the end, until the clock (`time.monotonic`) says `until`, or until `stop` says so; whether it came to
+    the end.
+
+    `report` gets, every so many seconds, the iterations done in this call, the seconds they took and the mean loss.
+    `save` is called now and then, so that little is lost where the process is ended from outside.
+    """
+    if run.done:
+        return True
+    start = last = saved = time.monotonic()
+    first, pending = run.iteration, []
+    agreed = _Agreement(run)
+    for first_part, second_part in run.batches(workers):
+        pending.append(run.step(first_part, second_part))
+        now = time.monotonic()
+        due, over = agreed(now - last >= every, now >= until or stop())
+        if due or over or run.done:
+            recent = mean_over_ranks(torch.stack(pending)).tolist()  # the only wait for the device
+            run.losses.extend(recent)
+            pending, before, last = [], last, time.monotonic()
+            run.seconds += last - before
+            if not np.isfinite(recent).all():
+                raise FloatingPointError(f"the loss became infinite or not a number near iteration {run.iteration}")
+            if report is not None:
+                report(run.iteration - first, last - start, float(np.mean(recent)))
+            if over:
+                break
+            if save is not None and not run.done and now - saved >= save_every:
+                save()
+                saved = last = time.monotonic()
+    return run.done
+
+
+class _Agreement:
+    """What the clock of the first process says: all must stop after the same iteration, and ask each other seldom."""
+
+    def __init__(self, run: DetectionTraining) -> None:
+        self.run, self.first, self.next, self.began = run, run.iteration, run.iteration + 1, time.monotonic()
+
+    def __call__(self, due: bool, stop: bool) -> tuple[bool, bool]:
+        if world()[0] == 1:
+            return due, stop
+        if self.run.iteration < self.next:
+            return False, False
+        each = (time.monotonic() - self.began) / (self.run.iteration - self.first)
+        wait = int(min(max(ASK_SECONDS / max(each, 1e-9), 1), ASK_ITERATIONS))
+        said = torch.tensor([due, stop, self.run.iteration + wait], dtype=torch.int64, device=self.run.device)
+        torch.distributed.broadcast(said, 0)
+        due, stop, self.next = bool(said[0]), bool(said[1]), int(said[2])
+        return due, stop
+
+
+# -------------------------------------------------------------------- what a detector finds
+
+
+class _Pixels(Dataset[Tensor]):
+    """The images alone: no mask is decoded."""
+
+    def __init__(self, data: CocoImages) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.data.pixels(index)
+
+
+@torch.no_grad()
+def predict(
+    model: nn.Module,
+    data: CocoImages,
+    device: torch.device,
+    *,
+    batch_size: int = 8,
+    workers: int = 0,
+    resident: Resident | None = None,
+    report: Callable[[int], None] | None = None,
+) -> Detections:
+    """What `model` finds in every image of `data`, with the ids of its file; `resident` is `data` on the device.
+
+    `report` gets the number of images done after each batch.
+    """
+    model.eval()
+    if resident is not None:
+        return _predict_resident(model, resident, batch_size, report)
+    if workers:
+        share_through_files()
+    loader = DataLoader(
+        _Pixels(data),
+        batch_size,
+        num_workers=workers,
+        collate_fn=list,
+        worker_init_fn=leave_ctrl_c_to_the_main_process,
+    )
+    found: list[dict[str, Any]] = []
+    for images in loader:
+        with autocast(device):
+            results = model([image.to(device) for image in images])
+        for result in results:
+            arrays: dict[str, Any] = {
+                name: result[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")
+            }
+            if "masks" in result:
+                arrays["masks"] = encode_compressed(result["masks"])  # LVIS: 6 million of them
+            found.append(arrays)
+        if report is not None:
+            report(len(found))
+    return _as_detections(data, found)
+
+
+def _predict_resident(
+    model: Any, resident: Resident, batch_size: int, report: Callable[[int], None] | None
+) -> Detections:
+    batched, data = Batched(model), resident.data
+    found: dict[int, dict[str, Any]] = {}
+    for canvas in range(len(resident.canvases)):
+        numbers = [number for number, place in enumerate(resident.place) if place[0] == canvas]
+        for start in range(0, len(numbers), batch_size):
+            some = numbers[start : start + batch_size]
+            rows = np.array([resident.place[number][1] for number in some])
+            batch = resident.batch(canvas, rows, model.transform)
+            with autocast(resident.device):
+                results = batched.detect(batch.pixels, batch.sizes)
+            ratio = torch.tensor(
+                [
+                    [data.images[n].width / resident.sizes[n][1], data.images[n].height / resident.sizes[n][0]] * 2
+                    for n in some
+                ]
+            ).to(resident.device)
+            results["boxes"] = results["boxes"] * ratio[:, None]
+            kept = (results["scores"] > 0).sum(dim=1).tolist()
+            arrays = {name: results[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")}
+            for place, (number, most) in enumerate(zip(some, kept, strict=True)):
+                found[number] = {name: values[place, :most] for name, values in arrays.items()}
+            if "masks" in results:
+                _draw_masks(results, data, some, kept, found)
+            if report is not None:
+                report(len(found))
+    return _as_detections(data, [found[number] for number in range(len(data))])
+
+
+def _draw_masks(
+    results: dict[str, Tensor], data: CocoImages, some: list[int], kept: list[int], found: dict[int, dict[str, Any]]
+) -> None:
+    """Give `found` the masks of the images `some`, as many images at a time as may be drawn at once."""
+    drawn: dict[int, Tensor] = {}
+    for place, (number, most) in enumerate(zip(some, kept, strict=True)):
+        size = (data.images[number].height, data.images[number].width)
+        drawn[number] = paste_masks(results["masks"][place, :most], results["boxes"][place, :most], size)
+        if place + 1 == len(some) or sum(masks.numel() for masks in drawn.values()) > DRAWN_AT_ONCE:
+            for done, masks in zip(drawn, encode_images(list(drawn.values())), strict=True):
+                found[done]["masks"] = masks
+            drawn.clear()
+
+
+def _as_detections(data: CocoImages, found: list[dict[str, Any]]) -> Detections:
+    ids = np.array([image.id for image in data.images], np.int64)
+    boxes = np.concatenate([result["boxes"] for result in found])
+    boxes[:, 2:] -= boxes[:, :2]
+    labels = np.concatenate([result["labels"] for result in found]).astype(np.int64)
+    masks: list[Rle] | None = None
+    if all("masks" in result for result in found):
+        masks = [mask for result in found for mask in result["masks"]]
+    return Detections(
+        np.repeat(ids, [len(result["scores"]) for result in found]),
+        np.array(data.class_ids, np.int64)[labels - 1],
+        np.concatenate([result["scores"] for result in found]),
+        boxes,
+        masks,
+    )
+
+
+def shortened(recipe: DetectionRecipe, iterations: int, images: int) -> DetectionRecipe:
+    """A smoke test: the warm-up in proportion to the iterations.
+
+    >>> shortened(DetectionRecipe(), 100, 100_170).warmup
+    0
+    """
+    return replace(recipe, warmup=recipe.warmup * iterations // max(recipe.iterations(images), 1))

@@ -1,0 +1,77 @@
+"""Records of detectors: a run is a line of a .jsonl file, then one small JSON, results/<table>/<method>/<seed>.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any, ClassVar
+
+from equipoise.training.records import StoredRecord
+
+COLUMNS = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box")
+
+
+@dataclass(frozen=True)
+class DetectionRecord(StoredRecord):
+    """Everything about one run. Average precisions are LVIS's, in percent; AP_f, AP_c and AP_r are of masks (of boxes
+    where there are no masks), None where no class is in the group. `mask` and `box` hold all 13 numbers."""
+
+    PATTERN: ClassVar[str] = "*/*.json"
+    WHAT: ClassVar[str] = "the record of a detector"
+    NESTED: ClassVar[bool] = True
+
+    table: str
+    method: str
+    seed: int
+    AP_mask: float | None
+    AP_f: float | None
+    AP_c: float | None
+    AP_r: float | None
+    AP_box: float | None
+    mask: dict[str, float | None] | None
+    box: dict[str, float | None]
+    evaluated_on: str
+    evaluated_images: int
+    iterations: int
+    complete: bool  # trained as long as the recipe says; smoke tests are not
+    recipe: dict[str, Any]
+    trained_on: str
+    backbone: str | None
+    counts: list[int]  # training images that hold each class
+    class_names: list[str]
+    loss_curve: list[float]
+    weights: str
+    seconds: float
+    images_per_second: float
+    evaluation_seconds: float
+    engine: dict[str, Any]
+    commit: str | None
+    versions: dict[str, str]
+    hardware: dict[str, str]
+
+    @property
+    def key(self) -> str:
+        return f"{self.table}/{self.method}/{self.seed}"
+
+
+def summary(records: Sequence[DetectionRecord], methods: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
+    """A row a method (name, title) that has records: title, mean ± standard deviation of each column, n."""
+    rows = []
+    for name, title in methods:
+        runs = [record for record in records if record.method == name]
+        if runs:
+            rows.append((title, *(cell([getattr(run, column) for run in runs]) for column in COLUMNS), str(len(runs))))
+    return rows
+
+
+def cell(values: Sequence[float | None]) -> str:
+    """Mean ± standard deviation of a column.
+
+    >>> cell([20.0, 22.0]), cell([20.0]), cell([None])
+    ('21.0 ± 1.4', '20.0', '–')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    return f"{mean(known):.1f}" + (f" ± {stdev(known):.1f}" if len(known) > 1 else "")

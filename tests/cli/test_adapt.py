@@ -1,0 +1,223 @@
+"""`equipoise adapt` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import equipoise as eq
+from equipoise.cli import app
+from equipoise.cli.adapt import read_prior
+
+NAMES = ["cat", "owl", "yak"]
+SOURCE = np.array([0.6, 0.3, 0.1])
+COUNTS = {"owl": 30, "yak": 10, "cat": 60}  # not in the order of the columns
+
+
+def world(prior: Any, n: int, seed: int) -> tuple[Any, Any]:
+    generator = np.random.default_rng(seed)
+    labels = generator.choice(3, n, p=prior)
+    x = generator.normal(size=(n, 3))
+    x[np.arange(n), labels] += 2
+    return (2 * x + np.log(SOURCE)).astype(np.float32), labels
+
+
+LOGITS, LABELS = world([0.1, 0.3, 0.6], 400, 0)
+
+
+def adapt(folder: Path, target: str = "uniform", *more: str, source: str = "counts.json", **arrays: Any) -> Any:
+    held = arrays or {"logits": LOGITS, "labels": LABELS, "class_names": NAMES, "ids": np.arange(400)}
+    np.savez(folder / "predictions.npz", **held)
+    (folder / "counts.json").write_text(json.dumps(COUNTS))
+    words = [str(folder / word) if (folder / word).is_file() else word for word in (source, target)]
+    options = ["--source", words[0], "--target", words[1], "--out", str(folder / "adapted.npz"), *more]
+    return CliRunner().invoke(app, ["adapt", str(folder / "predictions.npz"), *options], env={"COLUMNS": "300"})
+
+
+def written(folder: Path) -> dict[str, Any]:
+    with np.load(folder / "adapted.npz", allow_pickle=False) as file:
+        return dict(file)
+
+
+def test_predictions_become_right_for_equal_classes_matched_by_name(tmp_path: Path) -> None:
+    result = adapt(tmp_path)
+    assert result.exit_code == 0, result.output
+    found = written(tmp_path)
+    expected = eq.adjust_logits(torch.tensor(LOGITS), source=SOURCE)
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
+    assert found["class_names"].tolist() == NAMES
+    assert found["ids"].tolist() == list(range(400))
+    np.testing.assert_array_equal(found["labels"], LABELS)
+    np.testing.assert_allclose(found["source"], SOURCE)
+    np.testing.assert_allclose(found["target"], 1 / 3)
+
+
+def test_the_table_says_what_changed(tmp_path: Path) -> None:
+    output = adapt(tmp_path).output
+    for word in (*NAMES, "60.0", "33.3", "accuracy", "log-loss", "ECE", "before", "after"):
+        assert word in output
+    changed = int((written(tmp_path)["logits"].argmax(1) != LOGITS.argmax(1)).sum())
+    assert f"{changed} of 400 predictions changed" in output
+    accuracy = 100 * (written(tmp_path)["logits"].argmax(1) == LABELS).mean()
+    assert f"{accuracy:.1f}" in output
+
+
+def test_probabilities_stay_probabilities_without_labels_and_names(tmp_path: Path) -> None:
+    p = torch.tensor(LOGITS).softmax(1).numpy()
+    result = adapt(tmp_path, probabilities=p)
+    assert result.exit_code == 0, result.output
+    assert "accuracy" not in result.output
+    found = written(tmp_path)
+    assert set(found) == {"probabilities", "source", "target"}
+    counted = np.array([30, 10, 60]) / 100  # without names on both sides, the order of the file is that of the columns
+    expected = p / counted
+    np.testing.assert_allclose(found["probabilities"], expected / expected.sum(1, keepdims=True), atol=1e-5)
+
+
+def test_the_target_can_be_estimated_and_the_estimate_is_the_librarys(tmp_path: Path) -> None:
+    result = adapt(tmp_path, "estimate")
+    assert result.exit_code == 0, result.output
+    expected = eq.estimate_prior(torch.tensor(LOGITS).softmax(1), SOURCE)
+    np.testing.assert_allclose(written(tmp_path)["target"], expected.probabilities, atol=1e-6)
+    assert f"({100 * expected.low[0]:.1f} to {100 * expected.high[0]:.1f})" in result.output
+    assert "Calibration was not checked" in result.output
+
+
+def test_an_estimate_that_cannot_be_trusted_is_called_so(tmp_path: Path) -> None:
+    result = adapt(tmp_path, "estimate", logits=LOGITS[:12])
+    assert result.exit_code == 0, result.output
+    assert "not to be trusted: 12 items are few for 3 classes" in result.output
+
+
+def test_bbse_takes_a_labelled_file(tmp_path: Path) -> None:
+    held_out, labels = world(SOURCE, 400, 1)
+    np.savez(tmp_path / "validation.npz", logits=held_out, labels=labels)
+    result = adapt(tmp_path, "estimate", "--method", "bbse", "--validation", str(tmp_path / "validation.npz"))
+    assert result.exit_code == 0, result.output
+    predictions, held_out = (torch.tensor(values).softmax(1) for values in (LOGITS, held_out))
+    expected = eq.estimate_prior(predictions, SOURCE, method="bbse", validation=(held_out, labels))
+    np.testing.assert_allclose(written(tmp_path)["target"], expected.probabilities, atol=1e-9)
+
+
+def test_a_known_prior_rules_classes_out_and_the_same_prior_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "known.json").write_text("[0.5, 0.5, 0.0]")
+    assert adapt(tmp_path, "known.json").exit_code == 0
+    assert (written(tmp_path)["logits"].argmax(1) < 2).all()
+    result = adapt(tmp_path, "counts.json")
+    assert "the same prior: nothing changed" in result.output
+    np.testing.assert_allclose(written(tmp_path)["logits"], LOGITS)
+
+
+@pytest.mark.parametrize(
+    ("text", "probabilities"),
+    [
+        ("[3, 1]", [0.75, 0.25]),
+        ("[0.25, 0.75]", [0.25, 0.75]),
+        ('{"1": 3, "0": 1}', [0.25, 0.75]),
+        ('{"cat": 3, "owl": 1}', [0.75, 0.25]),
+        ('{"cat": 0.75, "owl": 0.25}', [0.75, 0.25]),
+        (eq.Prior.from_counts([3, 1]).to_json(), [0.75, 0.25]),
+    ],
+)
+def test_a_prior_is_read_in_every_form_it_is_written_in(text: str, probabilities: list[float]) -> None:
+    assert read_prior(text).probabilities.tolist() == probabilities
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"target": "unifrom"}, "--target unifrom is not a file: expected uniform, estimate, or a JSON file"),
+        ({"source": "counts.jsn"}, "--source counts.jsn is not a file: expected uniform, or a JSON file"),
+        ({"target": "estimate", "more": ["--method", "bbse"]}, "pass --validation, or use --method em"),
+        ({"target": "estimate", "more": ["--method", "mle"]}, "expected 'em' or 'bbse'"),
+        ({"more": ["--method", "bbse"]}, "are for --target estimate, but --target is uniform"),
+        ({"target": "estimate", "more": ["--validation", "no.npz"]}, "--validation no.npz is not a file"),
+        ({"arrays": {"scores": LOGITS}}, "holds scores: expected one array `logits` or `probabilities`"),
+        ({"arrays": {"logits": LOGITS[0]}}, "logits have shape (3,)"),
+        ({"arrays": {"logits": LOGITS * np.nan}}, "row 0, column 0 of the logits is nan"),
+        ({"arrays": {"probabilities": LOGITS}}, "is no distribution"),
+        ({"arrays": {"logits": LOGITS[:, :2]}}, "has 3 classes"),
+        ({"arrays": {"logits": LOGITS, "labels": LABELS[:3]}}, "one class index for each of 400 rows"),
+        ({"arrays": {"logits": LOGITS, "class_names": NAMES[:2]}}, "class_names have shape (2,)"),
+        ({"arrays": {"logits": LOGITS, "class_names": ["cat", "emu", "yak"]}}, "it lacks emu"),
+        ({"arrays": {"logits": np.array([[{}, {}, {}]])}}, "cannot be read as an .npz file of plain arrays"),
+        ({"more": ["--out", "adapted.txt"]}, "expected a name that ends in .npz"),
+        ({"target": "predictions.npz"}, "--target"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_a_way_out(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+    arrays, more = arguments.pop("arrays", {}), arguments.pop("more", [])
+    result = adapt(tmp_path, arguments.pop("target", "uniform"), *more, **arguments, **arrays)
+    assert result.exit_code == 2, result.output
+    assert message in result.output
+    assert not (tmp_path / "adapted.npz").exists()
+
+
+def test_a_file_that_is_no_npz_and_the_file_itself_as_out_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text.npz").write_text("hello")
+    options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / "out.npz")]
+    result = CliRunner().invoke(app, ["adapt", str(tmp_path / "text.npz"), *options], env={"COLUMNS": "300"})
+    assert result.exit_code == 2
+    assert "cannot be read as an .npz file" in result.output
+    result = adapt(tmp_path, "uniform", "--out", str(tmp_path / "predictions.npz"))
+    assert result.exit_code == 2
+    assert "is the file that is read" in result.output
+
+
+def test_files_that_are_missing_or_cannot_be_written_are_named_without_a_traceback(tmp_path: Path) -> None:
+    np.save(tmp_path / "single.npy", LOGITS)
+    (tmp_path / "old.npz").write_text("an older result")
+    cases = [
+        ("nowhere.npz", "old.npz", "nowhere.npz is not a file"),
+        ("single.npy", "out.npz", "it is a single array): write it with numpy.savez"),
+    ]
+    for predictions, out, message in cases:
+        options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / out)]
+        result = CliRunner().invoke(app, ["adapt", str(tmp_path / predictions), *options], env={"COLUMNS": "300"})
+        assert result.exit_code == 2, result.output
+        assert message in result.output
+    result = adapt(tmp_path, "uniform", "--out", str(tmp_path / "old.npz" / "out.npz"))
+    assert result.exit_code == 2
+    assert "cannot be written" in result.output
+
+
+def test_names_are_shown_as_they_are_and_classes_counted_zero_times_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "none.json").write_text(json.dumps([3, 1, 0]), encoding="utf-8-sig")  # as Windows writes it
+    names = ["猫", "owl [red]", "yak [/]"]
+    result = adapt(tmp_path, "none.json", source="none.json", logits=LOGITS, class_names=names)
+    assert result.exit_code == 0, result.output
+    assert all(name in result.output for name in names)
+    assert "1 of 3 classes have no item (2): each is treated as if it had one" in result.output
+
+
+def test_files_that_name_the_columns_in_different_orders_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text(json.dumps({"cat": 60, "owl": 30, "yak": 10}))
+    result = adapt(tmp_path, "other.json", logits=LOGITS)
+    assert result.exit_code == 2, result.output
+    assert "--source names the classes owl, yak, cat, --target cat, owl, yak: bring both" in result.output
+    assert adapt(tmp_path, "other.json", logits=LOGITS, class_names=NAMES).exit_code == 0  # matched by name
+    held_out, labels = world(SOURCE, 400, 1)
+    np.savez(tmp_path / "labelled.npz", logits=held_out, labels=labels, class_names=NAMES[::-1])
+    result = adapt(tmp_path, "estimate", "--validation", str(tmp_path / "labelled.npz"))
+    assert result.exit_code == 2, result.output
+    assert "--validation yak, owl, cat" in result.output
+
+
+def test_the_options_are_these() -> None:
+    from typer.main import get_command
+
+    command = get_command(app).commands["adapt"]  # type: ignore[attr-defined]
+    assert [option for p in command.params for option in p.opts] == [
+        "predictions",
+        "--source",
+        "--target",
+        "--out",
+        "--method",
+        "--validation",
+    ]

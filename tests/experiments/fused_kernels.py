@@ -1,0 +1,109 @@
+"""The fused kernels against torch, in fp32 by Triton's interpreter, which needs no GPU.
+
+Triton decides when it is imported whether it interprets, so test_resnet_cifar_fused.py runs these in a process of their
+own; by hand: TRITON_INTERPRET=1 python -m pytest tests/experiments/fused_kernels.py
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from equipoise.experiments.resnet32 import fused
+from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
+from equipoise.training.augmentation import normalise
+
+LAYERS = [(3, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1)]
+BATCH, SIDE = 3, 8  # 192 pixels, or 48: no whole number of tiles
+
+
+def layer(channels: int, to: int, stride: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """x [N, I, H, W], weight [O, I, 3, 3] and a gradient of their convolution."""
+    generator = torch.Generator().manual_seed(channels + to)
+    x = torch.randn(BATCH, channels, SIDE, SIDE, generator=generator)
+    weight = torch.randn(to, channels, 3, 3, generator=generator)
+    slope = torch.randn(BATCH, to, SIDE // stride, SIDE // stride, generator=generator)
+    return x.requires_grad_(), weight.to(memory_format=torch.channels_last).requires_grad_(), slope
+
+
+def pixels_first(x: torch.Tensor) -> torch.Tensor:
+    return x.detach().permute(0, 2, 3, 1).contiguous()
+
+
+@pytest.mark.parametrize(("channels", "to", "stride"), LAYERS)
+def test_convolution_is_torchs_and_sums_its_result(channels: int, to: int, stride: int) -> None:
+    x, weight, _ = layer(channels, to, stride)
+    expected = pixels_first(functional.conv2d(x, weight, stride=stride, padding=1))
+    y, partial = fused.convolution(pixels_first(x), weight.detach(), stride)
+    torch.testing.assert_close(y, expected, atol=1e-4, rtol=1e-5)
+    sums = torch.stack([expected.sum((0, 1, 2)), expected.square().sum((0, 1, 2))])
+    torch.testing.assert_close(partial.sum(0), sums, atol=1e-2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("channels", "to", "stride"), LAYERS)
+def test_weight_gradient_is_torchs(channels: int, to: int, stride: int) -> None:
+    x, weight, slope = layer(channels, to, stride)
+    (expected,) = torch.autograd.grad(functional.conv2d(x, weight, stride=stride, padding=1), weight, slope)
+    found = fused.weight_gradient(pixels_first(x), pixels_first(slope), stride)
+    assert found.is_contiguous(memory_format=torch.channels_last)  # as the weight is: SGD is one kernel for both
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("channels", "to", "stride"), LAYERS[1:])
+def test_the_gradient_of_the_layer_below_is_torchs(channels: int, to: int, stride: int) -> None:
+    x, weight, slope = layer(channels, to, stride)
+    (dx,) = torch.autograd.grad(functional.conv2d(x, weight, stride=stride, padding=1), x, slope)
+    y, added = torch.randn(2, BATCH, SIDE, SIDE, channels)
+    below = fused.Layer(weight, 1, x, y, out=pixels_first(x), statistics=torch.rand(4, channels))
+    for more in (None, added):
+        expected = torch.where(below.out > 0, pixels_first(dx) + (0 if more is None else more), 0)
+        dz, partial = fused.convolution_transposed(pixels_first(slope), weight.detach(), stride, more, below)
+        torch.testing.assert_close(dz, expected, atol=1e-4, rtol=1e-5)
+        mean, inverse = below.statistics[:2]
+        sums = torch.stack([expected.sum((0, 1, 2)), (expected * (y - mean) * inverse).sum((0, 1, 2))])
+        torch.testing.assert_close(partial.sum(0), sums, atol=1e-2, rtol=1e-5)
+
+
+@pytest.mark.parametrize("taps", [1, 3])
+def test_a_row_of_taps_at_once_gives_the_same(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for table in (fused.CONVOLUTION, fused.TRANSPOSED):
+        for channels, tiling in table.items():
+            monkeypatch.setitem(table, channels, replace(tiling, taps=taps))
+    for channels, to, stride in LAYERS:
+        test_convolution_is_torchs_and_sums_its_result(channels, to, stride)
+        if channels > 3:
+            test_the_gradient_of_the_layer_below_is_torchs(channels, to, stride)
+
+
+def test_a_whole_network_has_torchs_features_gradients_and_running_statistics() -> None:
+    torch.manual_seed(0)
+    model = ResNetCifar(nn.Linear(FEATURES, 10), blocks=2).to(memory_format=torch.channels_last)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.5, 0.5)
+    twin = copy.deepcopy(model)
+    images = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+    found, expected = fused.fused_features(model, images), twin.features(normalise(images))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    slope = torch.randn_like(expected)
+    gradients = [
+        torch.autograd.grad(
+            features, [p for name, p in network.named_parameters() if not name.startswith("head")], slope
+        )
+        for features, network in ((found, model), (expected, twin))
+    ]
+    for ours, theirs in zip(*gradients, strict=True):
+        assert float((ours - theirs).abs().max()) < 1e-4 * max(float(theirs.abs().max()), 1.0)
+    for (name, ours), theirs in zip(model.named_buffers(), twin.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_weight_in_another_layout_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"\(16, 16, 3, 3\) is not channels_last"):
+        fused.convolution(torch.zeros(1, 8, 8, 16), torch.zeros(16, 16, 3, 3), 1)

@@ -1,0 +1,359 @@
+"""Table 1 rendered from records: whole texts on a fixture, and committed documents against committed records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from test_records import record
+from typer.testing import CliRunner
+
+from equipoise.cli import app
+from equipoise.experiments.table1 import recipe as table1
+from equipoise.experiments.table1 import report
+from equipoise.experiments.table1.engine import engine_notes, speed_table
+from equipoise.report import markdown
+from equipoise.report.figures import marginals_by_panel
+from equipoise.training.records import Record, read_records
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(method: str, seed: int, correct: list[int], **change: object) -> Record:
+    """Of four classes with 300, 60, 19 and 5 training images, ten test images each."""
+    made = {
+        "data_set": "cifar100-lt",
+        "method": method,
+        "seed": seed,
+        "top1": 100 * sum(correct) / 40,
+        "correct": correct,
+        "total": [10] * 4,
+        "counts": [300, 60, 19, 5],
+        "marginal": [0.4, 0.3, 0.2, 0.1],
+        "hardware": {"device": "NVIDIA H200"},
+        "versions": {"torch": "2.11", "cudnn": "9"},
+        "commit": "abcdef0123",
+        "engine": {"precision": "fp32", "cuda_graph": True, "compiled": False, "deterministic": True},
+    }
+    return record(**made | change)
+
+
+RECORDS = [
+    run("softmax", 0, [9, 6, 2, 0]),
+    run("softmax", 1, [9, 6, 3, 1]),
+    run("softmax", 2, [9, 6, 2, 1]),
+    run("ldam", 0, [9, 6, 3, 0]),
+    run("sigmoid", 0, [9, 5, 2, 0], marginal=[0.4, 0.3, 0.1, 0.1]),
+    run("crt", 0, [8, 6, 5, 3], iterations=2000, together=1, seconds=5.0, commit=None),
+    run("softmax", 0, [10, 7, 7, 6], imbalance=10, counts=[300, 200, 150, 120]),
+]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rows and two under the line."""
+    methods = {method.name: method for method in (*table1.METHODS, *table1.BELOW)}
+    rows = tuple(methods[name] for name in ("softmax", "ldam", "balanced_softmax"))
+    monkeypatch.setattr(table1, "METHODS", rows)
+    monkeypatch.setattr(table1, "BELOW", (methods["sigmoid"], methods["crt"]))
+
+
+WHOLE = """\
+Not run yet: CIFAR-10-LT at 200, 100, 10. CIFAR-100-LT at 200. CIFAR-100-LT at 100: Balanced Softmax. CIFAR-100-LT at \
+10: LDAM, Balanced Softmax. Mean ± standard deviation (n runs); published: mean ± standard error of three runs.
+
+### CIFAR-10-LT
+
+| method |  | imbalance 200 | imbalance 100 | imbalance 10 |
+|:---|:---|---:|---:|---:|
+| Softmax | ours | – | – | – |
+|  | paper | 71.2 ± 0.3 | 77.4 ± 0.8 | 90.0 ± 0.2 |
+| LDAM | ours | – | – | – |
+|  | paper | 71.2 ± 0.3 | 77.2 ± 0.2 | 90.2 ± 0.3 |
+|  | companion | 73.6 ± 0.1 | 78.9 ± 0.9 | 90.3 ± 0.1 |
+| Balanced Softmax | ours | – | – | – |
+|  | paper | 79.0 ± 0.8 | 83.1 ± 0.4 | 90.9 ± 0.4 |
+
+### CIFAR-100-LT
+
+| method |  | imbalance 200 | imbalance 100 | imbalance 10 |
+|:---|:---|---:|---:|---:|
+| Softmax | ours | – | 45.0 ± 2.5 (3) | 75.0 (1) |
+|  | paper | 41.0 ± 0.3 | 45.3 ± 0.3 | 61.9 ± 0.1 |
+| LDAM | ours | – | 45.0 (1) | – |
+|  | paper | 41.0 ± 0.3 | 45.4 ± 0.1 | 62.0 ± 0.3 |
+|  | companion | 41.3 ± 0.4 | 46.1 ± 0.1 | 62.1 ± 0.3 |
+| Balanced Softmax | ours | – | – | – |
+|  | paper | 45.9 ± 0.3 | 50.3 ± 0.3 | 63.1 ± 0.2 |
+
+### Under the line: CIFAR-100-LT at 100
+
+| method | ours | companion |
+|:---|---:|---:|
+| Sigmoid | 40.0 (1) | – |
+| Softmax, then cRT | 55.0 (1) | 50.0 ± 0.2 |
+
+### Many, medium and few
+
+Mean accuracy of the classes with more than 100, 20 to 100, and fewer than 20 training images, and how far p(y) is \
+from uniform (total variation; – for sigmoids, whose p(y) does not add up to 1).
+
+| data | method | many | medium | few | p(y) from uniform | n |
+|:---|:---|---:|---:|---:|---:|---:|
+| CIFAR-100-LT, 100 | Softmax | 90.0 ± 0.0 | 60.0 ± 0.0 | 15.0 ± 5.0 | 0.20 ± 0.00 | 3 |
+| CIFAR-100-LT, 100 | LDAM | 90.0 | 60.0 | 15.0 | 0.20 | 1 |
+| CIFAR-100-LT, 10 | Softmax | 75.0 | – | – | 0.20 | 1 |
+| CIFAR-100-LT, 100 | Sigmoid | 90.0 | 50.0 | 10.0 | – | 1 |
+| CIFAR-100-LT, 100 | Softmax, then cRT | 80.0 | 60.0 | 40.0 | 0.20 | 1 |
+
+### Where the numbers come from
+
+| device | versions | engine | commit | iterations | runs | together | seconds a run |
+|:---|:---|:---|:---|---:|---:|---:|---:|
+| NVIDIA H200 | torch 2.11, cuDNN 9 | fp32, CUDA graph, deterministic kernels | abcdef0 | 13,000 | 6 | 4 | 14 |
+| NVIDIA H200 | torch 2.11, cuDNN 9 | fp32, CUDA graph, deterministic kernels | unknown | 2,000 | 1 | 1 | 5 |
+
+Seconds a run: the time of a group of runs over the runs in it, evaluation included, the median of the row.
+
+| data | images | largest class | smallest | draw | pixels |
+|:---|---:|---:|---:|---:|---:|
+| CIFAR-100-LT, 100 | 384 | 300 | 5 | `0000000000000000` | `1111111111111111` |
+| CIFAR-100-LT, 10 | 770 | 300 | 120 | `0000000000000000` | `1111111111111111` |"""
+
+# pooled over one cell: s = 2.5. √(2.5²/3 + 0.3²) = 1.47; √(2.5² + 0.1²) = 2.50; 5.0 is 1.99 times √(2.5² + 0.2²)
+DIFFERENCES = """\
+| data | method | published in | ours | published | difference | standard error |
+|:---|:---|:---|---:|---:|---:|---:|
+| CIFAR-100-LT, 100 | Softmax | paper | 45.0 ± 2.5 (3) | 45.3 ± 0.3 | −0.3 | 1.5 |
+| CIFAR-100-LT, 100 | LDAM | paper | 45.0 (1) | 45.4 ± 0.1 | −0.4 | 2.5 |
+| CIFAR-100-LT, 100 | LDAM | companion | 45.0 (1) | 46.1 ± 0.1 | −1.1 | 2.5 |
+| CIFAR-100-LT, 10 | Softmax | paper | 75.0 (1) | 61.9 ± 0.1 | +13.1 | 2.5 |
+| CIFAR-100-LT, 100 | Softmax, then cRT | companion | 55.0 (1) | 50.0 ± 0.2 | +5.0 | 2.5 |
+
+Over the 3 cells of the table that have a run, ours is +4.1 points from the paper on average, −0.4 to +13.1. Not run \
+yet: CIFAR-10-LT at 200, 100, 10. CIFAR-100-LT at 200. CIFAR-100-LT at 100: Balanced Softmax. CIFAR-100-LT at 10: \
+LDAM, Balanced Softmax.
+
+The standard deviation between seeds, pooled over the cells with several, is 2.50 points.
+
+Beyond two standard errors:
+
+- CIFAR-100-LT at 10, Softmax: +13.1 against the paper, 5.2 standard errors"""
+
+COMPACT = """\
+| ours / paper | CIFAR-10-LT, 200 | CIFAR-10-LT, 100 | CIFAR-10-LT, 10 | CIFAR-100-LT, 200 | CIFAR-100-LT, 100 \
+| CIFAR-100-LT, 10 |
+|:---|---:|---:|---:|---:|---:|---:|
+| Softmax | – / 71.2 | – / 77.4 | – / 90.0 | – / 41.0 | 45.0 ± 2.5 (3) / 45.3 | 75.0 (1) / 61.9 |
+| LDAM | – / 71.2, 73.6 | – / 77.2, 78.9 | – / 90.2, 90.3 | – / 41.0, 41.3 | 45.0 (1) / 45.4, 46.1 | – / 62.0, 62.1 |
+| Balanced Softmax | – / 79.0 | – / 83.1 | – / 90.9 | – / 45.9 | – / 50.3 | – / 63.1 |
+
+Not run yet: CIFAR-10-LT at 200, 100, 10. CIFAR-100-LT at 200. CIFAR-100-LT at 100: Balanced Softmax. CIFAR-100-LT at \
+10: LDAM, Balanced Softmax."""
+
+
+def test_the_table_reads_like_this(small: None) -> None:
+    assert report.whole(RECORDS) == WHOLE
+    assert report.compact(RECORDS) == COMPACT
+
+
+def test_differences_are_judged_by_two_standard_errors(small: None) -> None:
+    assert report.difference_table(RECORDS) == DIFFERENCES
+
+
+def test_with_one_run_a_cell_no_difference_is_judged(small: None) -> None:
+    text = report.difference_table([one for one in RECORDS if one.seed == 0])
+    assert "| Softmax | paper | 42.5 (1) | 45.3 ± 0.3 | −2.8 | – |" in text
+    assert "How much a number moves from seed to seed is therefore not known" in text
+    assert "Beyond" not in text
+
+
+def test_nothing_missing_is_said(small: None) -> None:
+    cells = report.all_cells()
+    whole = [run(method, 0, [9, 6, 2, 0], data_set=data, imbalance=i) for data, i, method in cells]
+    assert report.missing(whole) == "Every cell has been run."
+    assert report.missing(whole[:-1]) == "Not run yet: under the line: Softmax, then cRT."
+
+
+def test_smoke_tests_and_choices_are_never_shown() -> None:
+    smoke = run("softmax", 3, [9, 9, 9, 9], complete=False)
+    choice = run("softmax", 4, [9, 9, 9, 9], evaluated_on="held_out")
+    assert report.shown([*RECORDS, smoke, choice]) == RECORDS
+
+
+def test_runs_on_another_draw_are_refused() -> None:
+    with pytest.raises(ValueError, match="ldam/1 was trained on other images than the runs beside it"):
+        report.shown([*RECORDS, run("ldam", 1, [9, 6, 2, 0], draw="f" * 16)])
+
+
+def test_choices_show_what_they_differ_in() -> None:
+    assert report.choices_table([]) == "No run that a choice could be made from is recorded yet."
+    recipe = {"options": {"gamma": 0.95, "threshold": 0.02}, "nesterov": False}
+    choice = record(method="eql_threshold_0.02", balanced_accuracy=80.04, recipe=recipe, evaluated_on="held_out")
+    assert report.choices_table([choice]).splitlines()[-1] == (
+        "| CIFAR-10-LT, 100 | EQL, λ = 0.02 | gamma 0.95, threshold 0.02 | off | 80.0 | 1 |"
+    )
+
+
+# -------------------------------------------------------------------- the figure
+
+
+def test_the_figure_draws_p_y_head_first_and_names_what_is_missing() -> None:
+    shuffled = {"counts": [5, 60, 300, 19], "marginal": [0.1, 0.3, 0.4, 0.2]}
+    panels = report.marginals([run("softmax", 0, [9, 6, 2, 0], **shuffled), run("eql", 0, [9, 6, 2, 0])])
+    assert panels["imbalance 100"]["Softmax"].tolist() == [[0.4, 0.3, 0.2, 0.1]]
+    figure = marginals_by_panel(panels)
+    assert [panel.get_title() for panel in figure.axes] == ["imbalance 10", "imbalance 100", "imbalance 200"]
+    middle = figure.axes[1]
+    legend = [text.get_text() for text in middle.get_legend().get_texts()]
+    assert legend == ["Softmax, 0.20", "EQL, 0.20", "uniform"]
+    assert np.asarray(middle.lines[0].get_ydata()).tolist() == [0.4, 0.3, 0.2, 0.1]
+    assert [text.get_text() for text in middle.texts] == ["not run yet:\nBalanced Softmax"]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["not run yet:\nSoftmax\nEQL\nBalanced Softmax"]
+
+
+def test_a_method_looks_the_same_in_every_panel_whatever_is_missing() -> None:
+    panel = {"Softmax": np.full((1, 20), 0.05), "EQL": np.full((1, 20), 0.05)}
+    figure = marginals_by_panel({"whole": panel, "part": {"Softmax": np.zeros((0, 0)), "EQL": panel["EQL"]}})
+    styles = [
+        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axes.lines} for axes in figure.axes
+    ]
+    assert styles[0]["EQL, 0.00"] == styles[1]["EQL, 0.00"] != styles[0]["Softmax, 0.00"]
+
+
+# -------------------------------------------------------------------- what is committed
+
+
+@pytest.fixture(scope="module")
+def committed() -> list[Record]:
+    return report.shown(read_records(ROOT / "results"))
+
+
+def test_distances_are_of_the_runs_that_the_figure_shows() -> None:
+    lines = report.distances_table([run("eql", 0, [9, 6, 3, 0], imbalance=10, marginal=[0.5, 0.25, 0.25, 0.0])])
+    assert lines.splitlines()[0] == "| total variation from uniform | imbalance 10 | imbalance 100 | imbalance 200 |"
+    assert "| EQL | 0.25 (1) | – | – |" in lines
+
+
+def test_causes_stand_beside_the_cell_that_they_change() -> None:
+    cell = {"imbalance": 200, "method": "softmax", "total": [50, 50]}
+    ours = [record(**cell, data_set="cifar10-lt", top1=69.0, correct=[40, 29])]
+    tried = [
+        record(**cell, table="causes", data_set=f"cifar10-lt-draw-{draw}", top1=70.0 + draw, correct=[40, 30 + draw])
+        for draw in (1, 3)
+    ]
+    lines = report.causes_table(ours, tried).splitlines()
+    assert lines[2] == "| CIFAR-10-LT, 200 | Softmax | other draws | 72.0 ± 1.4 (2) | 69.0 (1) | 71.2 ± 0.3 |"
+    assert lines[-1].startswith("Not run yet: CBS on CIFAR-10-LT, 200: 2,793 iterations; CBS on")
+    assert report.causes_table(ours, []).startswith("Not run yet: Softmax on CIFAR-10-LT, 200: other draws;")
+
+
+def test_the_committed_documents_are_what_the_committed_records_give(committed: list[Record]) -> None:
+    beside = [read_records(ROOT / "results", name) for name in ("choices", "causes")]
+    documents = report.documents(ROOT, committed, *beside)
+    assert {path.relative_to(ROOT).as_posix() for path in documents} == {
+        "README.md",
+        "results/README.md",
+        "docs/table1.md",
+        "docs/lab-notes.md",
+    }
+    stale = [path.name for path, text in documents.items() if path.read_text() != text]
+    assert stale == [], "run: equipoise table table1 --write"
+
+
+def test_the_committed_figure_shows_the_committed_records(committed: list[Record]) -> None:
+    with Image.open(ROOT / report.FIGURE) as picture:
+        assert picture.info["Description"] == report.marginals_digest(report.marginals(committed))
+
+
+def test_committed_runs_were_trained_with_the_recipe_that_stands_in_the_file(committed: list[Record]) -> None:
+    assert committed
+    for one in committed:
+        recipe = table1.recipe_of(table1.Cell(one.data_set, one.imbalance, one.method, one.seed))
+        assert one.recipe == json.loads(json.dumps(recipe.as_dict())), one.key
+        assert one.iterations == recipe.iterations, one.key
+
+
+def test_balanced_softmax_is_nearest_to_uniform_as_the_documents_say(committed: list[Record]) -> None:
+    panels = [panel for panel in report.marginals(committed).values() if all(len(runs) for runs in panel.values())]
+    assert panels
+    for panel in panels:
+        distances = {
+            method: np.mean([report.total_variation(p) for p in runs.tolist()])  # type: ignore[arg-type]
+            for method, runs in panel.items()
+        }
+        assert min(distances, key=distances.__getitem__) == "Balanced Softmax"
+
+
+def test_the_engine_note_holds_the_numbers_of_its_record() -> None:
+    content = json.loads((ROOT / "results/benchmarks/cifar-engine-h200.json").read_text())
+    text = engine_notes(content)
+    assert content["good"]
+    assert "| cuDNN | softmax | yes | 0.00 % |" in text
+    content["augmentation_against_pillow"]["atoms_that_differ"] = 3
+    content["graph_against_eager"]["cuDNN"]["softmax"] |= {"same_weights": False, "worst_relative_loss": 0.0123}
+    content["alone_against_shared"]["cuDNN"]["eql"] = False
+    content["images_a_second"] = {"fast": 200_000.0, "slow": 1_000.0}
+    text = engine_notes(content)
+    assert "Augmentation on the GPU against Pillow: 3 of 67 atoms" in text
+    assert "| cuDNN | softmax | no | 1.23 % |" in text
+    assert "beside three other runs, cuDNN: softmax, balanced softmax, ldam." in text
+    assert "| fast | 200,000 | 200.0× |" in text
+
+
+def test_speeds_are_of_all_runs_that_shared_the_gpu(committed: list[Record]) -> None:
+    whole = next(record for record in committed if record.recipe["backbone"] is None)
+    engine = whole.engine | {"cuda_graph": True, "compiled": False, "fused": True, "deterministic": True}
+    made = replace(whole, engine=engine, together=8, iterations=13_000, seconds=266.24)
+    slower = replace(made, seconds=532.48)
+    on_cpu = replace(made, engine=engine | {"cuda_graph": False})
+    text = speed_table([made, slower, slower, on_cpu])
+    assert text.splitlines()[2:] == [f"| {made.hardware['device']} | fused kernels, deterministic | 8 | 3 | 100,000 |"]
+
+
+# -------------------------------------------------------------------- the command
+
+
+def test_the_command_prints_ours_beside_theirs() -> None:
+    result = CliRunner().invoke(app, ["table", "table1", "--results", str(ROOT / "results")], env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.output
+    for text in ("CIFAR-10-LT: top-1, %", "CIFAR-100-LT: top-1, %", "Under the line: CIFAR-100-LT at 100"):
+        assert text in result.output
+    assert "…" not in result.output
+    row = next(line for line in result.output.splitlines() if "Softmax, then LWS" in line)
+    assert "50.5 ± 0.1" in row
+
+
+def test_writing_renders_every_document_and_the_figure(tmp_path: Path) -> None:
+    for name in ("README.md", "docs", "results"):
+        source = ROOT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
+    table = (tmp_path / "README.md").read_text()
+    (tmp_path / "README.md").write_text(table.replace("| Balanced Softmax |", "| ? |"))
+    (tmp_path / report.FIGURE).unlink()
+    result = CliRunner().invoke(app, ["table", "table1", "--results", str(tmp_path / "results"), "--write"])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "README.md").read_text() == table
+    assert (tmp_path / report.FIGURE).read_bytes().startswith(b"\x89PNG")
+
+
+def test_an_empty_folder_and_another_table_are_errors_with_what_to_do(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["table", "table1", "--results", str(tmp_path)], env={"COLUMNS": "200"})
+    assert (result.exit_code, "holds no record of table1" in result.output) == (2, True)
+    result = CliRunner().invoke(app, ["table", "table3"])
+    assert (result.exit_code, "expected one of table1" in result.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "<!-- end: x --><!-- rendered: x -->", "<!-- rendered: x -->" * 2 + "<!-- end: x -->"],
+    ids=["none", "reversed", "twice"],
+)
+def test_a_document_without_its_place_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="has no place for 'x'"):
+        markdown.fill(text, "x", "new")

@@ -1,0 +1,123 @@
+"""Two processes and a gloo group train the detector that one process does."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from helpers.coco_files import SIDE, write_lvis
+
+from equipoise.data.coco import CocoImages
+from equipoise.models.mask_rcnn import balanced_sigmoid, detector_weights
+from equipoise.training.detection import DetectionRecipe, DetectionTraining, train
+from equipoise.training.resident import Resident
+
+pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
+CPU = torch.device("cpu")
+FIRST = DetectionRecipe(
+    backbone="resnet18", epochs=0.5, batch_size=2, lr=0.005, warmup=0, min_sizes=(SIDE,), max_size=SIDE
+)
+FILES = replace(FIRST, min_sizes=(SIDE, SIDE + 32), max_size=2 * SIDE)
+SECOND = replace(FIRST, start="rfs", epochs=0.5, classification=balanced_sigmoid)
+
+
+def trained(folder: Path) -> dict[str, Any]:
+    """Losses and weights of a run from files at two sizes, one from resident images, and a second stage of that."""
+    data = CocoImages(folder / "annotations.json", folder)
+    resident = Resident(data, CPU, shorter=SIDE, longer=SIDE)
+    found: dict[str, Any] = {}
+    start = None
+    for name, recipe, images in (("files", FILES, None), ("resident", FIRST, resident), ("frozen", SECOND, resident)):
+        run = DetectionTraining(recipe, data, 0, CPU, resident=images, start=start if name == "frozen" else None)
+        run.model.rpn._post_nms_top_n["training"] = 40
+        run.model.roi_heads.fg_bg_sampler.batch_size_per_image = 16
+        if name == "frozen":
+            run.freeze()
+        assert train(run)
+        start = {key: value.clone() for key, value in detector_weights(run.model).items()}
+        found[name] = {"losses": run.losses, "weights": start}
+    return found
+
+
+def one_of_two(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    try:
+        torch.save(trained(Path(folder)), Path(folder) / f"{rank}.pt")
+    finally:
+        dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("gloo")
+    write_lvis(folder)
+    mp.spawn(one_of_two, args=(str(folder),), nprocs=2)
+    return [trained(folder), *(torch.load(folder / f"{rank}.pt") for rank in range(2))]
+
+
+@pytest.mark.parametrize("name", ["files", "resident", "frozen"])
+def test_two_processes_train_what_one_does(results: list[dict[str, Any]], name: str) -> None:
+    alone, first, second = (result[name] for result in results)
+    assert len(alone["losses"]) == 2
+    assert first["losses"] == pytest.approx(alone["losses"], rel=1e-5)
+    assert second["losses"] == first["losses"]
+    for key, value in alone["weights"].items():
+        torch.testing.assert_close(first["weights"][key], value, rtol=1e-4, atol=1e-6, msg=lambda m, key=key: key + m)
+        assert torch.equal(first["weights"][key], second["weights"][key]), key
+
+
+def test_a_batch_that_cannot_be_shared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = CocoImages(write_lvis(tmp_path), tmp_path)
+    monkeypatch.setattr("equipoise.training.detection.world", lambda: (3, 0))
+    with pytest.raises(ValueError, match="batch of 2 images cannot be shared by 3 processes"):
+        DetectionTraining(FIRST, data, 0, CPU)
+
+
+def test_torchrun_runs_a_table_and_records_it_once(tmp_path: Path) -> None:
+    pytest.importorskip("hotcoco")
+    for name, images in (("train.json", 4), ("val.json", 2)):
+        write_lvis(tmp_path, images, name=name)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable, "-m", "equipoise", "run", "voc2012-lt", "--train", "train.json", "--val", "val.json",
+        "--images", ".", "--only", "rfs", "--seeds", "0", "--iterations", "1", "--device", "cpu", "--budget", "1000",
+    ]  # fmt: skip
+    quick = tmp_path / "sitecustomize.py"
+    quick.write_text(
+        "import equipoise.experiments.voc2012_lt.recipe as v, equipoise.training.detection as d\n"
+        "from dataclasses import replace\nfrom functools import partial\n"
+        "d.detector = partial(d.detector, detections=5, rpn_post_nms_top_n_test=20, box_batch_size_per_image=16)\n"
+        "small = dict(backbone='resnet18', batch_size=2, min_sizes=(64,), max_size=64)\n"
+        "v.METHODS = tuple(replace(m, recipe=replace(m.recipe, **small)) for m in v.METHODS)\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *(path for path in sys.path if path)])
+    shared = os.environ | {
+        "PYTHONPATH": paths, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    running = [
+        subprocess.Popen(
+            command, cwd=tmp_path, env=shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=120)[0] for process in running]
+    assert [process.returncode for process in running] == [0, 0], said
+    assert "1 run recorded" in said[0]
+    assert "runs" not in said[1]
+    (line,) = (tmp_path / "records.jsonl").read_text().splitlines()
+    assert json.loads(line)["engine"]["processes"] == 2
