@@ -445,7 +445,7 @@ def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatc
 
 
 def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("equipoise.cli.run.SECONDS_BETWEEN_LINES", -1)
+    monkeypatch.setattr("equipoise.cli.shared.SECONDS_BETWEEN_LINES", -1)
     monkeypatch.setattr("equipoise.training.detection_queue.REPORT_EVERY", 0)
     said = equipoise(
         "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "new.jsonl", "--device", "cpu", "--only", "rfs",

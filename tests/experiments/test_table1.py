@@ -18,7 +18,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.cli import run as commands
+from equipoise.cli import shared as commands
 from equipoise.cli.run import asked_cells, wanted_cells
 from equipoise.data.cifar import held_out, load_cifar, long_tailed_cifar
 from equipoise.data.longtail import long_tailed_counts

@@ -5,21 +5,20 @@ Every command is a thin function over the library; what it prints can be had fro
 
 from __future__ import annotations
 
-import time
-import warnings
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
 import equipoise
 from equipoise.cli.adapt import adapt
+from equipoise.cli.demo import demo
 from equipoise.cli.detect import RunCommand, detect_app
-from equipoise.cli.report import inspect, report
-from equipoise.cli.run import records_app, run, table
+from equipoise.cli.inspect import inspect
+from equipoise.cli.records import records_app
+from equipoise.cli.report import report
+from equipoise.cli.run import run
+from equipoise.cli.table import table
 
 app = typer.Typer(
     help="Class imbalance: look at the tail of a training set, compare models on it, move predictions to another class "
@@ -46,54 +45,7 @@ def options(
     """Options of the command itself."""
 
 
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo"),
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
-    imbalance: Annotated[float, typer.Option(min=1, help="How many more zeros than nines to train on.")] = 50,
-    iterations: Annotated[int, typer.Option(min=1, help="Training steps of a run.")] = 600,
-) -> None:
-    """Train three losses on long-tailed digits on the CPU (a minute or two), print a table and write the report."""
-    import torch
-
-    from equipoise.experiments.demo import METHODS, Settings, load, runs, summary
-    from equipoise.metrics import Judged
-    from equipoise.report.page import Report
-    from equipoise.report.sections import vega_bundle
-
-    if out.exists() and not out.is_dir():
-        raise typer.BadParameter(f"{out} is a file: --out is the folder for the report")
-    try:
-        vega_bundle()  # before the training, not after it
-    except ImportError as error:
-        raise typer.BadParameter(str(error)) from None
-    warnings.filterwarnings("ignore", message=".*have no item")  # the line below says how many are absent
-    torch.set_num_threads(1)  # steps are too small for threads to help, and they hinder on a busy machine
-    settings = Settings(imbalance=imbalance, seeds=seeds, iterations=iterations)
-    digits = load(settings)
-    console.print(f"Training set: {digits.prior}", soft_wrap=True)
-    console.print(f"Test set: {len(digits.test_labels)} images, equally many of each digit\n")
-
-    start = time.perf_counter()
-    results: dict[str, list[Judged]] = {method: [] for method in METHODS}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
-        task = progress.add_task("training", total=len(METHODS) * seeds)
-        for method, _, judged in runs(settings, digits):
-            results[method].append(judged)
-            progress.advance(task)
-
-    shown = Table(title="Accuracy on the balanced test set, % (mean ± standard deviation over n seeds)")
-    shown.add_column("loss")
-    for name in ("top-1", "many (> 100)", "medium", "few (< 20)", "n"):
-        shown.add_column(name, justify="right")
-    for row in summary(results):
-        shown.add_row(*row)
-    console.print(shown)
-    path = Report(results, title="Long-tailed digits, three losses").save(out / "report.html")
-    console.print(f"Report: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)
-
-
+app.command()(demo)
 app.command()(inspect)
 app.command()(report)
 app.command()(adapt)

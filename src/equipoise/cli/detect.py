@@ -6,7 +6,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,14 +17,12 @@ from typer.core import TyperCommand
 
 from equipoise.cli.prior_shift import NAME as SHIFT
 from equipoise.cli.prior_shift import run_prior_shift
-from equipoise.cli.run import check_writable, device_of, in_runs, lay_out, progress, records_in, refusing
+from equipoise.cli.records import lay_out
+from equipoise.cli.shared import check_writable, device_of, in_runs, progress, records_in, refusing
 from equipoise.training import records as record_files
 from equipoise.training.detection_records import COLUMNS, DetectionRecord, summary
 
 if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
     from equipoise.experiments.table2.recipe import Method
 
 TABLES = ("table2", "voc2012-lt")
@@ -283,64 +281,6 @@ def import_(
 ) -> None:
     """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
     lay_out(source, results, DetectionRecord)
-
-
-def show_table(table: str, results: Path, write: bool) -> None:
-    """`equipoise table table2 | voc2012-lt`: print it, and with `write` render it into the documents."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from equipoise.experiments.table2 import recipe as table2
-    from equipoise.experiments.table2 import report
-    from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
-
-    if not results.is_dir():
-        raise typer.BadParameter(f"{results} is not there: pass the folder of the records as --results")
-    console = Console()
-    methods = voc2012_lt.METHODS if table == voc2012_lt.NAME else table2.METHODS
-    titles = [(method.name, method.title) for method in methods]
-    for backbone in ("resnet50",) if table == voc2012_lt.NAME else report.TITLES:
-        name = table if table == voc2012_lt.NAME else f"{table}/{backbone}"
-        with refusing():
-            records = record_files.read_records(results, name, DetectionRecord)
-        what = "VOC2012-LT" if table == voc2012_lt.NAME else f"LVIS v1, {report.TITLES[backbone]}"
-        shown = Table(title=f"{what}: average precision, %", box=box.SIMPLE, padding=(0, 1, 0, 0))
-        shown.caption = "ours: mean ± standard deviation of n runs"
-        rows = report.method_rows(records, titles, backbone)
-        headers: tuple[str, ...] = ("method", "", *COLUMNS, "n")
-        if table == voc2012_lt.NAME:  # the paper has none
-            rows = [(row[0], *row[2:]) for row in rows if row[1] == "ours"]
-            headers = ("method", *COLUMNS, "n")
-        _print_whole(console, shown, headers, rows)
-        if table == voc2012_lt.NAME:
-            if differences := report.beside_control(records, titles):
-                control = dict(titles).get(report.CONTROL, report.CONTROL)
-                beside = Table(title=f"Beside {control!r} of the same seed", box=box.SIMPLE, padding=(0, 1, 0, 0))
-                _print_whole(console, beside, ("difference", *COLUMNS, "n"), differences)
-            console.print(
-                report.orders_compared(records, titles) if records else f"{results} holds no record of it yet"
-            )
-    if write:
-        root = results.resolve().parent
-        for path, text in report.documents(root, results).items():
-            path.write_text(text)
-            typer.echo(f"rendered {path.relative_to(root)}")
-
-
-def _print_whole(console: Console, shown: Table, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table of which a narrow terminal may break lines, but of which no number is cut off."""
-    from rich.measure import Measurement
-
-    shown.add_column(headers[0])
-    for place, header in enumerate(headers[1:], start=1):
-        longest = max(len(row[place]) for row in rows)
-        shown.add_column(header, justify="right" if header else "left", no_wrap=True, min_width=longest)
-    for row in rows:
-        shown.add_row(*row, style="bold" if row[1] == "ours" else "dim" if row[1] == "paper" else None)
-    needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
-    console.width = max(console.width, needed)
-    console.print(shown)
 
 
 @detect_app.command("table")

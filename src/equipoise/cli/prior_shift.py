@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
 
-from equipoise.cli.run import refusing
+from equipoise.cli.shared import refusing
+from equipoise.cli.table import print_prior_shift
 from equipoise.training import records as record_files
 
 if TYPE_CHECKING:
-    from equipoise.experiments.prior_shift.recipe import PriorShiftRecord
+    pass
 
 NAME = "prior-shift"
 
@@ -67,45 +65,6 @@ def run_prior_shift(
                 path.write_text(record.to_json(indent=1))
             progress.advance(task)
     if made:
-        _print(console, made)
+        print_prior_shift(console, made)
     if iterations is None:
         console.print(f"{len(made)} new records under {results / NAME}; the table: equipoise table {NAME}")
-
-
-def show_prior_shift(results: Path, write: bool) -> None:
-    """Print the table of the committed records, and with `write` render the documents and the figure."""
-    from equipoise.experiments.prior_shift import report
-    from equipoise.experiments.prior_shift.recipe import PriorShiftRecord
-
-    with refusing():
-        records = record_files.read_records(results, NAME, PriorShiftRecord)
-    if not records:
-        raise typer.BadParameter(f"{results} holds no record of {NAME}: pass the folder that does as --results")
-    _print(Console(), records)
-    if write:
-        root = results.resolve().parent
-        for path, text in report.documents(root, records).items():
-            path.write_text(text)
-            typer.echo(f"rendered {path.relative_to(root)}")
-        typer.echo(f"drew {report.write_figure(root, records).relative_to(root)}")
-
-
-def _print(console: Console, records: Sequence[PriorShiftRecord]) -> None:
-    from equipoise.experiments.prior_shift.recipe import METHODS, SHIFTS
-    from equipoise.experiments.prior_shift.report import COLUMNS, values
-
-    for what, title, digits in (("accuracy", "Accuracy, %", 1), ("log_loss", "Log-loss", 2)):
-        shown = Table(title=f"{title}, mean over {len({record.seed for record in records})} seeds")
-        shown.add_column("test set", no_wrap=True)
-        for column in COLUMNS:
-            shown.add_column(column.replace("calibrated", "cal.").replace(".,", "."), justify="right")
-        for method in METHODS:
-            if not any(record.method == method for record in records):
-                continue
-            shown.add_row(f"[bold]{METHODS[method][0]}")
-            for shift, name in SHIFTS.items():
-                numbers = (mean(values(records, method, shift, column, what)) for column in COLUMNS)
-                shown.add_row(f" {name}", *(f"{number:.{digits}f}" for number in numbers))
-            shown.add_section()
-        console.print(shown)
-    console.print("cal.: bias-corrected temperature scaling, fitted to labelled, held-out images")

@@ -1,10 +1,7 @@
-"""`equipoise inspect` and `equipoise report`: look at the tail before and after training."""
+"""`equipoise report`: models before and after, on a page."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,43 +12,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from equipoise.cli.shared import refusing
+
 if TYPE_CHECKING:
     from equipoise.data.predictions import Predictions
     from equipoise.prior import Prior
-    from equipoise.report.inspection import Inspection
     from equipoise.report.page import Report
-
-GROUP_STYLES = {"many": "blue", "medium": "yellow", "few": "magenta"}
-
-
-def inspect(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            help="A folder with a folder a class, CIFAR's folder, labels (.npy, .txt, .csv, .parquet), counts (.json) "
-            "or COCO or LVIS annotations (.json)."
-        ),
-    ],
-    column: Annotated[str | None, typer.Option(help="The label column of a .csv or .parquet file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the chart.")] = False,
-    page: Annotated[Path | None, typer.Option("--html", help="Write a page of HTML there.")] = None,
-) -> None:
-    """Show how long the tail of a training set is, and what to do about it."""
-    from equipoise.data.sources import read_source
-    from equipoise.report.inspection import look
-
-    with _refusing():
-        seen = look(read_source(source, column=column))
-    if as_json:
-        typer.echo(json.dumps(seen.to_dict(), ensure_ascii=False))
-    else:
-        show_inspection(seen, Console())
-    if page is not None:
-        from equipoise.report.page import save_inspection
-
-        with _refusing():
-            save_inspection(seen, page)
-        typer.echo(f"page: {page}", err=as_json)
 
 
 def report(
@@ -84,7 +50,7 @@ def report(
     figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
 ) -> None:
     """Compare models, class by class and from head to tail, on a page of HTML: one self-contained file."""
-    with _refusing():
+    with refusing():
         if any(path.is_dir() for path in predictions):
             made = _report_of_runs(predictions, title, counts, logits_mean, name)
         else:
@@ -205,65 +171,3 @@ def _summary(made: Report, console: Console) -> None:
         cells = [f"{100 * v.value:.1f}\n[dim]{100 * v.low:.1f}–{100 * v.high:.1f}[/dim]" if v else "–" for v in found]
         table.add_row(Text(model.name), *cells)
     console.print(table)
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """What cannot be used is one message, without a traceback."""
-    try:
-        yield
-    except (OSError, ValueError, TypeError, ImportError) as error:
-        raise typer.BadParameter(str(error)) from None
-
-
-def show_inspection(seen: Inspection, console: Console) -> None:
-    """Print what `equipoise inspect` prints."""
-    from equipoise.report.inspection import chart, scale
-
-    prior = seen.prior
-    console.print(Text(seen.source, style="bold"), soft_wrap=True)
-    console.print(_facts(seen), soft_wrap=True, highlight=False)
-    console.print()
-    names = 24 if console.width >= 70 else 12
-    width = max(8, min(60, console.width - 26 - names))
-    rows = Table.grid(padding=(0, 1))
-    rows.add_column(no_wrap=True, overflow="ellipsis", max_width=names)
-    rows.add_column(justify="right", no_wrap=True)
-    rows.add_column(no_wrap=True)
-    rows.add_column(no_wrap=True)
-    last = ""
-    for bar in chart(prior, width):
-        style = GROUP_STYLES[bar.group]
-        rows.add_row(
-            Text(bar.label), f"{bar.count:,}", Text(bar.text, style=style), bar.group if bar.group != last else ""
-        )
-        last = bar.group
-    rows.add_row("", "", Text(scale(prior, width), style="dim"), "log scale")
-    console.print(rows)
-    console.print()
-    groups = Table("group", "classes", f"{seen.unit}", "share", box=None, pad_edge=False)
-    words = {"many": "many (> 100)", "medium": "medium (20 to 100)", "few": "few (< 20)"}
-    for name, group in seen.groups.items():
-        groups.add_row(words[name], f"{group.classes:,}", f"{group.items:,}", f"{100 * group.share:.1f} %")
-    console.print(groups)
-    console.print()
-    for advice in seen.advice:
-        console.print(Text.assemble((f"{advice.title}: ", "bold"), advice.words))
-        if advice.code:
-            console.print(Text(f"    {advice.code}", style="green"), soft_wrap=True)
-
-
-def _facts(seen: Inspection) -> Text:
-    from equipoise.report.inspection import counted, how_unequal
-
-    prior = seen.prior
-    classes = counted(prior.num_classes, "classes")
-    absent = ""
-    if seen.absent:
-        named = ", ".join(" ".join(name.split())[:40] for name in seen.absent[:6])
-        count = f"{counted(len(seen.absent), 'classes')} never occur{'s' if len(seen.absent) == 1 else ''}"
-        absent = f"\n{count}: {named}{', …' if len(seen.absent) > 6 else ''}"
-    return Text(
-        f"{counted(prior.total, seen.unit)}, {classes}; {how_unequal(prior)}\n"
-        f"{seen.half:,} of {classes} hold{'s' if seen.half == 1 else ''} half of the data{absent}"
-    )

@@ -1,4 +1,4 @@
-"""`equipoise run`, `table` and `records`: train a table of the paper, and show it from its records."""
+"""`equipoise run`: train a table of the paper."""
 
 from __future__ import annotations
 
@@ -6,21 +6,15 @@ import difflib
 import json
 import re
 import runpy
-import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from equipoise.cli.shared import all_seeds, check_writable, device_of, in_runs, progress, records_in, refusing
 from equipoise.data.cifar import LAYOUTS, found_data_sets, held_out, source_of
 from equipoise.experiments.table1 import causes
 from equipoise.experiments.table1 import recipe as table1
@@ -28,26 +22,12 @@ from equipoise.training import records as record_files
 from equipoise.training.records import counted
 
 if TYPE_CHECKING:
-    import torch
-
-    from equipoise.training.queue import Status, Store
+    from equipoise.training.queue import Store
     from equipoise.training.recipe import Recipe
 
-records_app = typer.Typer(help="The records of runs, one small JSON each: lay new ones out.", no_args_is_help=True)
-SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
 
 OURS = {table1.NAME: table1, causes.NAME: causes}  # what `run` trains without a file of the user's
 TAKEN = ("choices", "benchmarks", "table2", "own")  # folders of results/ that records of other kinds lie in
-Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """A file that cannot be used is one message, without a traceback."""
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 # -------------------------------------------------------------------- run
@@ -217,24 +197,6 @@ def _is_known(data_set: str) -> bool:
         return False
 
 
-def device_of(text: str | None) -> torch.device:
-    """What `--device` names; the GPU, if there is one, where it was left out."""
-    import torch
-
-    if text is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
-        raise typer.BadParameter(f"--device {text}: only cpu, cuda and cuda:N are supported")
-    if text != "cpu" and not torch.cuda.is_available():
-        raise typer.BadParameter(f"--device {text}, but torch sees no GPU: leave the option out, or pass --device cpu")
-    _, _, number = text.partition(":")
-    if number:
-        if int(number) >= torch.cuda.device_count():
-            raise typer.BadParameter(f"--device {text}, but torch sees {counted(torch.cuda.device_count(), 'GPU')}")
-        torch.cuda.set_device(int(number))  # where kernels of our own and graphs run
-    return torch.device(text)
-
-
 def check_recipes(cells: Sequence[table1.Cell], recipe_of: Callable[[table1.Cell], Recipe]) -> None:
     """Whether every recipe is there and can be noted in a record: before the training, not after it."""
     for cell in cells:
@@ -252,27 +214,6 @@ def check_recipes(cells: Sequence[table1.Cell], recipe_of: Callable[[table1.Cell
             ) from None
 
 
-def check_writable(out: Path, checkpoints: Path) -> None:
-    """Whether records can be appended to `out`, and `checkpoints` written: before the training, not after it."""
-    try:
-        path = out.resolve()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # one that is not there is not made: to remove it again could take what another process has written meanwhile
-        with open(path, "a+b") if path.exists() else tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise typer.BadParameter(
-            f"--out {out} cannot be written ({error.strerror or error}): name another file"
-        ) from None
-    try:
-        checkpoints.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=checkpoints):
-            pass
-    except OSError as error:
-        why = error.strerror or error
-        raise typer.BadParameter(f"{checkpoints} cannot be written ({why}): name a folder with --checkpoints") from None
-
-
 def _read_draws(store: Store, cells: Sequence[table1.Cell], validate: bool) -> None:
     """Read every draw that is needed: what is wrong with one is said before the first is trained on."""
     with warnings.catch_warnings(record=True) as caught:
@@ -286,14 +227,6 @@ def _read_draws(store: Store, cells: Sequence[table1.Cell], validate: bool) -> N
         finally:
             for text in dict.fromkeys(str(warning.message) for warning in caught):
                 typer.echo(text, err=True)
-
-
-def all_seeds(seeds: list[int] | None, more: list[str] | None) -> list[int] | None:
-    """`--seeds 0 1 2` reaches us as the option 0 and the stray arguments 1 and 2."""
-    stray = [word for word in more or [] if not (seeds and word.isdigit())]
-    if stray:
-        raise typer.BadParameter(f"what is {' '.join(stray)}? Seeds are given as --seeds 0 1 2")
-    return [*seeds, *map(int, more or [])] if seeds else None
 
 
 def asked_cells(plan: list[table1.Cell], *, only: list[str], seeds: list[int] | None) -> list[table1.Cell]:
@@ -344,11 +277,6 @@ def wanted_cells(
     return [cell for cell in cells if cell not in left]
 
 
-def in_runs(cells: Sequence[object]) -> str:
-    """How many they are: "1 run", "2 runs"."""
-    return counted(len(cells), "run")
-
-
 def _within(cell: table1.Cell, part: str) -> bool:
     return f"{cell}/".startswith(part.strip("/") + "/")
 
@@ -374,130 +302,3 @@ def _none_missing(committed: int, results: Path, appended: int, out: Path) -> st
     have = ", ".join(f"{number} {'has' if number == 1 else 'have'} a record {where}" for number, where, _ in places)
     them = "it" if max(committed, appended) == 1 else "them"
     return f"0 runs missing: {have} (pass {' and '.join(instead for *_, instead in places)} to train {them} again)"
-
-
-def records_in(out: Path, kind: type[record_files.Kind]) -> list[record_files.Kind]:
-    """The records that `--out` holds already; classifiers and detectors cannot share a file."""
-    try:
-        return list(record_files.read_jsonl(out, kind)) if out.is_file() else []
-    except (OSError, ValueError) as error:
-        what = str(error).partition(": missing")[0]
-        raise typer.BadParameter(f"--out {out} cannot be added to ({what}): name another file") from None
-
-
-@contextmanager
-def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]]]:
-    """How to say something, and how to report how far a group of runs is: a bar in a terminal, else a line at times."""
-
-    console = Console()
-    if not console.is_terminal:
-        last = time.monotonic()
-
-        def line(status: Status) -> None:
-            nonlocal last
-            if time.monotonic() - last > SECONDS_BETWEEN_LINES:
-                last = time.monotonic()
-                typer.echo(f"  {status}")
-
-        yield typer.echo, line
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,}"))
-    more = (TextColumn("{task.fields[speed]}"), TimeElapsedColumn())
-    with Progress(*columns, *more, console=console, transient=True) as bar:
-        task = bar.add_task("iterations", total=1, speed="", visible=False)
-
-        def say(text: str) -> None:
-            bar.console.print(text, soft_wrap=True, highlight=False, markup=False)
-            bar.reset(task, visible=False)
-
-        def report(status: Status) -> None:
-            shown = {"description": status.what, "completed": status.done, "total": status.iterations}
-            bar.update(task, **shown, speed=f"{status.speed},", visible=True, refresh=True)  # type: ignore[arg-type]
-
-        yield say, report
-
-
-# -------------------------------------------------------------------- table
-
-
-def table(
-    table: Annotated[str, typer.Argument(help="Which table: table1, table2, voc2012-lt or prior-shift.")],
-    results: Results = Path("results"),
-    write: Annotated[
-        bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
-    ] = False,
-) -> None:
-    """Print the table of an experiment from its records, beside the published numbers."""
-    from equipoise.cli import prior_shift as shift_commands
-    from equipoise.cli.detect import TABLES, show_table
-    from equipoise.experiments.table1 import report
-
-    if table == shift_commands.NAME:
-        shift_commands.show_prior_shift(results, write)
-        return
-    if table in TABLES:
-        show_table(table, results, write)
-        return
-    if table == causes.NAME:
-        raise typer.BadParameter(
-            f"the runs of {table} are rendered below Table 1: equipoise table {table1.NAME} --write"
-        )
-    if table != table1.NAME:
-        known = ", ".join((table1.NAME, *TABLES, shift_commands.NAME))
-        raise typer.BadParameter(f"no table is named {table!r}: expected one of {known}")
-    with refusing():
-        records = report.shown(record_files.read_records(results))
-    if not records:
-        raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")
-    console = Console()
-    for data_set, title in report.TITLES.items():
-        shown = Table(title=f"{title}: top-1, %, by imbalance", box=box.SIMPLE, padding=(0, 1, 0, 0))  # 80 columns
-        for header in ("method", ""):
-            shown.add_column(header, no_wrap=True)
-        for imbalance in table1.IMBALANCES:
-            shown.add_column(str(imbalance), justify="right", no_wrap=True)
-        for name, source, texts in report.method_rows(records, data_set):
-            ours = source == "ours"
-            shown.add_row(name if ours else "", source, *texts, style="bold" if ours else "dim")
-        console.print(shown)
-    data_set, imbalance = table1.BELOW_CELL
-    shown = Table("method", title=f"Under the line: {report.TITLES[data_set]} at {imbalance}")
-    for header in ("ours", "companion"):
-        shown.add_column(header, justify="right", no_wrap=True)
-    for row in report.below_rows(records):
-        shown.add_row(*row)
-    console.print(shown)
-    console.print("ours: mean ± standard deviation (n runs); published: mean ± standard error of three runs")
-    console.print(report.missing(records))
-    if write:
-        root = results.resolve().parent
-        with refusing():
-            choices: list[record_files.Record] = record_files.read_records(results, "choices")
-            tried: list[record_files.Record] = record_files.read_records(results, causes.NAME)
-        for path, text in report.documents(root, records, choices, tried).items():
-            path.write_text(text)
-            typer.echo(f"rendered {path.relative_to(root)}")
-        typer.echo(f"drew {report.write_figure(root, records).relative_to(root)}")
-
-
-# -------------------------------------------------------------------- records
-
-
-@records_app.command("import")
-def import_(
-    source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
-    results: Results = Path("results"),
-) -> None:
-    """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
-    lay_out(source, results, record_files.Record)
-
-
-def lay_out(source: Path, results: Path, kind: type[record_files.StoredRecord]) -> None:
-    """Import a .jsonl file and say what became of its lines; those that differ from what is there are a failure."""
-    with refusing():
-        done = record_files.import_records(source, results, kind)
-    typer.echo("; ".join(filter(None, (f"{counted(len(done.written), 'new record')} under {results}", str(done)))))
-    for path in done.differing:
-        typer.echo(f"{path} exists and differs: results are append-only; compare the two by hand", err=True)
-    if done.differing:
-        raise typer.Exit(1)

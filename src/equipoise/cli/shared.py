@@ -1,0 +1,128 @@
+"""What several commands share: errors as one message, devices, progress, where records go."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from equipoise.training import records as record_files
+from equipoise.training.records import counted
+
+if TYPE_CHECKING:
+    import torch
+
+    from equipoise.training.queue import Status
+
+Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
+SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """A file that cannot be used is one message, without a traceback."""
+    try:
+        yield
+    except (OSError, ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def device_of(text: str | None) -> torch.device:
+    """What `--device` names; the GPU, if there is one, where it was left out."""
+    import torch
+
+    if text is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
+        raise typer.BadParameter(f"--device {text}: only cpu, cuda and cuda:N are supported")
+    if text != "cpu" and not torch.cuda.is_available():
+        raise typer.BadParameter(f"--device {text}, but torch sees no GPU: leave the option out, or pass --device cpu")
+    _, _, number = text.partition(":")
+    if number:
+        if int(number) >= torch.cuda.device_count():
+            raise typer.BadParameter(f"--device {text}, but torch sees {counted(torch.cuda.device_count(), 'GPU')}")
+        torch.cuda.set_device(int(number))  # where kernels of our own and graphs run
+    return torch.device(text)
+
+
+def check_writable(out: Path, checkpoints: Path) -> None:
+    """Whether records can be appended to `out`, and `checkpoints` written: before the training, not after it."""
+    try:
+        path = out.resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # one that is not there is not made: to remove it again could take what another process has written meanwhile
+        with open(path, "a+b") if path.exists() else tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(
+            f"--out {out} cannot be written ({error.strerror or error}): name another file"
+        ) from None
+    try:
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=checkpoints):
+            pass
+    except OSError as error:
+        why = error.strerror or error
+        raise typer.BadParameter(f"{checkpoints} cannot be written ({why}): name a folder with --checkpoints") from None
+
+
+def in_runs(cells: Sequence[object]) -> str:
+    """How many they are: "1 run", "2 runs"."""
+    return counted(len(cells), "run")
+
+
+def all_seeds(seeds: list[int] | None, more: list[str] | None) -> list[int] | None:
+    """`--seeds 0 1 2` reaches us as the option 0 and the stray arguments 1 and 2."""
+    stray = [word for word in more or [] if not (seeds and word.isdigit())]
+    if stray:
+        raise typer.BadParameter(f"what is {' '.join(stray)}? Seeds are given as --seeds 0 1 2")
+    return [*seeds, *map(int, more or [])] if seeds else None
+
+
+def records_in(out: Path, kind: type[record_files.Kind]) -> list[record_files.Kind]:
+    """The records that `--out` holds already; classifiers and detectors cannot share a file."""
+    try:
+        return list(record_files.read_jsonl(out, kind)) if out.is_file() else []
+    except (OSError, ValueError) as error:
+        what = str(error).partition(": missing")[0]
+        raise typer.BadParameter(f"--out {out} cannot be added to ({what}): name another file") from None
+
+
+@contextmanager
+def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]]]:
+    """How to say something, and how to report how far a group of runs is: a bar in a terminal, else a line at times."""
+
+    console = Console()
+    if not console.is_terminal:
+        last = time.monotonic()
+
+        def line(status: Status) -> None:
+            nonlocal last
+            if time.monotonic() - last > SECONDS_BETWEEN_LINES:
+                last = time.monotonic()
+                typer.echo(f"  {status}")
+
+        yield typer.echo, line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,}"))
+    more = (TextColumn("{task.fields[speed]}"), TimeElapsedColumn())
+    with Progress(*columns, *more, console=console, transient=True) as bar:
+        task = bar.add_task("iterations", total=1, speed="", visible=False)
+
+        def say(text: str) -> None:
+            bar.console.print(text, soft_wrap=True, highlight=False, markup=False)
+            bar.reset(task, visible=False)
+
+        def report(status: Status) -> None:
+            shown = {"description": status.what, "completed": status.done, "total": status.iterations}
+            bar.update(task, **shown, speed=f"{status.speed},", visible=True, refresh=True)  # type: ignore[arg-type]
+
+        yield say, report

@@ -1,0 +1,53 @@
+"""How this library writes a file: beside its place and then moved there, so that it is whole or not there at all."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterator[Path]:
+    """A path to write to, which takes the place of `path` once the block ends without an error.
+
+    A full disk, an error or a killed process leaves the old file as it was. With `new`, an existing file is never
+    replaced, also if another process creates it meanwhile: FileExistsError. Missing folders are made.
+
+    >>> import pathlib, tempfile
+    >>> target = pathlib.Path(tempfile.mkdtemp()) / "notes.txt"
+    >>> with written_whole(target) as scratch:
+    ...     _ = scratch.write_text("whole")
+    >>> target.read_text()
+    'whole'
+    """
+    place = Path(path).resolve()  # a link stays a link
+    if place.exists() and not place.is_file() and not place.is_dir():  # a pipe or a device: nothing to preserve
+        yield place
+        return
+    if place.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    scratch = place.with_name(f".{place.stem}.{secrets.token_hex(4)}.part{place.suffix}")
+    try:
+        scratch.touch(exist_ok=False)
+        if place.exists():
+            scratch.chmod(place.stat().st_mode & 0o777)
+        yield scratch
+        with open(scratch, "rb+") as file:
+            os.fsync(file.fileno())
+        if new:
+            os.link(scratch, place)
+        else:
+            scratch.replace(place)
+    finally:
+        with suppress(FileNotFoundError):
+            scratch.unlink()
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a whole text file, as UTF-8."""
+    with written_whole(path) as scratch:
+        scratch.write_text(text, encoding="utf-8")
