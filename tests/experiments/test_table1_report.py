@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.run_records import record
 from PIL import Image
-from test_records import record
 from typer.testing import CliRunner
 
 from equipoise.cli import app

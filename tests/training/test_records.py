@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers.run_records import record
 from typer.testing import CliRunner
 
 from equipoise.cli import app
@@ -23,37 +24,6 @@ from equipoise.training.records import (
     read_jsonl,
     read_records,
 )
-
-
-def record(**change: object) -> Record:
-    usual = Record(
-        table="table1",
-        data_set="cifar10-lt",
-        imbalance=100,
-        method="softmax",
-        seed=0,
-        top1=75.0,
-        balanced_accuracy=75.0,
-        evaluated_on="test",
-        iterations=13_000,
-        complete=True,
-        recipe={"loss": "CrossEntropyLoss", "options": {}},
-        draw="0" * 16,
-        pixels="1" * 16,
-        counts=[3, 1],
-        correct=[2, 1],
-        total=[2, 2],
-        marginal=[0.5, 0.5],
-        loss_curve=[2.0, 1.0],
-        weights="2" * 16,
-        seconds=55.5,
-        together=4,
-        engine={"deterministic": True},
-        commit=None,
-        versions={"torch": "2.11"},
-        hardware={"device": "cpu"},
-    )
-    return replace(usual, **change)  # type: ignore[arg-type]
 
 
 def test_a_record_survives_json_in_both_forms() -> None:
