@@ -16,8 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from equipoise.losses._shared import (
-    PriorModule,
+from equipoise.losses.shared import (
+    SoftmaxLoss,
     as_probabilities,
     check_reduction,
     class_dim,
@@ -119,7 +119,7 @@ def cross_entropy(
     return ratio(loss, torch.where(valid.reshape(-1), rows, 0.0).sum())
 
 
-class BalancedSoftmaxLoss(PriorModule):
+class BalancedSoftmaxLoss(SoftmaxLoss):
     """Balanced Softmax as a drop-in for `nn.CrossEntropyLoss`: swap the line, keep the rest.
 
     `prior` is that of the data as sampled in training. Predict with plain `logits.argmax(1)` or `logits.softmax(1)`.

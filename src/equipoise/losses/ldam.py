@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equipoise.losses._shared import (
-    PriorModule,
+from equipoise.losses.balanced_softmax import cross_entropy
+from equipoise.losses.shared import (
+    SoftmaxLoss,
     check_reduction,
     class_dim,
     counting,
@@ -23,7 +24,6 @@ from equipoise.losses._shared import (
     need_indices,
     one_hot,
 )
-from equipoise.losses.balanced_softmax import cross_entropy
 from equipoise.prior import Prior, along, as_prior
 
 
@@ -64,7 +64,7 @@ def ldam_loss(
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 
-class LDAMLoss(PriorModule):
+class LDAMLoss(SoftmaxLoss):
     """LDAM on the cosines of a `NormalizedLinear` head.
 
     >>> LDAMLoss(Prior.from_counts([160, 10]), scale=2.0)(torch.zeros(1, 2), torch.tensor([1]))
@@ -91,6 +91,10 @@ class LDAMLoss(PriorModule):
         self.scale = scale
         self.ignore_index = ignore_index
         self.reduction = reduction
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """The softmax of the scaled cosines."""
+        return super().probabilities(self.scale * full_precision(logits))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return ldam_loss(

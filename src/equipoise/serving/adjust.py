@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from equipoise.losses._shared import full_precision
+from equipoise.losses.shared import full_precision
 from equipoise.prior import PriorLike, along, sigmoid_shift, softmax_shift
 
 

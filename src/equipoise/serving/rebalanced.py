@@ -21,7 +21,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from equipoise.losses._shared import PriorModule, full_precision
+from equipoise.losses.shared import PriorModule, full_precision
 from equipoise.models.balanced_head import BalancedLinear
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, PriorLike, along, as_array, as_prior, outside, sigmoid_shift, softmax_shift

@@ -196,3 +196,19 @@ class PriorModule(nn.Module):
         options = {k: v for k, v in vars(self).items() if not k.startswith("_") and k != "training"}
         sizes = [f"num_classes={len(b)}" for b in self._buffers.values() if b is not None and b.ndim == 1][:1]
         return ", ".join(sizes + [f"{k}={v!r}" for k, v in options.items()])
+
+
+class SoftmaxLoss(PriorModule):
+    """A loss after which the softmax of the logits are probabilities."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """What `logits` [N, K, ...] mean after training with this loss: the same shape, at least fp32."""
+        return full_precision(logits).softmax(class_dim(logits))
+
+
+class SigmoidLoss(PriorModule):
+    """A loss after which the sigmoid of each logit is a probability."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """What `logits` [N, K, ...] mean after training with this loss: the same shape, at least fp32."""
+        return full_precision(logits).sigmoid()
