@@ -42,12 +42,12 @@ class Fault:
 # fmt: off
 FAULTS = [
     # the prior and its shifts
-    Fault("prior.py", "np.log(self._seen() * self.num_classes", "np.log(self._weights * self.num_classes", PRIOR),
+    Fault("prior.py", "np.log(self.without_zeros() * self.num_classes", "np.log(self._weights * self.num_classes", PRIOR),
     Fault("prior.py", "tau * from_source - from_target", "from_source - tau * from_target", "test_adjust.py"),
     Fault("prior.py", "tau * from_source - from_target", "tau * from_source + from_target", "test_adjust.py"),
     Fault("prior.py", "np.log(np.maximum(self.total - self.counts, 1))", "np.log(self.total)", PRIOR),
     Fault("prior.py", "from_logit - to_logit)", "from_logit + to_logit)", PRIOR),
-    Fault("prior.py", "np.abs(shift) < 1e-12, 0.0, shift", "np.abs(shift) < 0, 0.0, shift", PRIOR),
+    Fault("arrays.py", "np.abs(shift) < 1e-12, 0.0, shift", "np.abs(shift) < 0, 0.0, shift", PRIOR),
     Fault("prior.py", "dtype=np.float32))", "dtype=np.float16)).float()", PRIOR),
     Fault("prior.py", '"many": counts > many', '"many": counts >= many', PRIOR),
     Fault("prior.py", '"few": counts < few', '"few": counts <= few', PRIOR),
@@ -57,11 +57,19 @@ FAULTS = [
     Fault("prior.py", "self.total + other.total", "self.total", PRIOR),
     Fault("prior.py", "target._centred_log(ruled_out=-np.inf)", "target._centred_log()", "test_adjust.py"),
     Fault("prior.py", "least = 1 if self.counted else weights[weights > 0].min()", "least = 1e-30", "test_adjust.py test_prior.py"),
-    Fault("prior.py", "        columns[int(key)] = value\n", "        columns[list(counts).index(key)] = value\n", PRIOR),
-    Fault("prior.py", "bad = (counts < 0) | (counts > 2**62)", "bad = counts > 2**62", PRIOR),
-    Fault("prior.py", "| (counts != np.floor(counts))", "", PRIOR),
+    Fault("arrays.py", "        columns[int(key)] = value\n", "        columns[list(values).index(key)] = value\n", PRIOR),
+    Fault("arrays.py", "    if max(keys) >= MOST_CLASSES:", "    if max(keys) >= 10**10:", PRIOR),
+    Fault("arrays.py", "wrong = [value for value in ids if not is_whole(value)]", "wrong = []", PRIOR),
+    Fault("arrays.py", "bad = (counts < 0) | (counts > 2**62)", "bad = counts > 2**62", PRIOR),
+    Fault("arrays.py", "| (counts != np.floor(counts))", "", PRIOR),
     Fault("prior.py", "mean = float(self._counts.sum()) / self.num_classes", "mean = self.total / 2", PRIOR),
     Fault("prior.py", "    if torch.compiler.is_dynamo_compiling():", "    if False:", "test_losses.py"),
+    # the public names
+    Fault("__init__.py", "value = globals()[name] = getattr", "value = getattr", "test_package.py"),
+    Fault("__init__.py", "return sorted({*globals(), *_HOMES})", "return sorted(globals())", "test_package.py"),
+    Fault("__init__.py", ' if home != "equipoise.integrations")', ")", "test_package.py"),
+    Fault("__init__.pyi", "import LDAMLoss as LDAMLoss", "import LDAMLoss", "test_package.py"),
+    Fault("prior.py", "if TYPE_CHECKING:\n    from torch import Tensor", "from torch import Tensor", "test_package.py"),
     # serving
     Fault("serving/rebalanced.py", "- along(self.shift, logits", "+ along(self.shift, logits", "test_serving.py"),
     Fault("serving/rebalanced.py", "persistent=False)\n        self._use(correction, shift)", "persistent=False)\n        self._correction = correction", "test_serving.py"),
@@ -119,7 +127,7 @@ FAULTS = [
     Fault("losses/balanced_sigmoid.py", "loss = torch.where(counts.unsqueeze(dim), loss, 0.0)", "pass", LOSSES),
     # the baselines
     Fault("losses/weights.py", "weights[prior.probabilities > 0].sum()", "weights.sum()", LOSSES),
-    Fault("losses/weights.py", "_sum_to_num_classes(1 / prior._seen(), prior)", "_sum_to_num_classes(prior._seen() ** -0.5, prior)", LOSSES),
+    Fault("losses/weights.py", "_sum_to_num_classes(1 / prior.without_zeros(), prior)", "_sum_to_num_classes(prior.without_zeros() ** -0.5, prior)", LOSSES),
     Fault("losses/weights.py", "(1 - beta) / -np.expm1", "1 + 0 * np.expm1", LOSSES),
     Fault("losses/focal.py", "loss = loss * torch.exp(gamma * others)", "loss = loss * (1 - (-loss).exp()) ** gamma", LOSSES),
     Fault("losses/focal.py", "torch.exp(gamma * log_one_minus(log_p))", "torch.exp(gamma * log_p)", LOSSES),
@@ -182,7 +190,7 @@ FAULTS = [
     Fault("cli/prior_shift.py", "            if record.complete:\n", "            if True:\n", "test_prior_shift.py"),
     # scikit-learn
     Fault("integrations/sklearn.py", "move = move[1:] - move[:1]", "move = move[1:]", "test_sklearn.py"),
-    Fault("integrations/sklearn.py", "_log(ruled_out=-np.inf) - tau * source._log()", "_log(ruled_out=-np.inf) - source._log()", "test_sklearn.py"),
+    Fault("integrations/sklearn.py", "log_ratio(source, target, tau=tau)", "log_ratio(source, target)", "test_sklearn.py"),
     Fault("integrations/sklearn.py", "sums = np.bincount(column, weights=weights, minlength=len(classes))", "sums = np.bincount(column, minlength=len(classes))", "test_sklearn.py"),
     Fault("integrations/sklearn.py", "np.array([columns[label] for label in labels.tolist()])[index]", "index", "test_sklearn.py"),
     Fault("integrations/sklearn.py", "clone(self.estimator).fit(X, y, **fit_params)", "self.estimator.fit(X, y, **fit_params)", "test_sklearn.py"),

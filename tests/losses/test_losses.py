@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import equipoise as eq
-from equipoise.prior import COMPILES_PRIORS
+from equipoise.prior import compiles_priors
 
 COUNTS = [1000, 100, 10]
 PRIOR = eq.Prior.from_counts(COUNTS)
@@ -195,7 +195,7 @@ def test_foreground_must_be_bool_and_one_a_row() -> None:
             loss(LOGITS, TARGET, torch.ones(3, dtype=torch.bool))
 
 
-@pytest.mark.skipif(not COMPILES_PRIORS, reason="needs torch 2.12")
+@pytest.mark.skipif(not compiles_priors(), reason="needs torch 2.12")
 def test_activations_and_adjustment_compile_whole_and_follow_the_prior() -> None:
     other = eq.Prior.from_counts([3, 50, 7])
     for function in (
@@ -213,7 +213,7 @@ def test_activations_and_adjustment_compile_whole_and_follow_the_prior() -> None
 
 
 def test_an_older_compiler_says_what_to_do_with_a_prior(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("equipoise.prior.COMPILES_PRIORS", False)
+    monkeypatch.setattr("equipoise.prior.compiles_priors", lambda: False)
     for function in (lambda z: eq.balanced_softmax(z, PRIOR), lambda z: eq.balanced_sigmoid(z, PRIOR)):
         torch._dynamo.reset()
         with pytest.raises(Exception, match="compile a module that holds the shift"):
@@ -221,7 +221,7 @@ def test_an_older_compiler_says_what_to_do_with_a_prior(monkeypatch: pytest.Monk
     torch._dynamo.reset()
 
 
-@pytest.mark.skipif(not COMPILES_PRIORS, reason="needs torch 2.12")
+@pytest.mark.skipif(not compiles_priors(), reason="needs torch 2.12")
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
 def test_a_vector_is_not_baked_into_a_compiled_graph(kind: Any) -> None:
     """It would silently stay that of the first call."""

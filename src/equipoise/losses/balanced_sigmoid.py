@@ -25,6 +25,7 @@ from torch import Tensor
 
 from equipoise.losses.shared import (
     SigmoidLoss,
+    along,
     check_reduction,
     class_dim,
     counting,
@@ -35,7 +36,7 @@ from equipoise.losses.shared import (
     ratio,
     rows_of,
 )
-from equipoise.prior import PriorLike, along, sigmoid_shift
+from equipoise.prior import PriorLike, sigmoid_shift
 
 Rate = float | Sequence[float] | Tensor | None
 

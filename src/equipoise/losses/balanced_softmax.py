@@ -18,8 +18,10 @@ from torch import Tensor
 
 from equipoise.losses.shared import (
     SoftmaxLoss,
+    along,
     as_probabilities,
     check_reduction,
+    check_size,
     class_dim,
     counting,
     full_precision,
@@ -29,7 +31,7 @@ from equipoise.losses.shared import (
     rows_of,
     shifted,
 )
-from equipoise.prior import PriorLike, along, check_size, softmax_shift
+from equipoise.prior import PriorLike, softmax_shift
 
 
 def balanced_softmax(logits: Tensor, prior: PriorLike, *, tau: float = 1.0, dim: int = -1) -> Tensor:

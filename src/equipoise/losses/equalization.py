@@ -23,6 +23,7 @@ from equipoise.losses.balanced_softmax import cross_entropy
 from equipoise.losses.shared import (
     SigmoidLoss,
     SoftmaxLoss,
+    along,
     check_reduction,
     class_dim,
     counting,
@@ -30,7 +31,7 @@ from equipoise.losses.shared import (
     need_indices,
     one_hot,
 )
-from equipoise.prior import Prior, PriorLike, along, as_prior
+from equipoise.prior import Prior, PriorLike, as_prior
 
 
 def rare_classes(prior: PriorLike, threshold: float) -> Tensor:

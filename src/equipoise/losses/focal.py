@@ -19,6 +19,7 @@ from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
 from equipoise.losses.shared import (
     SigmoidLoss,
     SoftmaxLoss,
+    along,
     as_probabilities,
     check_reduction,
     class_dim,
@@ -29,7 +30,6 @@ from equipoise.losses.shared import (
     reduce_rows,
     rows_of,
 )
-from equipoise.prior import along
 
 
 def focal_loss(

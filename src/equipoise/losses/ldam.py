@@ -17,6 +17,7 @@ from torch import Tensor
 from equipoise.losses.balanced_softmax import cross_entropy
 from equipoise.losses.shared import (
     SoftmaxLoss,
+    along,
     check_reduction,
     class_dim,
     counting,
@@ -24,7 +25,7 @@ from equipoise.losses.shared import (
     need_indices,
     one_hot,
 )
-from equipoise.prior import Prior, along, as_prior
+from equipoise.prior import Prior, as_prior
 
 
 def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
@@ -37,7 +38,7 @@ def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
         raise ValueError(f"max_margin is {max_margin}: it must be at least 0 (0 is cross-entropy of scaled cosines)")
     prior = as_prior(prior)
     rarest = prior.counts[prior.counts > 0].min()  # a stated prior has no counts, and says so
-    counts = prior._seen()
+    counts = prior.without_zeros()
     return torch.from_numpy((max_margin * np.minimum(rarest / counts, 1) ** 0.25).astype(np.float32))
 
 

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from equipoise.prior import along, check_size
-
 KERNEL_DEVICE = "cuda"  # where kernels.py runs; a test without a GPU says another
 
 
@@ -30,6 +28,28 @@ def full_precision(logits: Tensor) -> Tensor:
     if not logits.is_floating_point():
         raise TypeError(f"logits are {logits.dtype}: expected floating point, the raw outputs of a model")
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:
+    """Refuse logits whose class dimension does not have `num_classes` entries."""
+    if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
+        raise ValueError(f"the classes are said to be in dimension {dim}, but logits have shape {tuple(logits.shape)}")
+    if logits.ndim == 0 or logits.shape[dim] != num_classes:
+        size = "no dimension at all" if logits.ndim == 0 else f"{logits.shape[dim]} in dimension {dim}"
+        fitting = [d for d, length in enumerate(logits.shape) if length == num_classes]
+        where = f", or pass dim={fitting[0]}" if fitting and dim < 0 else ""
+        raise ValueError(
+            f"{what} has {num_classes} classes, logits of shape {tuple(logits.shape)} have {size}: "
+            f"build it with the model's num_classes{where}"
+        )
+
+
+def along(vector: Tensor, logits: Tensor, dim: int, what: str = "prior") -> Tensor:
+    """`vector` [K] shaped to broadcast along dimension `dim` of `logits`."""
+    if vector.ndim == 0:
+        return vector
+    check_size(vector.shape[0], logits, dim, what)
+    return vector.view(-1, *[1] * (logits.ndim - 1 - dim % logits.ndim))
 
 
 def shifted(logits: Tensor, shift: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from equipoise.arrays import as_array
 from equipoise.metrics.evaluation import BINS
-from equipoise.prior import FloatArray, as_array
+from equipoise.prior import FloatArray
 from equipoise.serving.estimate import check_labels, check_probabilities
 
 

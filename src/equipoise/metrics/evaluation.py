@@ -23,8 +23,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from equipoise.arrays import as_array
 from equipoise.metrics.intervals import wilson_interval
-from equipoise.prior import FloatArray, IntArray, Prior, as_array
+from equipoise.prior import FloatArray, IntArray, Prior
 
 BINS = 15
 ELEMENTS_AT_ONCE = 1 << 22

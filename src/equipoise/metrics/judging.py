@@ -9,10 +9,11 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from equipoise.arrays import as_array
 from equipoise.metrics.confusions import Confusions
 from equipoise.metrics.evaluation import Evaluation, evaluate
 from equipoise.metrics.sweep import LogitsMean, PriorSweep, prior_sweep
-from equipoise.prior import Prior, as_array
+from equipoise.prior import Prior
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,8 @@ from torchvision.models.detection.roi_heads import RoIHeads, project_masks_on_bo
 from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes  # type: ignore[import-untyped]
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image, remove_small_boxes  # type: ignore[import-untyped]
 
-from equipoise.losses import BalancedSigmoidLoss, SigmoidEqualizationLoss
+from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
+from equipoise.losses.equalization import SigmoidEqualizationLoss
 from equipoise.prior import Prior
 
 RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from

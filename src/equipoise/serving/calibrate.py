@@ -26,10 +26,11 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from equipoise.arrays import as_array, outside
 from equipoise.losses.balanced_sigmoid import Rate
-from equipoise.losses.shared import PriorModule, class_dim, full_precision
+from equipoise.losses.shared import PriorModule, along, class_dim, full_precision
 from equipoise.metrics.calibration import CalibrationScores, sigmoid_calibration_scores, softmax_scores
-from equipoise.prior import FloatArray, PriorLike, along, as_array, as_prior, outside, sigmoid_shift, softmax_shift
+from equipoise.prior import FloatArray, PriorLike, as_prior, sigmoid_shift, softmax_shift
 from equipoise.serving.estimate import check_labels
 
 LEAST_EFFECTIVE_ITEMS = 30

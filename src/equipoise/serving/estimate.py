@@ -27,7 +27,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_array, as_prior, outside
+from equipoise.arrays import as_array, outside
+from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_prior, log_ratio
 
 Predictions: TypeAlias = ArrayLike | Tensor
 METHODS = ("em", "bbse")
@@ -188,7 +189,7 @@ def _em(
     scores: Tensor, prior: Prior, resamples: int, generator: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, list[str]]:
     """The estimate [K], resampled estimates [resamples, K], and doubts."""
-    seen = torch.from_numpy(np.exp(prior._centred_log())).to(scores.device)
+    seen = torch.from_numpy(np.exp(log_ratio(prior))).to(scores.device)
     ratios = scores / seen
     num_items = len(ratios)
     start = (seen / seen.sum())[:, None]
@@ -344,7 +345,7 @@ def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> lis
     """Whether a temperature other than 1 explains the labels of the validation set better by far, and whether there is
     a class whose probabilities do not sum to about the number of its items."""
     counts = np.bincount(labels, minlength=prior.num_classes)
-    seen = torch.from_numpy(np.exp(prior._centred_log())).to(held_out.device)
+    seen = torch.from_numpy(np.exp(log_ratio(prior))).to(held_out.device)
     moved = held_out / seen * torch.from_numpy(counts / counts.sum()).to(held_out.device)  # to the prior of this set
     logits = (moved / moved.sum(1, keepdim=True).clamp_min(1e-300)).clamp_min(1e-300).log()
     target = torch.from_numpy(labels).to(held_out.device)

@@ -21,10 +21,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from equipoise.losses.shared import PriorModule, full_precision
+from equipoise.arrays import as_array, outside
+from equipoise.losses.shared import PriorModule, along, full_precision
 from equipoise.models.balanced_head import BalancedLinear
 from equipoise.models.heads import NormalizedLinear
-from equipoise.prior import Prior, PriorLike, along, as_array, as_prior, outside, sigmoid_shift, softmax_shift
+from equipoise.prior import Prior, PriorLike, as_prior, sigmoid_shift, softmax_shift
 
 # Below this, in log odds, two priors are the same: single precision can hardly tell them apart.
 SAME = 1e-6
