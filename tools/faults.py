@@ -68,6 +68,7 @@ FAULTS = [
     Fault("__init__.py", "value = globals()[name] = getattr", "value = getattr", "test_package.py"),
     Fault("__init__.py", "return sorted({*globals(), *_HOMES})", "return sorted(globals())", "test_package.py"),
     Fault("__init__.py", ' if home != "equipoise.integrations")', ")", "test_package.py"),
+    Fault("losses/weights.py", "1 / prior.without_zeros()", "1 / prior._centred_log()", "test_layers.py"),
     Fault("__init__.pyi", "import LDAMLoss as LDAMLoss", "import LDAMLoss", "test_package.py"),
     Fault("prior.py", "if TYPE_CHECKING:\n    from torch import Tensor", "from torch import Tensor", "test_package.py"),
     # serving

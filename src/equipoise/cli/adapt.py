@@ -216,7 +216,7 @@ def read_predictions(path: Path, option: str) -> Predictions:
     import numpy as np
     import torch
 
-    from equipoise.serving.estimate import check_labels, check_probabilities
+    from equipoise.metrics.checks import check_labels, check_probabilities
 
     if not path.is_file():
         raise typer.BadParameter(f"{option} {path} is not a file")

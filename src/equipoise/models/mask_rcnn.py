@@ -215,9 +215,9 @@ class Heads(RoIHeads):  # type: ignore[misc]
         losses = {
             "loss_classifier": self.classification.loss(logits, flat, verified_weight(labels, targets, logits.shape[1]))
         }
-        if self._trains("bbox_pred"):
+        if self.trains("bbox_pred"):
             losses["loss_box_reg"] = box_loss(boxes, flat, torch.cat(wanted))
-        if self.has_mask() and self._trains("mask"):
+        if self.has_mask() and self.trains("mask"):
             positive = [torch.where(label > 0)[0] for label in labels]
             regions = [proposal[places] for proposal, places in zip(proposals, positive, strict=True)]
             instances = [match[places] for match, places in zip(matched, positive, strict=True)]
@@ -226,7 +226,7 @@ class Heads(RoIHeads):  # type: ignore[misc]
             losses["loss_mask"] = mask_loss(masks, targets, regions, instances)
         return losses
 
-    def _trains(self, part: str) -> bool:
+    def trains(self, part: str) -> bool:
         """Whether a loss on this part could change anything: a frozen one is not computed."""
         return not torch.is_grad_enabled() or any(
             parameter.requires_grad for name, parameter in self.named_parameters() if part in name

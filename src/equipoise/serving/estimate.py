@@ -24,10 +24,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from equipoise.arrays import as_array, outside
+from equipoise.arrays import outside
+from equipoise.metrics.checks import check_labels, check_probabilities
 from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_prior, log_ratio
 
 Predictions: TypeAlias = ArrayLike | Tensor
@@ -394,26 +395,6 @@ def _none_ruled_out(pi: FloatArray, num_items: int) -> FloatArray:
 # -------------------------------------------------------------------- what comes in
 
 
-def check_probabilities(values: Predictions, what: str = "probabilities") -> Tensor:
-    """Rows of probabilities as float64 [N, K], on their device; anything that is no distribution is refused."""
-    given = values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
-    if given.device.type == "mps":  # it has no float64
-        given = given.cpu()
-    if given.ndim != 2:
-        raise ValueError(f"{what} have shape {tuple(given.shape)}, expected [N, K]: one row an item")
-    tolerance = 0.03 if given.dtype in (torch.float16, torch.bfloat16) else 1e-3
-    scores = given.double()
-    sums = scores.sum(1)
-    wrong = ~((scores >= 0).all(1) & ((sums - 1).abs() <= tolerance))
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"row {row} of {what} is no distribution (sum {float(sums[row]):.4g}, least {float(scores[row].min()):.4g})"
-            ": if these are logits, pass logits.softmax(1)"
-        )
-    return scores / sums[:, None]
-
-
 def check_source(prior: Prior, num_classes: int) -> None:
     """Refuse a prior of another number of classes, or one of items with several classes or none."""
     if prior.num_classes != num_classes:
@@ -427,20 +408,6 @@ def check_source(prior: Prior, num_classes: int) -> None:
             f"the probabilities of source sum to {total:.4g}: they are rates of items with several classes or none; "
             "estimating a prior is for items of exactly one class"
         )
-
-
-def check_labels(labels: ArrayLike | Tensor, num_items: int, num_classes: int, what: str = "labels") -> IntArray:
-    """Class indices [N] as int64."""
-    found: NDArray[Any] = as_array(labels)
-    if found.shape != (num_items,):
-        raise ValueError(f"{what} have shape {found.shape}, expected one class index for each of {num_items} rows")
-    if found.dtype.kind not in "iu":
-        raise TypeError(f"{what} are {found.dtype}: expected class indices (integers)")
-    bad = (found < 0) | (found >= num_classes)
-    if bad.any():
-        row = int(bad.argmax())
-        raise ValueError(f"{what}[{row}] is {found[row]}: expected a class from 0 to {num_classes - 1}")
-    return found.astype(np.int64)
 
 
 def _check_validation(validation: Any, num_classes: int) -> tuple[Tensor, IntArray]:
