@@ -9,20 +9,9 @@ import equipoise
 
 ROOT = Path(equipoise.__file__).parent
 ROOMS = [
-    "arrays",
-    "files",
-    "prior",
-    "data",
-    "losses",
-    "samplers",
-    "models",
-    "metrics",
-    "serving",
-    "training",
-    "integrations",
-    "report",
-    "cli",
-]
+    "arrays", "compiling", "files", "prior", "data", "losses", "samplers", "models", "metrics", "serving", "training",
+    "integrations", "report", "cli",
+]  # fmt: skip
 FILES = sorted(ROOT.rglob("*.py"))
 
 

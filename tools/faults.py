@@ -48,7 +48,7 @@ FAULTS = [
     Fault("prior.py", "np.log(np.maximum(self.total - self.counts, 1))", "np.log(self.total)", PRIOR),
     Fault("prior.py", "from_logit - to_logit)", "from_logit + to_logit)", PRIOR),
     Fault("arrays.py", "np.abs(shift) < 1e-12, 0.0, shift", "np.abs(shift) < 0, 0.0, shift", PRIOR),
-    Fault("prior.py", "dtype=np.float32))", "dtype=np.float16)).float()", PRIOR),
+    Fault("arrays.py", "dtype=np.float32))", "dtype=np.float16)).float()", PRIOR),
     Fault("prior.py", '"many": counts > many', '"many": counts >= many', PRIOR),
     Fault("prior.py", '"few": counts < few', '"few": counts <= few', PRIOR),
     Fault("prior.py", " for name, mask in masks.items() if mask.any()}", " for name, mask in masks.items()}", PRIOR),
@@ -63,7 +63,7 @@ FAULTS = [
     Fault("arrays.py", "bad = (counts < 0) | (counts > 2**62)", "bad = counts > 2**62", PRIOR),
     Fault("arrays.py", "| (counts != np.floor(counts))", "", PRIOR),
     Fault("prior.py", "mean = float(self._counts.sum()) / self.num_classes", "mean = self.total / 2", PRIOR),
-    Fault("prior.py", "    if torch.compiler.is_dynamo_compiling():", "    if False:", "test_losses.py"),
+    Fault("compiling.py", "    if torch.compiler.is_dynamo_compiling():", "    if False:", "test_losses.py"),
     # the public names
     Fault("__init__.py", "value = globals()[name] = getattr", "value = getattr", "test_package.py"),
     Fault("__init__.py", "return sorted({*globals(), *_HOMES})", "return sorted(globals())", "test_package.py"),
@@ -277,7 +277,7 @@ FAULTS = [
     Fault("losses/shared.py", "(target.shape == logits.shape[:1] and is_integer(target))", "target.shape == logits.shape[:1]", KERNELS),
     Fault("losses/shared.py", "        or torch._C._are_functorch_transforms_active()\n", "", KERNELS),
     Fault("losses/shared.py", "type(tensor) is Tensor and tensor.device", "tensor.device", KERNELS),
-    Fault("losses/shared.py", "setattr(kernels_work, \"_dynamo_marked_constant\", True)", "pass", KERNELS),
+    Fault("losses/shared.py", "@constant  # Dynamo", "# Dynamo", KERNELS),
     Fault("losses/balanced_softmax.py", "if weight is None and label_smoothing == 0 and target.ndim", "if label_smoothing == 0 and target.ndim", KERNELS),
     Fault("losses/balanced_sigmoid.py", "if foreground is weight is pos_weight is None and", "if weight is pos_weight is None and", KERNELS),
     # the report

@@ -96,21 +96,22 @@ def rate_logits(rate: Any, what: str) -> NDArray[np.float64]:
     return np.asarray(np.log(rates) - np.log1p(-rates))
 
 
-def by_column(values: Any) -> tuple[Any, list[str] | None]:
-    """The values of a mapping, or of a pandas Series, in column order, and names where its keys are names.
+def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[Any, tuple[str, ...] | None]:
+    """The values of a mapping, or of a pandas Series, in column order; and `class_names`, or else keys that are names.
 
     Anything else is returned as it is. Classes that a mapping of indices leaves out are 0.
 
-    >>> by_column({1: 5, 0: 7}), by_column({"cat": 90, "owl": 10})
-    (([7, 5], None), ([90, 10], ['cat', 'owl']))
+    >>> by_column({2: 5, 0: 7}), by_column({"cat": 90, "owl": 10})
+    (([7, 0, 5], None), ([90, 10], ('cat', 'owl')))
     """
+    names = as_names(class_names)
     if hasattr(values, "to_dict"):  # a pandas Series: its index says which class
         values = values.to_dict()
     if not isinstance(values, Mapping):
-        return values, None
+        return values, names
     keys = list(values)
     if not keys or all(isinstance(key, str) for key in keys):
-        return list(values.values()), keys
+        return list(values.values()), tuple(keys) if names is None else names
     if not all(is_whole(key) and key >= 0 for key in keys):
         raise TypeError(f"the keys are {keys[:3]}, ...: expected class names, or class indices from 0")
     if max(keys) >= MOST_CLASSES:
@@ -120,7 +121,7 @@ def by_column(values: Any) -> tuple[Any, list[str] | None]:
     columns = [0] * (int(max(keys)) + 1)
     for key, value in values.items():
         columns[int(key)] = value
-    return columns, None
+    return columns, names
 
 
 def as_names(names: Sequence[str] | Mapping[int, str] | None) -> tuple[str, ...] | None:
@@ -145,6 +146,13 @@ def as_ids(ids: Sequence[int] | None) -> tuple[int, ...] | None:
 def exact_zeros(shift: NDArray[np.float64]) -> NDArray[np.float64]:
     """Float64 rounding is not a shift: a uniform prior must give exactly 0."""
     return np.where(np.abs(shift) < 1e-12, 0.0, shift)
+
+
+def fp32(values: NDArray[np.float64]) -> Tensor:
+    """Float64 values as a tensor of single precision."""
+    import torch
+
+    return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
 
 def outside() -> int:

@@ -33,12 +33,14 @@ from equipoise.arrays import (
     as_names,
     by_column,
     exact_zeros,
+    fp32,
     is_whole,
     outside,
     rate_logits,
     stated_probabilities,
     whole_counts,
 )
+from equipoise.compiling import constant, refuse_priors, refuse_vector
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,7 +130,7 @@ class Prior:
         >>> Prior.from_counts({"cat": 90, "owl": 10}).class_names
         ('cat', 'owl')
         """
-        columns, names = by_column(counts)
+        columns, names = by_column(counts, class_names)
         whole = whole_counts(columns)
         if total is None:
             total = int(whole.sum())
@@ -137,13 +139,7 @@ class Prior:
                 f"total is {total}, but the largest class alone counts {whole.max()}: "
                 "total is the whole number of items that were counted over"
             )
-        return cls(
-            whole / int(total),
-            whole,
-            int(total),
-            as_names(names if class_names is None else class_names),
-            as_ids(class_ids),
-        )
+        return cls(whole / int(total), whole, int(total), names, as_ids(class_ids))
 
     @classmethod
     def from_multilabel(cls, multi_hot: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
@@ -245,14 +241,12 @@ class Prior:
         """
         if isinstance(getattr(p, "prior", None), Prior):
             raise TypeError(f"probabilities are a {type(p).__name__}: pass its .prior")
-        columns, names = by_column(p)
+        columns, names = by_column(p, class_names)
         if hasattr(p, "keys") and len(columns) > len(p.keys()):
             given, last = len(p.keys()), len(columns) - 1
             raise ValueError(f"{given} probabilities for the classes 0 to {last}: give one per class")
         probabilities = stated_probabilities(columns)
-        return cls(
-            probabilities / probabilities.sum(), class_names=as_names(names if class_names is None else class_names)
-        )
+        return cls(probabilities / probabilities.sum(), class_names=names)
 
     @classmethod
     def uniform(cls, num_classes: int, *, class_names: Sequence[str] | None = None) -> Prior:
@@ -336,7 +330,7 @@ class Prior:
         >>> Prior.from_counts([3, 1]).log()
         tensor([-0.2877, -1.3863])
         """
-        return _fp32(np.log(self.without_zeros()) - np.log(self._total or 1))
+        return fp32(np.log(self.without_zeros()) - np.log(self._total or 1))
 
     def logit(self) -> Tensor:
         """log π − log(1 − π): fp32 [K], finite (0 and `total` are taken as 1 and `total` − 1).
@@ -344,7 +338,7 @@ class Prior:
         >>> Prior.from_counts([3, 1]).logit()
         tensor([ 1.0986, -1.0986])
         """
-        return _fp32(self._logit())
+        return fp32(self._logit())
 
     def without_zeros(self) -> FloatArray:
         """Counts, or probabilities, with no zero among them: a class that was never counted counts 1, one stated
@@ -479,12 +473,13 @@ def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = No
     >>> softmax_shift(Prior.from_counts([7, 7, 7]))
     tensor([0., 0., 0.])
     """
-    _check_compiler()
+    refuse_priors()
     trained = None if source is None else as_prior(source)
     wanted = None if target is None else as_prior(target)
     return _softmax_shift(trained, wanted, tau)
 
 
+@constant
 def _softmax_shift(source: Prior | None, target: Prior | None, tau: float) -> Tensor:
     if not math.isfinite(tau):
         raise ValueError(f"tau is {tau}: expected a finite number, 1 for the shift that Bayes' rule asks for")
@@ -492,7 +487,7 @@ def _softmax_shift(source: Prior | None, target: Prior | None, tau: float) -> Te
         raise ValueError("source and target are both None (uniform), so nothing would change: name at least one")
     if source is not None and target is not None and source.num_classes != target.num_classes:
         raise ValueError(f"source has {source.num_classes} classes, target has {target.num_classes}")
-    return _fp32(log_ratio(source, target, tau=tau))
+    return fp32(log_ratio(source, target, tau=tau))
 
 
 def log_ratio(source: Prior | None, target: Prior | None = None, *, tau: float = 1.0) -> FloatArray:
@@ -510,13 +505,14 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
     >>> sigmoid_shift(Prior.from_counts([5, 5, 5]))
     tensor([0., 0., 0.])
     """
-    _check_compiler()
+    refuse_priors()
     for value in (source, target_rate):
         if not isinstance(value, Prior | float | int | None):
-            _refuse_to_compile(value)
+            refuse_vector(value)
     return _sigmoid_shift(source, target_rate)
 
 
+@constant
 def _sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float] | Tensor | None) -> Tensor:
     if isinstance(target_rate, Prior):
         raise TypeError("target_rate is a Prior: pass a rate, or one a class, e.g. target_rate=prior.probabilities")
@@ -532,55 +528,12 @@ def _sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[floa
     to_logit = mean_logit() if target_rate is None else rate_logits(target_rate, "target_rate")
     if from_logit.ndim == to_logit.ndim == 1 and from_logit.shape != to_logit.shape:
         raise ValueError(f"source has {from_logit.size} classes, target_rate has {to_logit.size}")
-    return _fp32(exact_zeros(from_logit - to_logit))
-
-
-# Dynamo would trace the NumPy inside. A shift is a constant of the graph, guarded by the identity of its priors;
-# vectors have no such guard: they are refused.
-# (torch.compiler.assume_constant_result sets this mark, and imports all of Dynamo.)
-setattr(_softmax_shift, "_dynamo_marked_constant", True)  # noqa: B010
-setattr(_sigmoid_shift, "_dynamo_marked_constant", True)  # noqa: B010
-
-
-def compiles_priors() -> bool:
-    """Whether a compiled graph can take a `Prior`: torch 2.12 or newer."""
-    import torch
-
-    return tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
-
-
-setattr(compiles_priors, "_dynamo_marked_constant", True)  # noqa: B010
-
-
-def _check_compiler() -> None:
-    import torch
-
-    if torch.compiler.is_dynamo_compiling() and not compiles_priors():
-        raise TypeError(
-            f"torch {torch.__version__} cannot take a Prior into a compiled graph, torch 2.12 can: compile a module "
-            "that holds the shift, as the losses and Rebalanced do, or call this outside of torch.compile"
-        )
-
-
-def _refuse_to_compile(value: Any) -> None:
-    import torch
-
-    if torch.compiler.is_dynamo_compiling():
-        raise TypeError(
-            f"a {type(value).__name__} cannot be a constant of a compiled graph: pass a Prior made outside of it, "
-            "e.g. Prior.from_probabilities(p)"
-        )
+    return fp32(exact_zeros(from_logit - to_logit))
 
 
 def as_prior(value: PriorLike) -> Prior:
     """A `Prior` as it is; a vector as stated probabilities."""
     if isinstance(value, Prior):
         return value
-    _refuse_to_compile(value)
+    refuse_vector(value)
     return Prior.from_probabilities(value)
-
-
-def _fp32(values: FloatArray) -> Tensor:
-    import torch
-
-    return torch.from_numpy(np.asarray(values, dtype=np.float32))

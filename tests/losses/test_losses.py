@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import equipoise as eq
-from equipoise.prior import compiles_priors
+from equipoise.compiling import compiles_priors
 
 COUNTS = [1000, 100, 10]
 PRIOR = eq.Prior.from_counts(COUNTS)
@@ -213,7 +213,7 @@ def test_activations_and_adjustment_compile_whole_and_follow_the_prior() -> None
 
 
 def test_an_older_compiler_says_what_to_do_with_a_prior(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("equipoise.prior.compiles_priors", lambda: False)
+    monkeypatch.setattr("equipoise.compiling.compiles_priors", lambda: False)
     for function in (lambda z: eq.balanced_softmax(z, PRIOR), lambda z: eq.balanced_sigmoid(z, PRIOR)):
         torch._dynamo.reset()
         with pytest.raises(Exception, match="compile a module that holds the shift"):

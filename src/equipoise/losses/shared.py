@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from equipoise.compiling import constant
+
 KERNEL_DEVICE = "cuda"  # where kernels.py runs; a test without a GPU says another
 
 
@@ -171,6 +173,7 @@ def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
     )
 
 
+@constant  # Dynamo would trace the import, and fail where it fails
 def kernels_work() -> bool:
     """Whether kernels.py can be had and used here; a compiler asks once for each graph.
 
@@ -190,10 +193,6 @@ def kernels_work() -> bool:
     except ImportError:  # triton does not come with every torch
         return False
     return True
-
-
-# Dynamo would trace the import, and fail where it fails. As in prior.py, the mark without the import of all of Dynamo.
-setattr(kernels_work, "_dynamo_marked_constant", True)  # noqa: B010
 
 
 class PriorModule(nn.Module):
