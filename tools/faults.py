@@ -79,7 +79,7 @@ FAULTS = [
     Fault("serving/rebalanced.py", "self._values_to_see -= logits.numel()", "self._values_to_see = 0", "test_serving.py"),
     Fault("serving/rebalanced.py", "if ours is None or theirs is None or tuple(ours) == tuple(theirs):", "if ours is None or theirs is None or set(ours) == set(theirs):", "test_serving.py"),
     Fault("serving/rebalanced.py", "target=wanted)\n", "target=wanted, tau=1.0)\n", "test_serving.py"),
-    Fault("serving/rebalanced.py", "save_model(_plain(self.model)", "save_model(self.model", "test_serving.py"),
+    Fault("serving/rebalanced.py", "save_model(_plain(self.model), os", "save_model(self.model, os", "test_serving.py"),
     Fault("serving/rebalanced.py", "not self.shift.is_inference()", "True", "test_serving.py"),
     Fault("serving/export.py", "nn.Parameter(bias - whole.shift", "nn.Parameter(bias + whole.shift", "test_export.py"),
     Fault("serving/export.py", " or len(parameter.users) > 1", "", "test_export.py"),
@@ -87,6 +87,9 @@ FAULTS = [
     Fault("serving/export.py", "    if served.scale != 1 or", "    if", "test_export.py"),
     Fault("serving/export.py", "    onnx.model.metadata_props.update(served.metadata)\n", "", "test_export.py"),
     Fault("serving/export.py", "torch.cat([value, value]) if", "value if", "test_export.py"),
+    Fault("serving/export.py", "        onnx.save(whole)\n", "        onnx.save(path)\n        onnx.save(whole)\n", "test_export.py"),
+    Fault("serving/export.py", "weights.replace(beside)", "pass", "test_export.py"),
+    Fault("serving/rebalanced.py", "save_model(_plain(self.model), os.fspath(scratch)", "save_model(_plain(self.model), os.fspath(path)", "test_serving.py"),
     # samplers, heads of many classes
     Fault("samplers/resumable.py", 'if draws != mine or state["position"] < 0:', "if False:", "test_class_balanced_sampler.py"),
     Fault("samplers/class_balanced.py", "        counts = np.rint(rates * draws * epochs)\n", "", "test_class_balanced_sampler.py"),

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from equipoise.arrays import as_array, outside
+from equipoise.files import written_whole
 from equipoise.losses.shared import PriorModule, along, full_precision
 from equipoise.models.balanced_head import BalancedLinear
 from equipoise.models.heads import NormalizedLinear
@@ -189,9 +190,11 @@ class Served(PriorModule):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file: the model's own tensors under its own names, everything else as metadata.
 
-        Whatever reads safetensors can load the weights into the plain model. Needs `equipoise[serve]`.
+        Whatever reads safetensors can load the weights into the plain model. The file is whole or not there at all.
+        Needs `equipoise[serve]`.
         """
-        _safetensors().torch.save_model(_plain(self.model), os.fspath(path), {"format": "pt", **self.metadata})
+        with written_whole(path) as scratch:
+            _safetensors().torch.save_model(_plain(self.model), os.fspath(scratch), {"format": "pt", **self.metadata})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
@@ -219,7 +222,10 @@ class Served(PriorModule):
                 "the model is on the meta device and cannot take weights: call model.to_empty(device='cpu') first"
             )
         served = cls(model, **vars(correction))
-        _safetensors().torch.load_model(_plain(model), os.fspath(path))
+        try:
+            _safetensors().torch.load_model(_plain(model), os.fspath(path))
+        except (RuntimeError, _safetensors().SafetensorError) as error:
+            raise ValueError(f"the weights of {os.fspath(path)} do not fit this model: {error}") from error
         return served
 
     def get_extra_state(self) -> Tensor:
@@ -227,7 +233,11 @@ class Served(PriorModule):
         return torch.tensor(list(json.dumps(self.metadata).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        correction = _read(json.loads(bytes(state.tolist())), type(self), "the state dict")
+        try:
+            content = json.loads(bytes(state.tolist()))
+        except ValueError as error:
+            raise ValueError(f"the priors in the state dict cannot be read ({error}): was it cut short?") from error
+        correction = _read(content, type(self), "the state dict")
         _check_names(correction.class_names, self.class_names, "class_names", "the state dict", "this model")
         self._use(correction, correction.shift())
 
