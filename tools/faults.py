@@ -77,7 +77,7 @@ FAULTS = [
     Fault("serving/rebalanced.py", "self.shift.copy_(shift)", "pass", "test_serving.py"),
     Fault("serving/rebalanced.py", "if not _is_traced() and self._values_to_see > 0:", "if self._values_to_see > 0 and not _is_traced():", "test_serving.py"),
     Fault("serving/rebalanced.py", "self._values_to_see -= logits.numel()", "self._values_to_see = 0", "test_serving.py"),
-    Fault("serving/rebalanced.py", "if ours is None or theirs is None or tuple(ours) == tuple(theirs):", "if ours is None or theirs is None or set(ours) == set(theirs):", "test_serving.py"),
+    Fault("serving/correction.py", "if ours is None or theirs is None or tuple(ours) == tuple(theirs):", "if ours is None or theirs is None or set(ours) == set(theirs):", "test_serving.py"),
     Fault("serving/rebalanced.py", "target=wanted)\n", "target=wanted, tau=1.0)\n", "test_serving.py"),
     Fault("serving/rebalanced.py", "save_model(_plain(self.model), os", "save_model(self.model, os", "test_serving.py"),
     Fault("serving/rebalanced.py", "not self.shift.is_inference()", "True", "test_serving.py"),

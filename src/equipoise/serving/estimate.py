@@ -124,15 +124,7 @@ def estimate_prior(
     >>> estimate.probabilities.round(2).tolist(), estimate.trusted
     ([0.21, 0.79], True)
     """
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}: expected 'em' or 'bbse'")
-    if resamples < 0:
-        raise ValueError(f"resamples is {resamples}: expected 0 (no intervals) or more, e.g. 200")
-    if method == "bbse" and validation is None:
-        raise ValueError(
-            "method 'bbse' measures the confusions of the model: pass validation=(probabilities, labels) of a labelled "
-            "set that it was not trained on, or use method='em', which needs no labels"
-        )
+    _check_options(method, resamples, validation)
     scores = check_probabilities(probabilities)
     num_items, num_classes = scores.shape
     prior = Prior.uniform(num_classes) if source is None else as_prior(source)
@@ -157,18 +149,12 @@ def estimate_prior(
     doubts += found
 
     estimate = _none_ruled_out(estimate, num_items)
-    low, high = np.full((2, num_classes), np.nan)
-    spread = float("nan")
-    if resamples:
-        replicates = _none_ruled_out(replicates, num_items)
-        low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
-        low, high = np.minimum(low, estimate), np.maximum(high, estimate)
-        spread = float(np.abs(replicates - estimate).sum(axis=1).mean() / 2)
-        if spread > LARGEST_SPREAD:
-            doubts.append(
-                f"resampling the items moves the estimate by {spread:.2f} (total variation): use more items, "
-                "or a model that tells the classes apart better"
-            )
+    low, high, spread = _interval(estimate, _none_ruled_out(replicates, num_items))
+    if spread > LARGEST_SPREAD:
+        doubts.append(
+            f"resampling the items moves the estimate by {spread:.2f} (total variation): use more items, "
+            "or a model that tells the classes apart better"
+        )
     if doubts:
         warnings.warn(f"the estimated prior is not to be trusted: {'; '.join(doubts)}", stacklevel=outside())
     return PriorEstimate(
@@ -181,6 +167,15 @@ def estimate_prior(
         doubts=tuple(doubts),
         calibration_checked=method == "em" and held_out is not None,
     )
+
+
+def _interval(estimate: FloatArray, replicates: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """95 % limits [K] of resampled estimates [resamples, K], and how far they lie from the estimate on average."""
+    if not len(replicates):
+        return np.full_like(estimate, np.nan), np.full_like(estimate, np.nan), float("nan")
+    low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
+    spread = float(np.abs(replicates - estimate).sum(axis=1).mean() / 2)
+    return np.minimum(low, estimate), np.maximum(high, estimate), spread
 
 
 # -------------------------------------------------------------------- EM
@@ -393,6 +388,18 @@ def _none_ruled_out(pi: FloatArray, num_items: int) -> FloatArray:
 
 
 # -------------------------------------------------------------------- what comes in
+
+
+def _check_options(method: str, resamples: int, validation: Any) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}: expected 'em' or 'bbse'")
+    if resamples < 0:
+        raise ValueError(f"resamples is {resamples}: expected 0 (no intervals) or more, e.g. 200")
+    if method == "bbse" and validation is None:
+        raise ValueError(
+            "method 'bbse' measures the confusions of the model: pass validation=(probabilities, labels) of a labelled "
+            "set that it was not trained on, or use method='em', which needs no labels"
+        )
 
 
 def check_source(prior: Prior, num_classes: int) -> None:
