@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOST_CLASSES = 10**8  # a larger class index is more likely an id
+MOST_CLASSES = 10**7  # a larger class index is more likely an id
 
 
 def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:

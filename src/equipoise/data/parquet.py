@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.arrays import MOST_CLASSES
+from equipoise.data.counting import MOST_CLASSES
 from equipoise.prior import IntArray
 
 BATCH = 1 << 20

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.arrays import MOST_CLASSES
+from equipoise.data.counting import MOST_CLASSES
 from equipoise.data.parquet import open_parquet
 from equipoise.prior import Prior
 
