@@ -240,7 +240,7 @@ REFUSED = {
     "ignored, with classes": (lambda: Prior.from_labels([9], 3, ignore_index=9), "every label is ignore_index=9"),
     "no number of classes": (lambda: Prior.from_labels([0], num_classes=-1), "num_classes is -1"),
     "class ids that are none": (lambda: Prior.from_counts([1, 2], class_ids=[1, 2.5]), "class_ids hold 2.5"),  # type: ignore[list-item]
-    "an id for an index": (lambda: Prior.from_counts({0: 5, 999_999_999: 3}), "999999999 is not below 10,000,000"),
+    "an id for an index": (lambda: Prior.from_counts({0: 5, 10_000_000: 3}), "10000000 is not below 10,000,000"),
     "half an item in total": (lambda: Prior.from_counts([1], total=1.5), "total is 1.5"),  # type: ignore[arg-type]
     "a total that is none": (lambda: Prior.from_counts([1], total=float("nan")), "total is nan"),  # type: ignore[arg-type]
     "tau that is none": (lambda: eq.BalancedSoftmaxLoss(Prior.uniform(2), tau=float("inf")), "tau is inf"),
