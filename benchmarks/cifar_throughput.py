@@ -30,7 +30,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import pillow_augmentation as pillow
 
 from equipoise.data.longtail import long_tailed_counts
-from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.equalization import EqualizationLoss
+from equipoise.losses.ldam import LDAMLoss
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import Prior
 from equipoise.training import classification

@@ -16,7 +16,7 @@ import pytest
 import equipoise as eq
 from equipoise.data import predictions as module
 from equipoise.data.predictions import open_predictions
-from equipoise.metrics import Judged, judge
+from equipoise.metrics.judging import Judged, judge
 from equipoise.report import files
 from equipoise.report.files import evaluation_of, judge_file, read_runs
 from equipoise.training.records import read_records

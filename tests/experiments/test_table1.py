@@ -25,7 +25,9 @@ from equipoise.data.longtail import long_tailed_counts
 from equipoise.experiments.table1 import causes
 from equipoise.experiments.table1 import recipe as table1
 from equipoise.experiments.table1.recipe import BASE, Cell, Method
-from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.equalization import EqualizationLoss
+from equipoise.losses.ldam import LDAMLoss
 from equipoise.training.queue import Status
 from equipoise.training.records import Record, append_record, import_records, read_jsonl, read_records
 

@@ -11,7 +11,7 @@ import torch
 from scipy.stats import binomtest
 
 import equipoise as eq
-from equipoise.metrics import wilson_interval
+from equipoise.metrics.intervals import wilson_interval
 
 PRIOR = eq.Prior.from_counts([500, 150, 60, 20, 5], class_names=["cat", "dog", "owl", "eel", "yak"])
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 import equipoise as eq
-from equipoise.metrics import TAUS, WORLDS, Judged, judge
+from equipoise.metrics.judging import Judged, judge
+from equipoise.metrics.sweep import TAUS, WORLDS
 from equipoise.report import tail_figures
 from equipoise.report.figures import accuracy_against_count, marginal_likelihood, save
 

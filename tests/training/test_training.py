@@ -16,7 +16,10 @@ from torch import nn
 
 from equipoise.data.longtail import long_tailed_counts
 from equipoise.experiments.table1.recipe import Cell
-from equipoise.losses import BalancedSigmoidLoss, BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
+from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.equalization import EqualizationLoss
+from equipoise.losses.ldam import LDAMLoss
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior
 from equipoise.training import classification

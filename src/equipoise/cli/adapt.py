@@ -189,7 +189,8 @@ def _judged(found: Predictions, adapted: Tensor) -> Table:
     import torch
     import torch.nn.functional as F
 
-    from equipoise.metrics import calibration_scores, evaluate
+    from equipoise.metrics.calibration import calibration_scores
+    from equipoise.metrics.evaluation import evaluate
 
     labels = torch.from_numpy(found.labels)
     rows: dict[str, list[str]] = {"accuracy, %": [], "balanced accuracy, %": [], "log-loss": [], "Brier": [], "ECE": []}
@@ -215,7 +216,7 @@ def read_predictions(path: Path, option: str) -> Predictions:
     import numpy as np
     import torch
 
-    from equipoise.serving.estimate import check_labels, check_probabilities
+    from equipoise.metrics.checks import check_labels, check_probabilities
 
     if not path.is_file():
         raise typer.BadParameter(f"{option} {path} is not a file")

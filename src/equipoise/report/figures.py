@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equipoise.metrics import Evaluation
+from equipoise.metrics.evaluation import Evaluation
 from equipoise.prior import FloatArray, Prior
 
 if TYPE_CHECKING:

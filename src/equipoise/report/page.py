@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from equipoise.metrics import TAUS, WORLDS, LogitsMean, judge
+from equipoise.metrics.judging import judge
+from equipoise.metrics.sweep import TAUS, WORLDS, LogitsMean
 from equipoise.prior import Prior
 from equipoise.report.inspection import Inspection, counted, how_unequal
 from equipoise.report.page_data import (

@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from equipoise.metrics import TAUS, WORLDS, Confusions, Evaluation, PriorSweep, mean_interval, wilson_intervals
+from equipoise.metrics.confusions import Confusions
+from equipoise.metrics.evaluation import Evaluation
+from equipoise.metrics.intervals import mean_interval, wilson_intervals
+from equipoise.metrics.sweep import TAUS, WORLDS, PriorSweep
 from equipoise.prior import Prior
 from equipoise.report.figures import (
     COLOURS,

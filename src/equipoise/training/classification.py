@@ -21,12 +21,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from equipoise.losses import EqualizationLoss, equalization_loss
+from equipoise.losses.equalization import EqualizationLoss, equalization_loss
 from equipoise.models.decoupled import ScaledHead
 from equipoise.models.heads import NormalizedLinear
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import IntArray, Prior
-from equipoise.samplers import ClassBalancedSampler
+from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits
 from equipoise.training.augmentation import TrainingAugmentation, draw, normalise
 from equipoise.training.augmentation.autoaugment import upload

@@ -39,7 +39,8 @@ from equipoise.models.mask_rcnn import (
     sigmoid,
 )
 from equipoise.prior import IntArray, Prior
-from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
+from equipoise.samplers.class_balanced import ClassBalancedSampler
+from equipoise.samplers.repeat_factor import RepeatFactorSampler
 from equipoise.training.resident import FrozenRegions, Resident
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
 from equipoise.experiments.table1.recipe import Cell
-from equipoise.metrics import evaluate
+from equipoise.metrics.evaluation import evaluate
 from equipoise.training.classification import Training, TrainingSet, thinned, train, weights_digest
 from equipoise.training.recipe import Recipe
 from equipoise.training.records import Record, counted, hardware, versions

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 from equipoise.data.digits import Digits, load_digits_lt
 from equipoise.experiments.demo import Settings, fitted
-from equipoise.losses import BalancedSoftmaxLoss
-from equipoise.metrics import calibration_scores
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.metrics.calibration import calibration_scores
 from equipoise.prior import FloatArray, IntArray, Prior
 from equipoise.serving.adjust import adjust_logits
 from equipoise.serving.calibrate import Calibration, fit_temperature

@@ -28,15 +28,13 @@ from dataclasses import dataclass, replace
 
 from torch import nn
 
-from equipoise.losses import (
-    BalancedSigmoidLoss,
-    BalancedSoftmaxLoss,
-    ClassBalancedLoss,
-    EqualizationLoss,
-    FocalLoss,
-    LDAMLoss,
-    inverse_frequency_weights,
-)
+from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.class_balanced import ClassBalancedLoss
+from equipoise.losses.equalization import EqualizationLoss
+from equipoise.losses.focal import FocalLoss
+from equipoise.losses.ldam import LDAMLoss
+from equipoise.losses.weights import inverse_frequency_weights
 from equipoise.prior import Prior
 from equipoise.training.recipe import Recipe
 
