@@ -13,7 +13,7 @@ from PIL import Image
 
 import equipoise as eq
 from equipoise.data.coco import CocoImages, read_image
-from equipoise.data.masks import compress, decode_mask, encode_compressed, encode_images, encode_masks, run_lengths
+from equipoise.data.masks import compress, decode_mask, encode_compressed, encode_images, run_lengths
 
 
 @pytest.fixture
@@ -36,10 +36,18 @@ def random_masks(seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(masks)
 
 
+def runs(mask: Any) -> dict[str, Any]:
+    """The uncompressed RLE of a mask [H, W]."""
+    flat = np.asarray(mask).T.ravel()
+    ends = np.flatnonzero(np.diff(flat, prepend=False))
+    return {"size": list(mask.shape), "counts": np.diff(ends, prepend=0, append=flat.size).tolist()}
+
+
 def test_masks_survive_encoding_and_decoding_compressed_or_not() -> None:
     mask_tools = pytest.importorskip("pycocotools.mask")
     masks = random_masks()
-    for mask, rle in zip(masks.numpy(), encode_masks(masks), strict=True):
+    for mask in masks.numpy():
+        rle = runs(mask)
         reference = mask_tools.encode(np.asfortranarray(mask.astype(np.uint8)))
         assert compress(rle)["counts"] == reference["counts"].decode()
         assert run_lengths(reference["counts"]).tolist() == rle["counts"]
@@ -65,8 +73,38 @@ def test_polygons_are_drawn_as_pycocotools_does() -> None:
     assert reference.sum() > 40
 
 
-def test_no_masks_encode_to_nothing() -> None:
-    assert encode_masks(torch.zeros(0, 4, 4, dtype=torch.bool)) == []
+@pytest.mark.parametrize(
+    ("rle", "message"),
+    [
+        ({"size": [10, 10], "counts": [2**62] * 4 + [100]}, "expected run lengths"),  # sums to 100 in 64 bits
+        ({"size": [10, 10], "counts": [2**64, 100]}, "expected run lengths"),
+        ({"size": [10, 10], "counts": [-5, 105]}, r"covers 100 pixels \(least run -5\)"),
+        ({"size": [10, 10], "counts": [120, -20]}, "covers 100 pixels"),
+        ({"size": [10, 10], "counts": [50, 51]}, "covers 101 pixels"),
+        ({"size": [10, 10], "counts": [50.5, 49.5]}, "whole numbers of pixels"),
+        ({"size": [10, 10], "counts": ["100"]}, "whole numbers of pixels"),
+        ({"size": [10, 10], "counts": [[100]]}, "whole numbers of pixels"),
+        ({"size": [10, 10], "counts": []}, "whole numbers of pixels"),
+        ({"size": [10, 10], "counts": "o" * 12 + "0"}, "longer than any image"),
+        ({"size": [10, 10], "counts": "T3T3T3"}, "covers"),
+        ({"size": [10, 10], "counts": "~"}, "not a compressed RLE"),
+        ({"size": [10, 10], "counts": ""}, "not a compressed RLE"),
+        ({"size": [10.5, 10], "counts": [100]}, "has the size"),
+        ({"size": "10", "counts": [100]}, "has the size '10'"),
+        ({"counts": [100]}, "has the size None"),
+        ([[0, 0, "5", 5, 5, 0]], "expected lists of numbers"),
+        ([[0, 0, float("inf"), 5, 5, 0]], "expected lists of numbers"),
+        ("100", "is a str: expected"),
+    ],
+)
+def test_masks_that_do_not_fill_their_image_are_refused(rle: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        decode_mask(rle, 10, 10)
+
+
+def test_a_mask_that_no_memory_holds_is_refused() -> None:
+    with pytest.raises(ValueError, match="masks have 1 to"):
+        decode_mask({"size": [10**6, 10**6], "counts": [10**12]}, 10**6, 10**6)
 
 
 # -------------------------------------------------------------------- the data set
@@ -232,7 +270,7 @@ def test_masks_compressed_on_their_device_are_hotcocos() -> None:
     large[0, -1, -1] = True
     large[1, 0] = True
     for some in (masks, large):
-        assert encode_compressed(some) == [compress(rle) for rle in encode_masks(some)]
+        assert encode_compressed(some) == [compress(runs(mask)) for mask in some.numpy()]
     assert encode_compressed(masks[:0]) == []
     several = [masks, masks[:0], large, masks[5:6, :1], masks[:0]]
     assert encode_images(several) == [encode_compressed(some) for some in several]
