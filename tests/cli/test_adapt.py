@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import equipoise as eq
 from equipoise.cli import app
-from equipoise.cli.adapt import read_prior
+from equipoise.data.sources import read_prior
 
 NAMES = ["cat", "owl", "yak"]
 SOURCE = np.array([0.6, 0.3, 0.1])
@@ -125,30 +125,40 @@ def test_a_known_prior_rules_classes_out_and_the_same_prior_changes_nothing(tmp_
         (eq.Prior.from_counts([3, 1]).to_json(), [0.75, 0.25]),
     ],
 )
-def test_a_prior_is_read_in_every_form_it_is_written_in(text: str, probabilities: list[float]) -> None:
-    assert read_prior(text).probabilities.tolist() == probabilities
+def test_a_prior_is_read_in_every_form_it_is_written_in(tmp_path: Path, text: str, probabilities: list[float]) -> None:
+    (tmp_path / "prior.json").write_text(text)
+    assert read_prior(tmp_path / "prior.json").prior.probabilities.tolist() == probabilities
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"target": "unifrom"}, "--target unifrom is not a file: expected uniform, estimate, or a JSON file"),
-        ({"source": "counts.jsn"}, "--source counts.jsn is not a file: expected uniform, or a JSON file"),
+        (
+            {"target": "unifrom"},
+            "--target unifrom does not exist: expected estimate, uniform, or counts, probabilities or labels",
+        ),
+        (
+            {"source": "counts.jsn"},
+            "--source counts.jsn does not exist: expected uniform, or counts, probabilities or labels",
+        ),
         ({"target": "estimate", "more": ["--method", "bbse"]}, "pass --validation, or use --method em"),
         ({"target": "estimate", "more": ["--method", "mle"]}, "expected 'em' or 'bbse'"),
         ({"more": ["--method", "bbse"]}, "are for --target estimate, but --target is uniform"),
-        ({"target": "estimate", "more": ["--validation", "no.npz"]}, "--validation no.npz is not a file"),
-        ({"arrays": {"scores": LOGITS}}, "holds scores: expected one array `logits` or `probabilities`"),
-        ({"arrays": {"logits": LOGITS[0]}}, "logits have shape (3,)"),
-        ({"arrays": {"logits": LOGITS * np.nan}}, "row 0, column 0 of the logits is nan"),
+        ({"target": "estimate", "more": ["--validation", "no.npz"]}, "no.npz is not a file: expected predictions"),
+        ({"arrays": {"scores": LOGITS}}, "has the arrays scores: expected 'logits' or 'probabilities'"),
+        ({"arrays": {"logits": LOGITS[0]}}, "logits are float32 of shape (3,)"),
+        ({"arrays": {"logits": LOGITS * np.nan}}, "predictions.npz, row 0, column 0 is nan"),
         ({"arrays": {"probabilities": LOGITS}}, "is no distribution"),
-        ({"arrays": {"logits": LOGITS[:, :2]}}, "has 3 classes"),
-        ({"arrays": {"logits": LOGITS, "labels": LABELS[:3]}}, "one class index for each of 400 rows"),
-        ({"arrays": {"logits": LOGITS, "class_names": NAMES[:2]}}, "class_names have shape (2,)"),
-        ({"arrays": {"logits": LOGITS, "class_names": ["cat", "emu", "yak"]}}, "it lacks emu"),
-        ({"arrays": {"logits": np.array([[{}, {}, {}]])}}, "cannot be read as an .npz file of plain arrays"),
+        ({"arrays": {"logits": LOGITS[:, :2]}}, "has 2 columns of classes"),
+        (
+            {"arrays": {"logits": LOGITS, "labels": LABELS[:3]}},
+            "labels have shape (3,), expected one for each of 400 rows",
+        ),
+        ({"arrays": {"logits": LOGITS, "class_names": NAMES[:2]}}, "2 class_names for 3 columns"),
+        ({"arrays": {"logits": LOGITS, "class_names": ["cat", "emu", "yak"]}}, "predictions.npz has the class 'emu'"),
+        ({"arrays": {"logits": np.array([[{}, {}, {}]])}}, "logits are Python objects"),
         ({"more": ["--out", "adapted.txt"]}, "expected a name that ends in .npz"),
-        ({"target": "predictions.npz"}, "--target"),
+        ({"target": "predictions.npz"}, "ends in '.npz': expected a folder, .npy"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_way_out(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
@@ -164,7 +174,7 @@ def test_a_file_that_is_no_npz_and_the_file_itself_as_out_are_refused(tmp_path: 
     options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / "out.npz")]
     result = CliRunner().invoke(app, ["adapt", str(tmp_path / "text.npz"), *options], env={"COLUMNS": "300"})
     assert result.exit_code == 2
-    assert "cannot be read as an .npz file" in result.output
+    assert "text.npz is no .npz file, or a damaged one" in result.output
     result = adapt(tmp_path, "uniform", "--out", str(tmp_path / "predictions.npz"))
     assert result.exit_code == 2
     assert "is the file that is read" in result.output
@@ -175,7 +185,7 @@ def test_files_that_are_missing_or_cannot_be_written_are_named_without_a_traceba
     (tmp_path / "old.npz").write_text("an older result")
     cases = [
         ("nowhere.npz", "old.npz", "nowhere.npz is not a file"),
-        ("single.npy", "out.npz", "it is a single array): write it with numpy.savez"),
+        ("single.npy", "out.npz", "single.npy ends in '.npy': expected predictions, .npz"),
     ]
     for predictions, out, message in cases:
         options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / out)]
@@ -193,7 +203,7 @@ def test_names_are_shown_as_they_are_and_classes_counted_zero_times_are_noted(tm
     result = adapt(tmp_path, "none.json", source="none.json", logits=LOGITS, class_names=names)
     assert result.exit_code == 0, result.output
     assert all(name in result.output for name in names)
-    assert "1 of 3 classes have no item (2): each is treated as if it had one" in result.output
+    assert "1 of 3 classes have no item ('yak [/]'): each is treated as if it had one" in result.output
 
 
 def test_files_that_name_the_columns_in_different_orders_are_refused(tmp_path: Path) -> None:
@@ -220,4 +230,6 @@ def test_the_options_are_these() -> None:
         "--out",
         "--method",
         "--validation",
+        "--label",
+        "--column",
     ]

@@ -17,7 +17,7 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset,
 
 from equipoise.prior import IntArray, as_array, outside
 
-MOST_CLASSES = 10**8  # a larger label is more likely an id than a class index
+MOST_CLASSES = 10**7  # a larger label is more likely an id than a class index
 CHUNK = 1 << 24  # np.bincount makes an int64 copy of what it counts: bound it
 
 

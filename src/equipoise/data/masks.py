@@ -74,9 +74,17 @@ def is_polygons(segmentation: Any) -> bool:
     )
 
 
+def is_rle(segmentation: Any) -> bool:
+    """Whether a segmentation has the form of an RLE: its runs are not looked at."""
+    if not isinstance(segmentation, Mapping) or not isinstance(segmentation.get("counts"), str | bytes | list):
+        return False
+    size = segmentation.get("size")
+    return isinstance(size, list | tuple) and len(size) == 2 and all(type(side) is int and side > 0 for side in size)
+
+
 def _decode_rle(segmentation: Mapping[str, Any], height: int, width: int) -> NDArray[np.uint8]:
     size, counts = segmentation.get("size"), segmentation.get("counts")
-    if counts is None or not isinstance(size, Sequence) or list(size) != [height, width]:
+    if counts is None or not isinstance(size, list | tuple) or list(size) != [height, width]:
         raise ValueError(f"its RLE has the size {size!r:.60}, the image is {height} × {width} (height × width)")
     lengths = run_lengths(counts) if isinstance(counts, str | bytes) else _whole_runs(counts)
     # each run first: a sum of runs that are no part of the image may overflow to the right number
