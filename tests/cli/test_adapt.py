@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -217,6 +220,115 @@ def test_files_that_name_the_columns_in_different_orders_are_refused(tmp_path: P
     result = adapt(tmp_path, "estimate", "--validation", str(tmp_path / "labelled.npz"))
     assert result.exit_code == 2, result.output
     assert "--validation yak, owl, cat" in result.output
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_of_predictions_is_adapted_as_an_npz_is(tmp_path: Path, kind: str) -> None:
+    assert adapt(tmp_path).exit_code == 0
+    expected = written(tmp_path)
+    columns = {"label": [NAMES[j] for j in LABELS]} | {name: LOGITS[:, j] for j, name in enumerate(NAMES)}
+    path = tmp_path / f"predictions.{kind}"
+    if kind == "csv":
+        lines = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+        path.write_text("\n".join([",".join(columns), *lines]))
+    else:
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    options = ["--source", str(tmp_path / "counts.json"), "--target", "uniform", "--out", str(tmp_path / "adapted.npz")]
+    result = CliRunner().invoke(app, ["adapt", str(path), *options])
+    assert result.exit_code == 0, result.output
+    found = written(tmp_path)
+    assert set(found) == {"logits", "labels", "class_names", "source", "target"}
+    for name in found:
+        if name == "class_names":
+            assert found[name].tolist() == expected[name].tolist()
+        else:
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+
+
+def test_the_prior_is_read_from_whatever_a_training_set_lies_in(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(["owl"] * 30 + ["yak"] * 10 + ["cat"] * 60))
+    (tmp_path / "indices.csv").write_text("\n".join(["id,species", *(f"7,{j}" for j in [0] * 6 + [1] * 3 + [2])]))
+    np.save(tmp_path / "counts.npy", [60, 30, 10])
+    np.save(tmp_path / "chances.npy", SOURCE)
+    for name, number in zip(NAMES, (6, 3, 1), strict=True):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for i in range(number):
+            (tmp_path / "images" / name / f"{i}.png").touch()
+    for source in ("labels.txt", "indices.csv", "counts.npy", "chances.npy", "images"):
+        more = ["--column", "species"] if source.endswith("csv") else []
+        result = adapt(tmp_path, "uniform", *more, source=str(tmp_path / source))
+        assert result.exit_code == 0, result.output
+        np.testing.assert_allclose(written(tmp_path)["source"], SOURCE)
+
+
+def test_a_class_that_training_labels_never_show_counts_0(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(["owl"] * 3 + ["cat"]))
+    result = adapt(tmp_path, source=str(tmp_path / "labels.txt"))
+    assert result.exit_code == 0, result.output
+    assert written(tmp_path)["source"].tolist() == [0.25, 0.75, 0]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"logits": (8 * LOGITS).astype(np.int16), "labels": LABELS},
+        {"logits": np.where(LOGITS < -4, -np.inf, LOGITS), "labels": LABELS},
+        {"logits": LOGITS, "labels": np.array(NAMES)[LABELS], "class_names": NAMES},
+        {"logits": LOGITS, "labels": LABELS.astype(np.float32)},
+        {"logits": np.asfortranarray(LOGITS), "labels": LABELS},
+    ],
+    ids=["integers", "ruled out", "names", "whole floats", "by column"],
+)
+def test_what_report_reads_adapt_reads(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    result = adapt(tmp_path, **arrays, source="counts.json")
+    assert result.exit_code == 0, result.output
+    assert "accuracy" in result.output
+    found = written(tmp_path)
+    counted = SOURCE if "class_names" in arrays else np.array([0.3, 0.1, 0.6])
+    expected = eq.adjust_logits(torch.tensor(arrays["logits"].astype(np.float64)), source=counted)
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
+    assert found["labels"].tolist() == arrays["labels"].tolist()  # as they were
+    report = ["report", str(tmp_path / "predictions.npz"), "--counts", str(tmp_path / "counts.json")]
+    assert CliRunner().invoke(app, [*report, "--out", str(tmp_path / "a.html")]).exit_code == 0
+
+
+def test_other_arrays_come_along_without_being_read_into_memory(tmp_path: Path) -> None:
+    features = np.zeros((1 << 13, 1 << 12), np.uint8)
+    features[-1, -1] = 7
+    np.savez_compressed(tmp_path / "big.npz", logits=LOGITS, features=features)
+    options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / "adapted.npz")]
+    CliRunner().invoke(app, ["adapt", str(tmp_path / "big.npz"), *options])  # imports what it needs
+    tracemalloc.start()
+    result = CliRunner().invoke(app, ["adapt", str(tmp_path / "big.npz"), *options])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert result.exit_code == 0, result.output
+    assert peak < features.nbytes / 4
+    assert (tmp_path / "adapted.npz").stat().st_size < features.nbytes / 100  # compressed as it was
+    np.testing.assert_array_equal(written(tmp_path)["features"], features)
+
+
+def test_an_old_result_stays_where_the_new_one_cannot_be_written_whole(tmp_path: Path) -> None:
+    (tmp_path / "adapted.npz").write_bytes(b"an older result")
+    np.savez(tmp_path / "damaged.npz", logits=LOGITS, zeros=np.zeros(999))
+    content = bytearray((tmp_path / "damaged.npz").read_bytes())
+    content[-1000] ^= 0xFF  # among the zeros
+    (tmp_path / "damaged.npz").write_bytes(content)
+    options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / "adapted.npz")]
+    result = CliRunner().invoke(app, ["adapt", str(tmp_path / "damaged.npz"), *options], env={"COLUMNS": "300"})
+    assert result.exit_code == 2, result.output
+    assert "damaged.npz is damaged" in result.output
+    assert (tmp_path / "adapted.npz").read_bytes() == b"an older result"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapted.npz", "damaged.npz"]
+
+
+def test_names_cannot_write_to_the_terminal_but_by_visible_escapes(tmp_path: Path) -> None:
+    names = ["cat\x1b[2J", "owl\x9b1m", "yak\u202e"]
+    (tmp_path / "none.json").write_text(json.dumps([3, 1, 0]))
+    result = adapt(tmp_path, "uniform", source="none.json", logits=LOGITS, class_names=names)
+    assert result.exit_code == 0, result.output
+    assert not set(result.output) & set("\x1b\x9b\u202e")
+    assert all(text in result.output for text in (r"cat\x1b[2J", r"owl\x9b1m", r"yak\u202e"))
 
 
 def test_the_options_are_these() -> None:

@@ -179,6 +179,23 @@ def test_crowds_and_what_has_no_area_are_left_out_and_named(file: Path) -> None:
     assert target["masks"].shape == (0, SIDE, SIDE)
 
 
+def test_what_training_leaves_out_is_not_counted_either(file: Path) -> None:
+    """Or rare, common and frequent classes are not the same in `equipoise run` and `equipoise detect eval`."""
+
+    def change(content: dict[str, Any]) -> None:
+        first, second, third, fourth, *_ = content["annotations"]
+        first["iscrowd"] = 1
+        second["bbox"][2] = 0
+        third["segmentation"] = [[1, 1, 5, 5]]
+        fourth["bbox"] = [70, 10, 5, 5]  # outside of the image
+
+    whole, rest = eq.Prior.from_coco(file), eq.Prior.from_coco(edit(file, change))
+    assert rest.counts.tolist() == [6, 3, 1, 0]
+    assert (whole.total, rest.total) == (8, 6)
+    for by in ("images", "instances"):
+        assert load(file).prior(by) == eq.Prior.from_coco(file, by=by)  # type: ignore[arg-type]
+
+
 def test_boxes_are_clipped_to_the_image(file: Path) -> None:
     data = load(edit(file, lambda content: content["annotations"][0].update(bbox=[-3, -2, 10, 100])))
     assert data[0][1]["boxes"][0].tolist() == [0, 0, 7, SIDE]
