@@ -288,7 +288,7 @@ def test_coco_counts_are_those_of_a_plain_loop(tmp_path: Path) -> None:
         ({"annotations": ANNOTATIONS}, "has no 'categories'"),
         ({"categories": CATEGORIES, "images": []}, "has no 'annotations'"),
         ({"categories": CATEGORIES[:1], "annotations": ANNOTATIONS}, "annotation 0 has category_id 2"),
-        ({"categories": CATEGORIES * 2, "annotations": ANNOTATIONS}, "two of its 'categories' have the id 2"),
+        ({"categories": CATEGORIES * 2, "annotations": ANNOTATIONS}, "two of its 'categories' have the id 7"),
         ({"categories": CATEGORIES, "annotations": [{"segments_info": []}]}, "panoptic"),
     ],
     ids=["no categories", "no annotations", "unknown category", "twice", "panoptic"],

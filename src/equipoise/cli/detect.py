@@ -261,11 +261,10 @@ def evaluate(
     ] = None,
 ) -> None:
     """Print the 13 LVIS numbers of a results file, for boxes and, where it has them, masks."""
-    from equipoise.data.coco import read_json
     from equipoise.metrics.detection import Detections, GroundTruth
     from equipoise.prior import Prior
 
-    found = Detections.from_results(read_json(results))
+    found = Detections.from_file(results)
     truth = GroundTruth(annotations, None if prior is None else Prior.from_coco(prior))
     for kind in ("bbox", "segm"):
         if kind == "bbox" or (found.masks is not None and truth.has_masks):

@@ -15,8 +15,6 @@ from rich.text import Text
 from equipoise.cli.shared import refusing
 
 if TYPE_CHECKING:
-    from equipoise.data.predictions import Predictions
-    from equipoise.prior import Prior
     from equipoise.report.page import Report
 
 
@@ -88,7 +86,7 @@ def _report_of_files(
     column: str | None,
     title: str,
 ) -> Report:
-    from equipoise.data.predictions import open_predictions
+    from equipoise.data.predictions import open_predictions, training_prior
     from equipoise.report.files import judge_file
     from equipoise.report.page import Report
 
@@ -100,7 +98,7 @@ def _report_of_files(
     if unknown:
         raise ValueError(f"--logits-mean is {unknown[0]!r}: train after a plain loss, uniform after a balanced one")
     opened = [open_predictions(path, label=label) for path in paths]
-    prior, where = _training_prior(counts, column, opened)
+    prior, where = training_prior(counts, opened, column=column)
     results: dict[str, Any] = {}
     notes: dict[str, list[str]] = {}
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -115,29 +113,6 @@ def _report_of_files(
                     "uniform: it matters for the prior sweep only."
                 ]
     return Report(results, title=title, notes=notes)
-
-
-def _training_prior(counts: Path, column: str | None, opened: list[Predictions]) -> tuple[Prior, str]:
-    """The prior of --counts, with class names from the first file that has any, and where the classes came from."""
-    from equipoise.data.predictions import aligned
-    from equipoise.data.sources import read_source
-    from equipoise.prior import Prior
-
-    source = read_source(counts, column=column, counts_of=opened[0].num_classes)
-    prior = source.prior
-    named = next((file for file in opened if file.columns is not None), None)
-    if source.labels:  # a class that never occurs in training has no label there
-        if prior.class_names is None:
-            missing = opened[0].num_classes - prior.num_classes
-            prior = Prior.from_counts([*prior.counts.tolist(), *[0] * missing])
-        elif named is not None and named.columns is not None:
-            found = dict(zip(prior.class_names, prior.counts.tolist(), strict=True))
-            prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)
-    if prior.class_names is None and named is not None:
-        aligned(named, prior, str(counts))
-        prior = Prior.from_counts(prior.counts, prior.total, class_names=named.columns)
-        return prior, f"{named.path} (with {counts})"
-    return prior, str(counts)
 
 
 def _one_a_file(values: list[str], paths: list[Path], option: str, *, share: bool = False) -> list[str]:

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from equipoise.data.reading import visible
 from equipoise.training import records as record_files
 from equipoise.training.records import counted
 
@@ -28,11 +29,11 @@ SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A file that cannot be used is one message, without a traceback."""
+    """A file that cannot be used is one message, without a traceback and without its control characters."""
     try:
         yield
     except (OSError, ValueError, TypeError) as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(visible(error)) from None
 
 
 def device_of(text: str | None) -> torch.device:
