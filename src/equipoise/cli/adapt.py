@@ -184,7 +184,8 @@ def _judged(found: _Whole, adapted: Tensor) -> Table:
     import torch
     import torch.nn.functional as F
 
-    from equipoise.metrics import calibration_scores, evaluate
+    from equipoise.metrics.calibration import calibration_scores
+    from equipoise.metrics.evaluation import evaluate
 
     labels = torch.from_numpy(found.labels)
     rows: dict[str, list[str]] = {"accuracy, %": [], "balanced accuracy, %": [], "log-loss": [], "Brier": [], "ECE": []}
