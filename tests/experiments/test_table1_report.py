@@ -14,11 +14,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.experiments.table1 import published, report
 from equipoise.experiments.table1 import recipe as table1
-from equipoise.experiments.table1 import report
 from equipoise.experiments.table1.engine import engine_notes, speed_table
-from equipoise.report import markdown
 from equipoise.report.figures import marginals_by_panel
+from equipoise.report.tables import fill
 from equipoise.training.records import Record, read_records
 
 ROOT = Path(__file__).parents[2]
@@ -57,10 +57,9 @@ RECORDS = [
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three rows and two under the line."""
-    methods = {method.name: method for method in (*table1.METHODS, *table1.BELOW)}
-    rows = tuple(methods[name] for name in ("softmax", "ldam", "balanced_softmax"))
-    monkeypatch.setattr(table1, "METHODS", rows)
-    monkeypatch.setattr(table1, "BELOW", (methods["sigmoid"], methods["crt"]))
+    rows = {name: published.METHODS[name] for name in ("softmax", "ldam", "balanced_softmax")}
+    monkeypatch.setattr(published, "METHODS", rows)
+    monkeypatch.setattr(published, "BELOW", {name: published.BELOW[name] for name in ("sigmoid", "crt")})
 
 
 WHOLE = """\
@@ -253,9 +252,8 @@ def test_causes_stand_beside_the_cell_that_they_change() -> None:
     assert report.causes_table(ours, []).startswith("Not run yet: Softmax on CIFAR-10-LT, 200: other draws;")
 
 
-def test_the_committed_documents_are_what_the_committed_records_give(committed: list[Record]) -> None:
-    beside = [read_records(ROOT / "results", name) for name in ("choices", "causes")]
-    documents = report.documents(ROOT, committed, *beside)
+def test_the_committed_documents_are_what_the_committed_records_give() -> None:
+    documents = report.documents(ROOT, ROOT / "results")
     assert {path.relative_to(ROOT).as_posix() for path in documents} == {
         "README.md",
         "results/README.md",
@@ -269,6 +267,13 @@ def test_the_committed_documents_are_what_the_committed_records_give(committed: 
 def test_the_committed_figure_shows_the_committed_records(committed: list[Record]) -> None:
     with Image.open(ROOT / report.FIGURE) as picture:
         assert picture.info["Description"] == report.marginals_digest(report.marginals(committed))
+
+
+def test_every_method_has_a_title_and_every_title_a_method() -> None:
+    assert [method.name for method in table1.METHODS] == list(published.METHODS)
+    assert [method.name for method in table1.BELOW] == list(published.BELOW)
+    chosen = {method.name for *_, method in table1.CHOICES}
+    assert chosen - published.METHODS.keys() == published.CHOICES.keys()
 
 
 def test_committed_runs_were_trained_with_the_recipe_that_stands_in_the_file(committed: list[Record]) -> None:
@@ -356,4 +361,4 @@ def test_an_empty_folder_and_another_table_are_errors_with_what_to_do(tmp_path: 
 )
 def test_a_document_without_its_place_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="has no place for 'x'"):
-        markdown.fill(text, "x", "new")
+        fill(text, "x", "new")
