@@ -188,16 +188,20 @@ def test_the_tables_show_means_over_draws_and_spread_over_seeds() -> None:
 def test_the_figure_shows_every_column_at_its_mean() -> None:
     records = [record(0, 50.0), record(1, 52.0)]
     made = report.figure([*records, *(PriorShiftRecord(**vars(r) | {"method": "balanced_softmax"}) for r in records)])
-    assert [axes.get_title() for axes in made.axes] == ["trained with Softmax", "trained with Balanced Softmax", "", ""]
-    lines = {line.get_label(): line for line in made.axes[0].lines if not line.get_label().startswith("_")}
-    assert list(lines) == [
-        "that of the logits, as trained",
-        "estimated",
-        "estimated after calibration",
-        "known",
+    (one, other), below = (row["hconcat"] for row in made["vconcat"])
+    assert [panel.get("title", {}).get("text", "") for panel in (one, other, *below)] == [
+        *("trained with Softmax", "trained with Balanced Softmax"),
+        *("", ""),
     ]
-    assert np.asarray(lines["known"].get_ydata()).tolist() == [52.0] * 5
-    assert np.asarray(lines["estimated after calibration"].get_ydata()).tolist() == [57.0] * 5
+    by_target: dict[str, list[float]] = {}
+    for row in one["data"]["values"]:
+        by_target.setdefault(row["target"], []).append(row["value"])
+    assert list(by_target) == ["that of the logits, as trained", "estimated", "estimated after calibration", "known"]
+    assert by_target["known"][:5] == [52.0] * 5
+    assert by_target["estimated after calibration"][:5] == [57.0] * 5
+    first = one["data"]["values"][0]
+    assert (first["value"], first["seeds"]) == (51.0, [50.0, 52.0])  # single seeds behind their mean
+    assert {row["value"] for row in below[0]["data"]["values"]} == {0.5}
 
 
 # -------------------------------------------------------------------- what the page says in words

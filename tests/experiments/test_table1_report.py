@@ -17,7 +17,6 @@ from equipoise.cli import app
 from equipoise.experiments.table1 import published, report
 from equipoise.experiments.table1 import recipe as table1
 from equipoise.experiments.table1.engine import engine_notes, speed_table
-from equipoise.report.figures import marginals_by_panel
 from equipoise.report.tables import fill
 from equipoise.training.records import Record, read_records
 
@@ -206,23 +205,29 @@ def test_the_figure_draws_p_y_head_first_and_names_what_is_missing() -> None:
     shuffled = {"counts": [5, 60, 300, 19], "marginal": [0.1, 0.3, 0.4, 0.2]}
     panels = report.marginals([run("softmax", 0, [9, 6, 2, 0], **shuffled), run("eql", 0, [9, 6, 2, 0])])
     assert panels["imbalance 100"]["Softmax"].tolist() == [[0.4, 0.3, 0.2, 0.1]]
-    figure = marginals_by_panel(panels)
-    assert [panel.get_title() for panel in figure.axes] == ["imbalance 10", "imbalance 100", "imbalance 200"]
-    middle = figure.axes[1]
-    legend = [text.get_text() for text in middle.get_legend().get_texts()]
-    assert legend == ["Softmax, 0.20", "EQL, 0.20", "uniform"]
-    assert np.asarray(middle.lines[0].get_ydata()).tolist() == [0.4, 0.3, 0.2, 0.1]
-    assert [text.get_text() for text in middle.texts] == ["not run yet:\nBalanced Softmax"]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["not run yet:\nSoftmax\nEQL\nBalanced Softmax"]
+    drawn = report.figure(panels)["hconcat"]
+    assert [panel["title"]["text"] for panel in drawn] == ["imbalance 10", "imbalance 100", "imbalance 200"]
+    colour = drawn[1]["layer"][0]["encoding"]["color"]
+    assert colour["scale"]["domain"] == ["Softmax, 0.20", "EQL, 0.20", "uniform"]
+    assert colour["legend"]["title"] == "total variation from uniform"
+    softmax = [row for row in drawn[1]["data"]["values"] if row["method"] == "Softmax, 0.20"]
+    assert [(row["rank"], row["p"]) for row in softmax] == [(1, 0.4), (2, 0.3), (3, 0.2), (4, 0.1)]
+    assert drawn[1]["layer"][1]["data"]["values"] == [{"method": "uniform", "p": 0.25}]
+    assert drawn[1]["layer"][-1]["mark"]["text"] == ["not run yet:", "Balanced Softmax"]
+    assert drawn[0]["layer"][-1]["mark"]["text"] == ["not run yet:", "Softmax", "EQL", "Balanced Softmax"]
 
 
 def test_a_method_looks_the_same_in_every_panel_whatever_is_missing() -> None:
     panel = {"Softmax": np.full((1, 20), 0.05), "EQL": np.full((1, 20), 0.05)}
-    figure = marginals_by_panel({"whole": panel, "part": {"Softmax": np.zeros((0, 0)), "EQL": panel["EQL"]}})
-    styles = [
-        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axes.lines} for axes in figure.axes
-    ]
-    assert styles[0]["EQL, 0.00"] == styles[1]["EQL, 0.00"] != styles[0]["Softmax, 0.00"]
+    figure = report.figure({"whole": panel, "part": {"Softmax": np.zeros((0, 0)), "EQL": panel["EQL"]}})
+    styles = []
+    for drawn in figure["hconcat"]:
+        line, shapes = drawn["layer"][2]["encoding"], {row["method"]: row["shape"] for row in drawn["data"]["values"]}
+        looks = zip(*(line[channel]["scale"]["range"] for channel in ("color", "strokeDash")), strict=True)
+        names = line["color"]["scale"]["domain"]
+        styles.append({name: (*look, shapes.get(name)) for name, look in zip(names, looks, strict=True)})
+    assert styles[0]["EQL, 0.00"] == styles[1]["EQL, 0.00"]
+    assert all(a != b for a, b in zip(styles[0]["EQL, 0.00"], styles[0]["Softmax, 0.00"], strict=True))
 
 
 # -------------------------------------------------------------------- what is committed

@@ -7,19 +7,14 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from equipoise.experiments.prior_shift.record import NAME, SHIFTS, TITLES, PriorShiftRecord
 from equipoise.report import tables
-from equipoise.report.figures import COLOURS, DASHES, MARKERS, save
+from equipoise.report.figures import finished, save
+from equipoise.report.specs import COLOURS, DASHES, SHAPES, Spec, number
 from equipoise.report.tables import UNKNOWN, Table, mean_std
 from equipoise.training.records import read_records
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 FIGURE = "docs/images/prior-shift.png"
 COLUMNS = {  # what is shown, and where it is in a record
@@ -31,7 +26,13 @@ COLUMNS = {  # what is shown, and where it is in a record
     "calibrated, known": ("calibrated", "known"),
     "calibrated, EM": ("calibrated", "EM"),
 }
-DRAWN = ("as trained", "EM", "calibrated, EM", "known")
+NAMES = {  # of what the figure shows: where the target prior comes from
+    "as trained": "that of the logits, as trained",
+    "EM": "estimated",
+    "calibrated, EM": "estimated after calibration",
+    "known": "known",
+}
+LABELS = {"accuracy": "accuracy on the test set, %", "log_loss": "log-loss on the test set"}
 
 
 def values(records: Sequence[PriorShiftRecord], method: str, shift: str, column: str, what: str) -> list[float]:
@@ -108,7 +109,7 @@ def drawn(records: Sequence[PriorShiftRecord]) -> dict[str, Any]:
     """Everything the figure shows: by quantity, loss, column and shift, one number a seed."""
     return {
         what: {
-            method: {column: [values(records, method, shift, column, what) for shift in SHIFTS] for column in DRAWN}
+            method: {column: [values(records, method, shift, column, what) for shift in SHIFTS] for column in NAMES}
             for method in TITLES
         }
         for what in ("accuracy", "log_loss")
@@ -121,44 +122,64 @@ def digest(records: Sequence[PriorShiftRecord]) -> str:
     return f"prior-shift {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def figure(records: Sequence[PriorShiftRecord]) -> Figure:
-    """Accuracy above log-loss, a column a loss; test sets from like training to its reverse, then Dirichlet draws."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(11, 7.4), layout="constrained")
-    made.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr, call-arg]
-    grid = made.subplots(2, len(TITLES), sharex=True, sharey="row")
-    labels = {"accuracy": "accuracy on the test set, %", "log_loss": "log-loss on the test set"}
-    for row, (what, by_method) in zip(grid, drawn(records).items(), strict=True):
-        for axes, (method, by_column) in zip(row, by_method.items(), strict=True):
-            _draw(axes, by_column)
-            if what == "accuracy":
-                axes.set_title(f"trained with {TITLES[method]}")
-        row[0].set_ylabel(labels[what])
-    for axes in grid[-1]:
-        axes.set_xticks(_positions(), [name.replace(", ", "\n") for name in SHIFTS.values()])
-        axes.set_xlabel("class frequencies of the test set, against those of training")
-    grid[0][0].legend(frameon=False, loc="lower left", title="the target prior is")
-    return made
+def figure(records: Sequence[PriorShiftRecord]) -> Spec:
+    """Accuracy above log-loss, a column per loss; test sets from like training to its reverse, then Dirichlet draws."""
+    rows: list[Spec] = []
+    for what, by_method in drawn(records).items():
+        single = [value for by in by_method.values() for each in by.values() for seeds in each for value in seeds]
+        domain = [min(single) - 1, 100] if what == "accuracy" else [0, 1.04 * max(single)]
+        panels = []
+        for method, by in by_method.items():
+            title = {"text": f"trained with {TITLES[method]}", "fontSize": 16, "fontWeight": 500}
+            panels.append(_panel(by, LABELS[what], domain) | ({"title": title} if what == "accuracy" else {}))
+        rows.append({"hconcat": panels})
+    return finished({"vconcat": rows})
 
 
 def _positions() -> list[float]:
     return [*range(len(SHIFTS) - 1), len(SHIFTS) - 0.6]  # the Dirichlet draws stand apart: they are not on the way
 
 
-def _draw(axes: Axes, by_column: dict[str, list[list[float]]]) -> None:
-    names = {"as trained": "that of the logits, as trained", "EM": "estimated", "known": "known"}
-    names["calibrated, EM"] = "estimated after calibration"
-    for number, (column, each) in enumerate(by_column.items()):
-        x = np.array(_positions()) + 0.07 * (number - (len(by_column) - 1) / 2)  # beside one another
-        style: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number]}
-        centre = np.array([np.mean(seeds) for seeds in each])
-        axes.plot(x[:-1], centre[:-1], linestyle=DASHES[number], label=names[column], **style)
-        axes.plot(x[-1:], centre[-1:], linestyle="none", **style)
-        for place, seeds in zip(x, each, strict=True):
-            axes.plot([place] * len(seeds), seeds, linestyle="none", markersize=3, alpha=0.35, **style)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+def _panel(by_column: dict[str, list[list[float]]], label: str, domain: list[float]) -> Spec:
+    """Means joined by lines, single seeds faint behind them, columns beside one another."""
+    rows = [
+        {"target": NAMES[column], "line": f"{NAMES[column]} line", "place": place, "x": x + 0.07 * (beside - 1.5)}
+        | {"value": mean(seeds), "seeds": seeds}
+        for beside, (column, each) in enumerate(by_column.items())
+        for place, (x, seeds) in enumerate(zip(_positions(), each, strict=True))
+    ]
+    words = [f"datum.value == {x} ? {name.split(', ')}" for x, name in zip(_positions(), SHIFTS.values(), strict=True)]
+    axis = {"values": _positions(), "labelExpr": " : ".join([*words, "''"]), "grid": True}
+    span = {"domain": [-0.35, len(SHIFTS) - 0.25], "nice": False}
+    x = number("x", "class frequencies of the test set, against those of training", scale=span, axis=axis)
+    y = number("value", label, scale={"domain": domain, "nice": False, "zero": False})
+    legend = {"title": "the target prior is", "titleOrient": "left", "columns": 4, "labelLimit": 0, "symbolOpacity": 1}
+    names = [NAMES[column] for column in by_column]
+    colour, shape = (
+        {"field": "target", "scale": {"domain": names, "range": found[: len(names)]}, "legend": legend}
+        for found in (COLOURS, SHAPES)
+    )  # the dash has a second name of them: legends of one field would merge
+    dashes = {"domain": [f"{name} line" for name in names], "range": DASHES[: len(names)]}
+    dash = {"field": "line", "scale": dashes, "legend": None}
+    point = {"type": "point", "filled": True, "opacity": 1}
+    return {
+        "width": 480,
+        "height": 300,
+        "data": {"values": rows},
+        "layer": [
+            {
+                "transform": [{"flatten": ["seeds"]}],
+                "mark": point | {"size": 18, "opacity": 0.4},
+                "encoding": {"x": x, "y": number("seeds"), "color": colour, "shape": shape},
+            },
+            {
+                "transform": [{"filter": f"datum.place < {len(SHIFTS) - 1}"}],
+                "mark": {"type": "line", "strokeWidth": 2},
+                "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
+            },
+            {"mark": point | {"size": 110}, "encoding": {"x": x, "y": y, "color": colour, "shape": shape}},
+        ],
+    }
 
 
 # -------------------------------------------------------------------- what `equipoise table` shows and writes
@@ -207,4 +228,4 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
 def draw(root: Path, results: Path) -> list[Path]:
     """Draw the figure and write it where the documents show it; it carries the name of what it shows."""
     records = read(results)
-    return [save(figure(records), root / FIGURE, metadata={"Description": digest(records)})]
+    return [save(figure(records), root / FIGURE, note=digest(records))]
