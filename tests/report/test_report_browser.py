@@ -145,6 +145,19 @@ def test_it_opens_from_disk_without_a_message_or_a_request(open_page: Open, page
     assert all(drawn)
 
 
+def test_the_page_forbids_eval_and_every_script_and_style_but_its_own(open_page: Open, page: Path) -> None:
+    driver = open_page(page)
+    made = "try { return new Function('return 1')(); } catch (error) { return error.name; }"
+    assert driver.execute_script(made) == "EvalError"
+    added = (
+        "const s = document.createElement('script'); s.textContent = 'window.evil = 1'; document.body.append(s);"
+        "const c = document.createElement('style'); c.textContent = 'body { margin: 77px }'; document.head.append(c);"
+        "return [window.evil === undefined, getComputedStyle(document.body).marginTop];"
+    )
+    assert driver.execute_script(added) == [True, "0px"]
+    assert len(driver.get_log("browser")) == 3  # and the browser tells of each
+
+
 @pytest.mark.parametrize("width", [1200, 390])
 def test_nothing_is_wider_than_the_screen(open_page: Open, page: Path, width: int) -> None:
     driver = open_page(page, width)

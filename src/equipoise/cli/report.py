@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from equipoise.cli.shared import refusing
+from equipoise.report.tables import printable
 
 if TYPE_CHECKING:
     from equipoise.data.predictions import Predictions
@@ -60,10 +61,10 @@ def report(
     _summary(made, Console())
     for model in made.models:
         for note in model.notes:
-            typer.echo(f"{model.name}: {note}")
-    typer.echo(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+            typer.echo(printable(f"{model.name}: {note}"))
+    typer.echo(f"page: {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
     if written:
-        typer.echo(f"figures: {len(written)} files in {figures}")
+        typer.echo(f"figures: {len(written)} files in {printable(str(figures))}")
 
 
 def _report_of_runs(
@@ -107,7 +108,7 @@ def _report_of_files(
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         for number, (file, name) in enumerate(zip(opened, called, strict=True)):
             mean: Any = means[number] if means else file.logits_mean or "train"
-            task = progress.add_task(f"judging {file.path.name}", total=file.num_items)
+            task = progress.add_task(printable(f"judging {file.path.name}"), total=file.num_items)
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
             if not means and file.logits_mean is None:
                 notes[name] = [
@@ -169,5 +170,5 @@ def _summary(made: Report, console: Console) -> None:
     for model in made.models:
         found = headlines(model).values()
         cells = [f"{100 * v.value:.1f}\n[dim]{100 * v.low:.1f}–{100 * v.high:.1f}[/dim]" if v else "–" for v in found]
-        table.add_row(Text(model.name), *cells)
+        table.add_row(Text(printable(model.name)), *cells)
     console.print(table)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,7 +83,7 @@ class Table:
         return "\n".join([lines[0], alignment, *lines[1:]])
 
     def print(self, console: Console) -> None:
-        """In the terminal. A narrow one may break the first column and the header, but cuts no number off."""
+        """In the terminal. A narrow one may break the first column, but cuts no number off."""
         from rich import box
         from rich.measure import Measurement
         from rich.table import Table as Shown
@@ -91,14 +91,19 @@ class Table:
 
         shown = Shown(title=Text(printable(self.title)), box=box.SIMPLE, padding=(0, 1, 0, 0))
         for place, name in enumerate(self.header):
-            longest = max((len(row[place]) for row in self.rows), default=0) if place else None
-            shown.add_column(printable(name), justify="left" if place < self.left else "right", min_width=longest)
+            texts = [printable(name), *(printable(row[place]) for row in self.rows)]
+            widest = max(map(len, texts)) if place else max(len(word) for text in texts for word in text.split())
+            justify: Literal["left", "right"] = "left" if place < self.left else "right"
+            shown.add_column(texts[0], justify=justify, no_wrap=place > 0, min_width=widest)
         for row in self.rows:
             heading = len(row) > 1 and not any(row[1:])
             style = "bold" if heading else STYLES.get(row[1]) if len(row) > 1 else None
-            shown.add_row(*(Text(printable(cell), no_wrap=place > 0) for place, cell in enumerate(row)), style=style)
+            shown.add_row(*(Text(printable(cell)) for cell in row), style=style)
+        narrow = console.width
         needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
-        console.print(shown, width=max(console.width, needed), soft_wrap=needed > console.width)
+        console.width = max(narrow, needed)
+        console.print(shown)
+        console.width = narrow
 
 
 def printable(text: str) -> str:
