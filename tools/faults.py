@@ -229,9 +229,9 @@ FAULTS = [
     Fault("experiments/table1/report.py", "math.hypot(std / math.sqrt(ours[cell].n), theirs[1])", "std / math.sqrt(ours[cell].n)", "test_table1_report.py"),
     Fault("experiments/table1/report.py", "std = pooled if ours[cell].std is None else ours[cell].std", "std = ours[cell].std", "test_table1_report.py"),
     Fault("experiments/table1/report.py", 'record.complete and record.evaluated_on == "test"', "record.complete", "test_table1_report.py"),
-    Fault("experiments/table1/report.py", "np.argsort(-np.asarray(record.counts)", "np.argsort(np.asarray(record.counts)", "test_table1_report.py"),
+    Fault("experiments/table1/figure.py", "np.argsort(-np.asarray(record.counts)", "np.argsort(np.asarray(record.counts)", "test_table1_report.py"),
     Fault("experiments/table1/report.py", "column = table1.IMBALANCES.index(imbalance)", "column = sorted(table1.IMBALANCES).index(imbalance)", "test_table1_report.py"),
-    Fault("experiments/table1/report.py", "styles = dict(zip(panel, zip(", "styles = dict(zip([m for m in panel if len(panel[m])], zip(", "test_table1_report.py"),
+    Fault("experiments/table1/figure.py", "styles = dict(zip(panel, zip(", "styles = dict(zip([m for m in panel if len(panel[m])], zip(", "test_table1_report.py"),
     # kernels of our own
     Fault("experiments/resnet32/kernels.py", "value / 255 - MEANS[channel]", "value / 256 - MEANS[channel]", FUSED),
     Fault("experiments/resnet32/kernels.py", "from_row = row + 1 - tap // 3", "from_row = row - 1 + tap // 3", FUSED),
@@ -297,7 +297,7 @@ FAULTS = [
     Fault("report/tables.py", "deviation:.{digits}f", "deviation:.1f", "test_detection_report.py"),
     Fault("report/tables.py", "known = [value for value in values if value is not None]", "known = [value or 0.0 for value in values]", "test_detection_report.py"),
     Fault("report/tables.py", "no_wrap=place > 0", "no_wrap=False", "test_tables.py"),
-    Fault("report/tables.py", 'letter.isprintable() or letter == "\\n"', "True", "test_tables.py"),
+    Fault("report/tables.py", "c if c.isprintable() else", "c if True else", "test_tables.py"),
     Fault("cli/report.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)", "pass", "test_report.py"),
     # detectors on whole batches
     Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),

@@ -19,7 +19,7 @@ from equipoise.cli import app
 from equipoise.data.digits import load_digits_lt
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift import report
-from equipoise.experiments.prior_shift.record import PriorShiftRecord
+from equipoise.experiments.prior_shift.records import PriorShiftRecord
 from equipoise.training.records import read_records
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.experiments.table1 import published, report
+from equipoise.experiments.table1 import figure, published, report
 from equipoise.experiments.table1 import recipe as table1
 from equipoise.experiments.table1.engine import engine_notes, speed_table
 from equipoise.report.tables import fill
@@ -203,9 +203,9 @@ def test_choices_show_what_they_differ_in() -> None:
 
 def test_the_figure_draws_p_y_head_first_and_names_what_is_missing() -> None:
     shuffled = {"counts": [5, 60, 300, 19], "marginal": [0.1, 0.3, 0.4, 0.2]}
-    panels = report.marginals([run("softmax", 0, [9, 6, 2, 0], **shuffled), run("eql", 0, [9, 6, 2, 0])])
+    panels = figure.marginals([run("softmax", 0, [9, 6, 2, 0], **shuffled), run("eql", 0, [9, 6, 2, 0])])
     assert panels["imbalance 100"]["Softmax"].tolist() == [[0.4, 0.3, 0.2, 0.1]]
-    drawn = report.figure(panels)["hconcat"]
+    drawn = figure.figure(panels)["hconcat"]
     assert [panel["title"]["text"] for panel in drawn] == ["imbalance 10", "imbalance 100", "imbalance 200"]
     colour = drawn[1]["layer"][0]["encoding"]["color"]
     assert colour["scale"]["domain"] == ["Softmax, 0.20", "EQL, 0.20", "uniform"]
@@ -219,9 +219,9 @@ def test_the_figure_draws_p_y_head_first_and_names_what_is_missing() -> None:
 
 def test_a_method_looks_the_same_in_every_panel_whatever_is_missing() -> None:
     panel = {"Softmax": np.full((1, 20), 0.05), "EQL": np.full((1, 20), 0.05)}
-    figure = report.figure({"whole": panel, "part": {"Softmax": np.zeros((0, 0)), "EQL": panel["EQL"]}})
+    made = figure.figure({"whole": panel, "part": {"Softmax": np.zeros((0, 0)), "EQL": panel["EQL"]}})
     styles = []
-    for drawn in figure["hconcat"]:
+    for drawn in made["hconcat"]:
         line, shapes = drawn["layer"][2]["encoding"], {row["method"]: row["shape"] for row in drawn["data"]["values"]}
         looks = zip(*(line[channel]["scale"]["range"] for channel in ("color", "strokeDash")), strict=True)
         names = line["color"]["scale"]["domain"]
@@ -271,7 +271,7 @@ def test_the_committed_documents_are_what_the_committed_records_give() -> None:
 
 def test_the_committed_figure_shows_the_committed_records(committed: list[Record]) -> None:
     with Image.open(ROOT / report.FIGURE) as picture:
-        assert picture.info["Description"] == report.marginals_digest(report.marginals(committed))
+        assert picture.info["Description"] == figure.marginals_digest(figure.marginals(committed))
 
 
 def test_every_method_has_a_title_and_every_title_a_method() -> None:
@@ -290,7 +290,7 @@ def test_committed_runs_were_trained_with_the_recipe_that_stands_in_the_file(com
 
 
 def test_balanced_softmax_is_nearest_to_uniform_as_the_documents_say(committed: list[Record]) -> None:
-    panels = [panel for panel in report.marginals(committed).values() if all(len(runs) for runs in panel.values())]
+    panels = [panel for panel in figure.marginals(committed).values() if all(len(runs) for runs in panel.values())]
     assert panels
     for panel in panels:
         distances = {

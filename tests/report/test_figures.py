@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 import equipoise as eq
-from equipoise.metrics import TAUS, WORLDS, Judged, judge
+from equipoise.metrics.judging import Judged, judge
+from equipoise.metrics.sweep import TAUS, WORLDS
 from equipoise.report import figures as figure_files
 from equipoise.report import specs
 from equipoise.report.figures import finished, save

@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 import equipoise as eq
 from equipoise.cli import app
 from equipoise.data.sources import read_source
-from equipoise.metrics import TAUS, WORLDS, wilson_interval
+from equipoise.metrics.intervals import wilson_interval
+from equipoise.metrics.sweep import TAUS, WORLDS
 from equipoise.report import page_data, sections, specs
 from equipoise.report.inspection import look
 from equipoise.report.page import save_inspection

@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from equipoise.cli.shared import refusing
-from equipoise.report.tables import printable
+from equipoise.report.tables import UNKNOWN, Table, printable
 
 if TYPE_CHECKING:
     from equipoise.data.predictions import Predictions
@@ -58,7 +56,7 @@ def report(
             made = _report_of_files(predictions, counts, logits_mean, name, label, column, title)
         path = made.save(out)
         written = [] if figures is None else made.save_figures(figures)
-    _summary(made, Console())
+    _summary(made).print(Console())
     for model in made.models:
         for note in model.notes:
             typer.echo(printable(f"{model.name}: {note}"))
@@ -160,15 +158,14 @@ def _names_of(paths: list[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _summary(made: Report, console: Console) -> None:
+def _summary(made: Report) -> Table:
+    """A row of numbers for every model, and one of their intervals."""
     from equipoise.report.page_data import headlines
 
-    table = Table(title="Accuracy on the test set, %, with 95 % intervals", box=None, title_justify="left")
-    table.add_column("model", overflow="ellipsis", max_width=40, min_width=12)
-    for heading in ("top-1", "over classes", "many", "medium", "few"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for model in made.models:
         found = headlines(model).values()
-        cells = [f"{100 * v.value:.1f}\n[dim]{100 * v.low:.1f}–{100 * v.high:.1f}[/dim]" if v else "–" for v in found]
-        table.add_row(Text(printable(model.name)), *cells)
-    console.print(table)
+        rows.append([model.name, *(f"{100 * v.value:.1f}" if v else UNKNOWN for v in found)])
+        rows.append(["", *(f"{100 * v.low:.1f}–{100 * v.high:.1f}" if v else "" for v in found)])
+    title = "Accuracy on the test set, %, with 95 % intervals"
+    return Table(["model", "top-1", "over classes", "many", "medium", "few"], rows, title=title)

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from equipoise.data.digits import Digits, load_digits_lt
 from equipoise.experiments.digits_cnn import digits_cnn
-from equipoise.losses import BalancedSoftmaxLoss, inverse_frequency_weights
-from equipoise.metrics import Judged, LogitsMean, judge
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.weights import inverse_frequency_weights
+from equipoise.metrics.judging import Judged, judge
+from equipoise.metrics.sweep import LogitsMean
 from equipoise.prior import Prior
 from equipoise.report.tables import mean_std
 

@@ -19,9 +19,10 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from equipoise.files import write_text
-from equipoise.metrics import TAUS, WORLDS, LogitsMean, judge
+from equipoise.metrics.judging import judge
+from equipoise.metrics.sweep import TAUS, WORLDS, LogitsMean
 from equipoise.prior import Prior
-from equipoise.report import specs
+from equipoise.report import sections, specs
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.inspection import Inspection, counted, how_unequal
 from equipoise.report.page_data import (
@@ -35,22 +36,7 @@ from equipoise.report.page_data import (
     rows_of,
     runs_note,
 )
-from equipoise.report.sections import (
-    HEADLINES,
-    calibration_section,
-    classes_section,
-    counts_section,
-    foot,
-    headline_section,
-    marginal_section,
-    page,
-    picker,
-    slopes_section,
-    swallowed_section,
-    sweep_section,
-    text,
-    top,
-)
+from equipoise.report.sections import HEADLINES, foot, text, top
 from equipoise.report.specs import Spec
 
 
@@ -117,7 +103,7 @@ class Report:
         data = self._data(drawn)
         pairs = max(len(model["rows"].get("swallowed", ())) for model in data["models"])
         lines = ["before", "after"] if len(self.models) > 1 else ["after"]
-        return page(self.title, self._body(drawn), data, specs.charts(self.prior, pairs=pairs, lines=lines))
+        return sections.page(self.title, self._body(drawn), data, specs.charts(self.prior, pairs=pairs, lines=lines))
 
     def figures(self) -> dict[str, Spec]:
         """Every figure of the page by file name: Vega-Lite specifications with their data, which `save` writes."""
@@ -188,19 +174,19 @@ class Report:
             f"{counted(prior.num_classes, 'classes')}, {counted(prior.total, 'training items')}; {how_unequal(prior)}. "
             f"Judged on {counted(items, 'test items')}."
         )
-        parts = [top(self.title, lead), picker() if several else ""]
+        parts = [top(self.title, lead), sections.picker() if several else ""]
         parts.append(f'<main class="{"" if several else "single"}">')
         parts += [
-            headline_section(self.models),
+            sections.headline_section(self.models),
             *self._notes(drawn),
-            classes_section(several, prior.num_classes),
-            slopes_section(several),
+            sections.classes_section(several, prior.num_classes),
+            sections.slopes_section(several),
         ]
-        parts.append(marginal_section(several))
-        parts.append(swallowed_section(several) if any(m.confusions for m in self.models) else "")
-        parts.append(calibration_section(several) if any(m.calibrated for m in self.models) else "")
-        parts.append(sweep_section(several) if any(m.sweep for m in self.models) else "")
-        parts += [counts_section(), "</main>", foot()]
+        parts.append(sections.marginal_section(several))
+        parts.append(sections.swallowed_section(several) if any(m.confusions for m in self.models) else "")
+        parts.append(sections.calibration_section(several) if any(m.calibrated for m in self.models) else "")
+        parts.append(sections.sweep_section(several) if any(m.sweep for m in self.models) else "")
+        parts += [sections.counts_section(), "</main>", foot()]
         return "\n".join(parts)
 
     def _notes(self, drawn: list[int]) -> list[str]:
@@ -251,12 +237,14 @@ def inspection_page(seen: Inspection) -> str:
     body = [
         top(f"The tail of {Path(seen.source).name}", lead),
         f'<main class="single"><section class="first"><div class="cards">{cards}</div>{absent}</section>',
-        counts_section(),
+        sections.counts_section(),
         f'<section><h2>What to do about it</h2><div class="advice">{advice}</div></section></main>',
         foot(),
     ]
     data = {"classes": class_data(prior, drawn)}
-    return page(f"The tail of {Path(seen.source).name}", "\n".join(body), data, {"counts": specs.class_counts(prior)})
+    return sections.page(
+        f"The tail of {Path(seen.source).name}", "\n".join(body), data, {"counts": specs.class_counts(prior)}
+    )
 
 
 def save_inspection(seen: Inspection, path: str | os.PathLike[str]) -> Path:

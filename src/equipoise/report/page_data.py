@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.metrics import TAUS, WORLDS, Confusions, Evaluation, Judged, PriorSweep
+from equipoise.metrics.confusions import Confusions
+from equipoise.metrics.evaluation import Evaluation
 from equipoise.metrics.intervals import mean_interval, wilson_intervals
+from equipoise.metrics.judging import Judged
+from equipoise.metrics.sweep import TAUS, WORLDS, PriorSweep
 from equipoise.prior import FloatArray, Prior
 from equipoise.report.specs import GROUPS
 

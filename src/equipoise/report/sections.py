@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.metrics import WORLDS
+from equipoise.metrics.sweep import WORLDS
 from equipoise.report.figures import VEGA_LITE, renderer
 from equipoise.report.page_data import Model, cut, headlines
 from equipoise.report.specs import neighbours

@@ -107,12 +107,12 @@ class Table:
 
 
 def printable(text: str) -> str:
-    """Text for a terminal: what would move its cursor, or turn the order of letters, becomes a replacement mark.
+    r"""Text for a terminal: what would move its cursor, or turn the order of letters, is shown as an escape.
 
-    >>> printable("owl\\x1b[2J 猫")
-    'owl�[2J 猫'
+    >>> printable("owl\x1b[2J 猫")
+    'owl\\x1b[2J 猫'
     """
-    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 # -------------------------------------------------------------------- documents

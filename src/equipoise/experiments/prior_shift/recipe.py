@@ -22,16 +22,17 @@ from torch import Tensor, nn
 
 from equipoise.data.digits import Digits, load_digits_lt
 from equipoise.experiments.demo import Settings, fitted
-from equipoise.experiments.prior_shift.record import NAME, SHIFTS, PriorShiftRecord
-from equipoise.losses import BalancedSoftmaxLoss
-from equipoise.metrics import calibration_scores
+from equipoise.experiments.prior_shift.published import NAME as NAME
+from equipoise.experiments.prior_shift.published import SHIFTS as SHIFTS
+from equipoise.experiments.prior_shift.records import PriorShiftRecord as PriorShiftRecord
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.metrics.calibration import calibration_scores
 from equipoise.prior import FloatArray, IntArray, Prior
 from equipoise.serving.adjust import adjust_logits
 from equipoise.serving.calibrate import Calibration, fit_temperature
 from equipoise.serving.estimate import estimate_prior
 from equipoise.training import records
 
-__all__ = ["NAME", "SHIFTS", "PriorShiftRecord"]
 SEEDS = (0, 1, 2, 3, 4)
 IMBALANCE = 50
 VALIDATION_PER_CLASS = 15

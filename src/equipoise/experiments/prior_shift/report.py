@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from equipoise.experiments.prior_shift.record import NAME, SHIFTS, TITLES, PriorShiftRecord
+from equipoise.experiments.prior_shift.published import NAME, SHIFTS, TITLES
+from equipoise.experiments.prior_shift.records import PriorShiftRecord
 from equipoise.report import tables
 from equipoise.report.figures import finished, save
 from equipoise.report.specs import COLOURS, DASHES, SHAPES, Spec, number

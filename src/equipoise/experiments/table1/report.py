@@ -10,7 +10,6 @@ from published.py.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import statistics
@@ -23,20 +22,16 @@ import numpy as np
 
 from equipoise.experiments.table1 import published as table1
 from equipoise.experiments.table1.engine import engine_notes, speed_table
+from equipoise.experiments.table1.figure import DRAWN, DRAWN_ON, figure, marginals, marginals_digest
 from equipoise.experiments.table1.published import title_of
-from equipoise.prior import FloatArray, Prior
+from equipoise.prior import Prior
 from equipoise.report import tables
-from equipoise.report.figures import finished, save
-from equipoise.report.specs import COLOURS, DASHES, LINES, SHAPES, Spec, number, smoothed
+from equipoise.report.figures import save
 from equipoise.report.tables import UNKNOWN, Table, mean_std, plus_minus
 from equipoise.training.records import Record, read_records
 
 Published = tuple[float, float]  # mean, standard error
 Cell = tuple[str, int, str]  # data set, imbalance, method
-
-DRAWN = ("softmax", "eql", "balanced_softmax")  # the methods of the figure
-DRAWN_ON = "cifar100-lt"
-NEIGHBOURS = 9  # classes that a line of the figure averages
 
 
 @dataclass(frozen=True)
@@ -173,93 +168,6 @@ def total_variation(marginal: Sequence[float]) -> float | None:
     """
     p = np.asarray(marginal)
     return float(np.abs(p - 1 / len(p)).sum() / 2) if abs(p.sum() - 1) < 1e-3 else None
-
-
-def marginals(records: Iterable[Record]) -> dict[str, dict[str, FloatArray]]:
-    """For the figure: by imbalance, by method, p(y) of each run [n, K], head class first; n may be 0."""
-    cells = by_cell(records)
-    panels: dict[str, dict[str, FloatArray]] = {}
-    for imbalance in sorted(table1.IMBALANCES):
-        panel = panels.setdefault(f"imbalance {imbalance}", {})
-        for method in DRAWN:
-            runs = cells.get((DRAWN_ON, imbalance, method), [])
-            panel[title_of(method)] = np.array([head_first(run) for run in runs])
-    return panels
-
-
-def head_first(record: Record) -> FloatArray:
-    """p(y), the class with most training images first."""
-    order = np.argsort(-np.asarray(record.counts), kind="stable")
-    p: FloatArray = np.asarray(record.marginal)[order]
-    return p
-
-
-def marginals_digest(panels: Mapping[str, Mapping[str, FloatArray]]) -> str:
-    """Names what the figure shows, so that a picture can be compared with the records."""
-    content = {title: {method: p.tolist() for method, p in panel.items()} for title, panel in panels.items()}
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-
-
-def figure(panels: Mapping[str, Mapping[str, FloatArray]]) -> Spec:
-    """p(y) by panel and method, [runs, K] with the head class first; a method without runs is named in its panel.
-
-    Single classes are faint points, and a line is their mean over nine adjacent ones, so that the slope is seen behind
-    the differences between classes.
-    """
-    every = [runs for panel in panels.values() for runs in panel.values() if len(runs)]
-    highest = max((float(runs.mean(axis=0).max()) for runs in every), default=1.0)
-    own = dict.fromkeys(("color", "shape", "strokeDash"), "independent")  # a legend in every panel
-    parts = [_panel(title, panel, 1.25 * highest) for title, panel in panels.items()]
-    return finished({"hconcat": parts, "resolve": {"scale": own, "legend": own}})
-
-
-def _panel(title: str, panel: Mapping[str, FloatArray], highest: float) -> Spec:
-    """One data set; methods keep their colours, shapes and dashes, whatever is missing."""
-    styles = dict(zip(panel, zip(COLOURS, SHAPES, DASHES, strict=True), strict=False))
-    present = {method: runs for method, runs in panel.items() if len(runs)}
-    labels = {method: f"{method}, {np.abs(p - 1 / p.shape[1]).sum(1).mean() / 2:.2f}" for method, p in present.items()}
-    rows = [
-        {"method": labels[method], "rank": rank, "p": p, "shape": styles[method][1]}
-        for method, runs in present.items()
-        for rank, p in enumerate(runs.mean(axis=0).tolist(), start=1)
-    ]
-    domain = [*labels.values(), "uniform"]
-    colours = {"domain": domain, "range": [*(styles[method][0] for method in present), "#5b636e"]}
-    dashes = {"domain": domain, "range": [*(styles[method][2] for method in present), [1, 0]]}
-    legend = LINES | {"orient": "top-right", "columns": 1, "title": "total variation from uniform", "labelFontSize": 13}
-    colour = {"field": "method", "scale": colours, "legend": legend if present else None}
-    dash = {"field": "method", "scale": dashes, "legend": legend if present else None}
-    x = number("rank", "class, most training images first", scale={"nice": False, "zero": False})
-    y = number(
-        "p",
-        "p(y): mean predicted probability",
-        scale={"domain": [0, highest]},
-        axis={"format": ".2f", "tickMinStep": 0.01},
-    )
-    uniform = [{"method": "uniform", "p": 1 / runs.shape[1]} for runs in [*present.values()][:1]]
-    absent = [method for method in panel if method not in present]
-    words = {"type": "text", "align": "right", "text": ["not run yet:", *absent], "color": "#5b636e", "fontSize": 14}
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "point", "filled": True, "size": 16, "opacity": 0.4},
-            "encoding": {"x": x, "y": y, "color": colour}
-            | {"shape": {"field": "shape", "type": "nominal", "scale": None, "legend": None}},
-        },
-        {
-            "data": {"values": uniform},
-            "mark": {"type": "rule", "strokeWidth": 1},
-            "encoding": {"y": number("p"), "color": colour},
-        },
-        {
-            "transform": [smoothed("p", NEIGHBOURS // 2) | {"groupby": ["method"]}],
-            "mark": {"type": "line", "strokeWidth": 3},
-            "encoding": {"x": x, "y": number("around"), "color": colour, "strokeDash": dash},
-        },
-    ]
-    if absent:
-        layers.append({"data": {"values": [{}]}, "mark": words, "encoding": {"x": {"value": 390}, "y": {"value": 170}}})
-    heading = {"text": title, "fontSize": 16, "fontWeight": 500}
-    return {"title": heading, "width": 400, "height": 340, "data": {"values": rows}, "layer": layers}
 
 
 # -------------------------------------------------------------------- rows, for the terminal and for Markdown

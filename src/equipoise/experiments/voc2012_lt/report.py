@@ -164,7 +164,7 @@ def shown_tables(records: Sequence[DetectionRecord]) -> list[Table]:
 
 
 def notes(records: Sequence[DetectionRecord]) -> list[str]:
-    return [NOTE, orders_compared(records)]
+    return [NOTE, *orders_compared(records).splitlines()]
 
 
 def documents(root: Path, results: Path) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""The record of a prior-shift run, and the names of its losses and test sets. Nothing here needs torch."""
+"""The record of a prior-shift run; like all records, it is read without torch."""
 
 from __future__ import annotations
 
@@ -6,17 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from equipoise.training.records import StoredRecord
-
-NAME = "prior-shift"
-TITLES = {"softmax": "Softmax", "balanced_softmax": "Balanced Softmax"}  # of the losses
-SHIFTS = {  # how the class frequencies of a test set are made, and what they are called
-    "forward-50": "forward, 50",
-    "forward-10": "forward, 10",
-    "uniform": "balanced",
-    "backward-10": "backward, 10",
-    "backward-50": "backward, 50",
-    "dirichlet": "Dirichlet",
-}
 
 
 @dataclass(frozen=True)
