@@ -164,7 +164,7 @@ def test_the_command_line_needs_no_torchvision() -> None:
     ("without", "arguments", "extra"),
     [
         ("typer", ["--help"], "cli"),
-        ("torchvision", ["table", "voc2012-lt"], "detection"),
+        ("torchvision", ["run", "voc2012-lt", "--data", "."], "detection"),
         ("hotcoco", ["detect", "eval", "results.json", "--annotations", "val.json"], "detection"),
     ],
 )

@@ -79,7 +79,7 @@ def test_the_plan_holds_every_run_once_and_seed_0_of_all_48_cells_first() -> Non
 
 
 def test_adding_a_line_adds_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Method("focal_2", "Focal, γ = 2", replace(BASE, options={"label_smoothing": 0.1}))
+    line = Method("focal_2", replace(BASE, options={"label_smoothing": 0.1}))
     monkeypatch.setattr(table1, "METHODS", (*table1.METHODS, line))
     added = [cell for cell in table1.plan() if cell.method == "focal_2"]
     assert len(added) == 18

@@ -145,6 +145,20 @@ def test_it_opens_from_disk_without_a_message_or_a_request(open_page: Open, page
     assert all(drawn)
 
 
+def test_the_page_forbids_eval_and_every_script_and_style_but_its_own(open_page: Open, page: Path) -> None:
+    driver = open_page(page)
+    tried = "try { window.found = new Function('return 1')(); } catch (error) { window.found = error.name; }"
+    driver.execute_script(f"setTimeout(() => {{ {tried} }}, 0)")  # later: what the driver runs itself may do anything
+    assert WebDriverWait(driver, 10).until(lambda d: d.execute_script("return window.found")) == "EvalError"
+    added = (
+        "const s = document.createElement('script'); s.textContent = 'window.evil = 1'; document.body.append(s);"
+        "const c = document.createElement('style'); c.textContent = 'body { margin: 77px }'; document.head.append(c);"
+        "return [window.evil === undefined, getComputedStyle(document.body).marginTop];"
+    )
+    assert driver.execute_script(added) == [True, "0px"]
+    assert len(driver.get_log("browser")) == 2  # the browser tells of the script and of the style
+
+
 @pytest.mark.parametrize("width", [1200, 390])
 def test_nothing_is_wider_than_the_screen(open_page: Open, page: Path, width: int) -> None:
     driver = open_page(page, width)

@@ -20,7 +20,7 @@ from equipoise.cli.prior_shift import run_prior_shift
 from equipoise.cli.records import lay_out
 from equipoise.cli.shared import check_writable, device_of, in_runs, progress, records_in, refusing
 from equipoise.training import records as record_files
-from equipoise.training.detection_records import COLUMNS, DetectionRecord, summary
+from equipoise.training.detection_records import DetectionRecord
 
 if TYPE_CHECKING:
     from equipoise.experiments.table2.recipe import Method
@@ -288,18 +288,15 @@ def table_(
     results: Annotated[Path, typer.Option(help="The folder of committed records.")] = Path("results"),
 ) -> None:
     """Print a table of detectors from its records, as Markdown."""
-    from equipoise.experiments.table2 import recipe as table2
-    from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
+    from equipoise.experiments.table2 import published as table2
+    from equipoise.experiments.table2.report import methods_table
+    from equipoise.experiments.voc2012_lt import published as voc2012_lt
 
-    methods = voc2012_lt.CHOICES if table.startswith("choices") else (*voc2012_lt.METHODS, *table2.METHODS[6:])
     with refusing():
         records = record_files.read_records(results, table, DetectionRecord)
     if not records:
         raise typer.BadParameter(f"{results / table} holds no records")
-    typer.echo("| | " + " | ".join((*COLUMNS, "n")) + " |")
-    typer.echo("|---|" + "---:|" * (len(COLUMNS) + 1))
-    for row in summary(records, [(method.name, method.title) for method in methods]):
-        typer.echo("| " + " | ".join(row) + " |")
+    typer.echo(str(methods_table(records, voc2012_lt.CHOICES if table.startswith("choices") else table2.METHODS)))
 
 
 @detect_app.command()

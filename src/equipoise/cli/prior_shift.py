@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from equipoise.cli.shared import refusing
-from equipoise.cli.table import print_prior_shift
+from equipoise.cli.table import show
 from equipoise.training import records as record_files
 
 if TYPE_CHECKING:
@@ -65,6 +65,6 @@ def run_prior_shift(
                 path.write_text(record.to_json(indent=1))
             progress.advance(task)
     if made:
-        print_prior_shift(console, made)
+        show(NAME, made, console)
     if iterations is None:
         console.print(f"{len(made)} new records under {results / NAME}; the table: equipoise table {NAME}")

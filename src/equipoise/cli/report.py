@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from equipoise.cli.shared import refusing
+from equipoise.report.tables import UNKNOWN, Table, printable
 
 if TYPE_CHECKING:
     from equipoise.report.page import Report
@@ -55,13 +54,13 @@ def report(
             made = _report_of_files(predictions, counts, logits_mean, name, label, column, title)
         path = made.save(out)
         written = [] if figures is None else made.save_figures(figures)
-    _summary(made, Console())
+    _summary(made).print(Console())
     for model in made.models:
         for note in model.notes:
-            typer.echo(f"{model.name}: {note}")
-    typer.echo(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+            typer.echo(printable(f"{model.name}: {note}"))
+    typer.echo(f"page: {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
     if written:
-        typer.echo(f"figures: {len(written)} files in {figures}")
+        typer.echo(f"figures: {len(written)} files in {printable(str(figures))}")
 
 
 def _report_of_runs(
@@ -105,7 +104,7 @@ def _report_of_files(
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         for number, (file, name) in enumerate(zip(opened, called, strict=True)):
             mean: Any = means[number] if means else file.logits_mean or "train"
-            task = progress.add_task(f"judging {file.path.name}", total=file.num_items)
+            task = progress.add_task(printable(f"judging {file.path.name}"), total=file.num_items)
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
             if not means and file.logits_mean is None:
                 notes[name] = [
@@ -134,15 +133,14 @@ def _names_of(paths: list[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _summary(made: Report, console: Console) -> None:
+def _summary(made: Report) -> Table:
+    """A row of numbers for every model, and one of their intervals."""
     from equipoise.report.page_data import headlines
 
-    table = Table(title="Accuracy on the test set, %, with 95 % intervals", box=None, title_justify="left")
-    table.add_column("model", overflow="ellipsis", max_width=40, min_width=12)
-    for heading in ("top-1", "over classes", "many", "medium", "few"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for model in made.models:
         found = headlines(model).values()
-        cells = [f"{100 * v.value:.1f}\n[dim]{100 * v.low:.1f}–{100 * v.high:.1f}[/dim]" if v else "–" for v in found]
-        table.add_row(Text(model.name), *cells)
-    console.print(table)
+        rows.append([model.name, *(f"{100 * v.value:.1f}" if v else UNKNOWN for v in found)])
+        rows.append(["", *(f"{100 * v.low:.1f}–{100 * v.high:.1f}" if v else "" for v in found)])
+    title = "Accuracy on the test set, %, with 95 % intervals"
+    return Table(["model", "top-1", "over classes", "many", "medium", "few"], rows, title=title)

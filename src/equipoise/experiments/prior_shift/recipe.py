@@ -12,8 +12,8 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +22,9 @@ from torch import Tensor, nn
 
 from equipoise.data.digits import Digits, load_digits_lt
 from equipoise.experiments.demo import Settings, fitted
+from equipoise.experiments.prior_shift.published import NAME as NAME
+from equipoise.experiments.prior_shift.published import SHIFTS as SHIFTS
+from equipoise.experiments.prior_shift.records import PriorShiftRecord as PriorShiftRecord
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.metrics.calibration import calibration_scores
 from equipoise.prior import FloatArray, IntArray, Prior
@@ -29,9 +32,7 @@ from equipoise.serving.adjust import adjust_logits
 from equipoise.serving.calibrate import Calibration, fit_temperature
 from equipoise.serving.estimate import estimate_prior
 from equipoise.training import records
-from equipoise.training.records import StoredRecord
 
-NAME = "prior-shift"
 SEEDS = (0, 1, 2, 3, 4)
 IMBALANCE = 50
 VALIDATION_PER_CLASS = 15
@@ -39,53 +40,11 @@ TEST_PER_CLASS = 50
 DIRICHLET_DRAWS = 4  # a seed
 
 Loss = Callable[[Prior], nn.Module]
-METHODS: dict[str, tuple[str, Loss, bool]] = {  # title, loss, and whether its logits mean the training prior
-    "softmax": ("Softmax", lambda prior: nn.CrossEntropyLoss(), True),
-    "balanced_softmax": ("Balanced Softmax", lambda prior: BalancedSoftmaxLoss(prior), False),
-}
-SHIFTS = {  # how the class frequencies of a test set are made, and what they are called
-    "forward-50": "forward, 50",
-    "forward-10": "forward, 10",
-    "uniform": "balanced",
-    "backward-10": "backward, 10",
-    "backward-50": "backward, 50",
-    "dirichlet": "Dirichlet",
+METHODS: dict[str, tuple[Loss, bool]] = {  # loss, and whether its logits mean the training prior
+    "softmax": (lambda prior: nn.CrossEntropyLoss(), True),
+    "balanced_softmax": (lambda prior: BalancedSoftmaxLoss(prior), False),
 }
 TREATMENTS = ("as trained", "known", "EM", "BBSE")  # what the target prior is taken from
-
-
-@dataclass(frozen=True)
-class PriorShiftRecord(StoredRecord):
-    """One model on all shifted test sets.
-
-    `test_sets` is a list of {"shift", "counts", "results"}; `results` has, under "raw" and "calibrated", for every
-    treatment the accuracy (in percent), the log-loss and the total variation between prior used and true; estimates
-    also say whether they are `trusted` and the share of classes whose true frequency is `covered` by the 95 % interval.
-    `calibration` has the temperatures, and the scores on the whole, balanced test pool before and after.
-    """
-
-    PATTERN: ClassVar[str] = "*/*.json"
-    WHAT: ClassVar[str] = "the record of a prior-shift run"
-
-    table: str
-    method: str
-    seed: int
-    complete: bool  # trained as long as the recipe says; smoke tests are not
-    iterations: int
-    imbalance: float
-    counts: list[int]
-    validation_per_class: int
-    test_per_class: int
-    calibration: dict[str, Any]
-    test_sets: list[dict[str, Any]]
-    seconds: float
-    commit: str | None
-    versions: dict[str, str]
-    hardware: dict[str, str]
-
-    @property
-    def key(self) -> str:
-        return f"{self.table}/{self.method}/{self.seed}"
 
 
 def run(method: str, seed: int, *, iterations: int | None = None) -> PriorShiftRecord:
@@ -94,7 +53,7 @@ def run(method: str, seed: int, *, iterations: int | None = None) -> PriorShiftR
     settings = Settings(imbalance=IMBALANCE) if iterations is None else Settings(IMBALANCE, iterations=iterations)
     digits = load_digits_lt(IMBALANCE, VALIDATION_PER_CLASS + TEST_PER_CLASS)
     validation, pool = split(digits)
-    _, make_loss, means_training_prior = METHODS[method]
+    make_loss, means_training_prior = METHODS[method]
     model = fitted(make_loss(digits.prior), digits, settings, seed)
     with torch.inference_mode():
         logits = model(digits.test_images)

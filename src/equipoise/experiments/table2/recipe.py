@@ -35,23 +35,21 @@ SECOND_STAGE = replace(BASE, start="rfs", epochs=10, steps=(1 / 2, 9 / 11))
 
 @dataclass(frozen=True)
 class Method:
-    """A row: its name in paths and commands, its name in the table, its recipe."""
+    """A row: its name in paths and commands, and its recipe."""
 
     name: str
-    title: str
     recipe: DetectionRecipe
 
 
 METHODS = (
-    Method("rfs", "RFS", BASE),
-    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_STAGE),
-    Method("crt", "cRT", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
-    Method("lws", "LWS", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
-    Method("eql", "EQL", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 1.1e-3})),
-    Method("balanced_sigmoid", "Balanced Sigmoid", replace(SECOND_STAGE, classification=balanced_sigmoid)),
+    Method("rfs", BASE),
+    Method("rfs_longer", SECOND_STAGE),
+    Method("crt", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
+    Method("lws", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
+    Method("eql", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 1.1e-3})),
+    Method("balanced_sigmoid", replace(SECOND_STAGE, classification=balanced_sigmoid)),
     Method(
         "balanced_sigmoid_released",
-        "Balanced Sigmoid, released form",
         replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": 0.5}),
     ),
 )

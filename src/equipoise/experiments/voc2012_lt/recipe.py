@@ -46,14 +46,13 @@ def second_stage(first: DetectionRecipe, start: str) -> DetectionRecipe:
 SECOND_STAGE = second_stage(BASE, "rfs")
 
 METHODS = (
-    Method("rfs", "RFS", BASE),
-    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_STAGE),
-    Method("crt", "cRT", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
-    Method("lws", "LWS", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
-    Method("eql", "EQL", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 100 / 862})),
+    Method("rfs", BASE),
+    Method("rfs_longer", SECOND_STAGE),
+    Method("crt", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
+    Method("lws", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
+    Method("eql", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 100 / 862})),
     Method(
         "balanced_sigmoid",
-        "Balanced Sigmoid",
         replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": None}, counts="images"),
     ),
 )
@@ -61,16 +60,12 @@ METHODS = (
 # What had to be chosen, and among what.
 SECOND_TRIED = second_stage(TRIED, f"rfs_{TRIED.repeat_threshold}")
 CHOICES = (
-    *(
-        Method(f"rfs_{threshold}", f"RFS, threshold {threshold}", replace(TRIED, repeat_threshold=threshold))
-        for threshold in (0.02, 0.001, 0.05, 0.1)
-    ),
-    Method("rfs_lr_0.01", "RFS, learning rate 0.01", replace(TRIED, lr=0.01)),
-    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_TRIED),
+    *(Method(f"rfs_{threshold}", replace(TRIED, repeat_threshold=threshold)) for threshold in (0.02, 0.001, 0.05, 0.1)),
+    Method("rfs_lr_0.01", replace(TRIED, lr=0.01)),
+    Method("rfs_longer", SECOND_TRIED),
     *(
         Method(
             f"balanced_sigmoid_{form}_{counts}{'' if lr == TRIED.lr else f'_lr_{lr}'}",
-            f"Balanced Sigmoid, {form} form, {counts}" + ("" if lr == TRIED.lr else f", learning rate {lr}"),
             replace(SECOND_TRIED, classification=balanced_sigmoid, options={"target_rate": rate}, counts=counts, lr=lr),
         )
         for lr in (0.02, 0.002)
