@@ -194,8 +194,8 @@ class Prior:
         """Count a COCO or LVIS annotation file; classes in the order of their category ids, kept with their names.
 
         `by="images"`: images that contain the class, out of the images with at least one annotation (what Balanced
-        Sigmoid wants). `by="instances"`: annotations of the class, out of all. Crowd annotations and boxes without
-        area do not count.
+        Sigmoid wants). `by="instances"`: annotations of the class, out of all. What training cannot use does not count:
+        crowds, and boxes or polygons without area.
         """
         from equipoise.data.coco import count_coco
 
