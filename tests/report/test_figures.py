@@ -159,6 +159,9 @@ def test_numbers_beside_the_slopes_can_be_read(judged: Judged) -> None:
     perfect = eq.evaluate(torch.eye(5)[torch.arange(200) % 4], torch.arange(200) % 4, PRIOR)
     heights = sorted(row["beside"] for row in rows(eq.Report({"m": perfect}).figures()["group-slopes"]))
     assert heights == [89, 94.5, 100]
+    half = eq.evaluate(torch.eye(5)[[0, 1, 0, 1, 2, 0, 3, 0]], torch.tensor([0, 0, 1, 1, 2, 2, 3, 3]), PRIOR)
+    heights = sorted(row["beside"] for row in rows(eq.Report({"m": half}).figures()["group-slopes"]))
+    assert heights == [50, 55.5, 61]
 
 
 def test_swallowed_pairs_lead_from_left_to_right_in_every_script() -> None:

@@ -327,7 +327,7 @@ def world_sweep(lines: Sequence[str]) -> Spec:
     tooltip = _tooltip(model="model", how="how", accuracy="accuracy, %", alpha="alpha")
     colour, shape, _ = _line_scales(lines)
     if len(lines) > 1:
-        colour["legend"] = shape["legend"] = {"symbolSize": 90, "symbolOpacity": 1, "labelLimit": 0}
+        colour["legend"] = shape["legend"] = {"symbolSize": 90, "symbolOpacity": 1, "labelLimit": 0, "padding": 4}
     return _spec(
         "Accuracy as the deployed prior moves from long-tailed through uniform to reversed",
         height=300,
