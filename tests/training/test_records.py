@@ -16,11 +16,11 @@ from equipoise.cli import app
 from equipoise.training.records import (
     Imported,
     Record,
+    Recorded,
     StoredRecord,
     append_record,
     current_commit,
     import_records,
-    keys,
     read_jsonl,
     read_records,
 )
@@ -58,7 +58,7 @@ def test_smoke_tests_are_never_imported_nor_counted(tmp_path: Path) -> None:
     append_record(tmp_path / "new.jsonl", record(complete=False, iterations=50))
     done = import_records(tmp_path / "new.jsonl", tmp_path)
     assert (done.written, done.smoke_tests) == ([], 1)
-    assert keys(read_jsonl(tmp_path / "new.jsonl")) == set()
+    assert Recorded(tmp_path / "new.jsonl", tmp_path, "table1", Record, [Record]).appended() == set()
 
 
 def test_a_line_cut_by_a_kill_loses_only_itself(tmp_path: Path) -> None:
