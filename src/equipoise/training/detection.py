@@ -455,15 +455,16 @@ def autocast(device: torch.device) -> torch.autocast:
 
 def train(
     run: DetectionTraining,
-    after_chunk: Callable[[], object] = lambda: None,
+    after_chunk: Callable[[], object] = lambda: False,
     over: Callable[[], bool] = lambda: False,
     *,
     workers: int = 0,
     every: float = 20.0,
 ) -> bool:
-    """Train to the end, or until `over()`, asked after every iteration; whether it came to the end.
+    """Train to the end, or until `after_chunk()` or `over()` is true; whether it came to the end.
 
-    `after_chunk` is called every so many seconds, and at the end. A loss that is not finite ends the training.
+    `over` is asked after every iteration, `after_chunk` every so many seconds and where training stops. A loss that is
+    not finite ends the training.
     """
     if run.done:
         return True
@@ -478,8 +479,8 @@ def train(
             pending = []
             if not run.finite:
                 break
-            after_chunk()  # what it says is what `over` will say, and of several processes the first one decides
-            if stop:
+            ended = after_chunk()
+            if stop or (ended and world()[0] == 1):  # of several processes the first one decides, when next asked
                 break
             last = time.monotonic()
     return run.done
