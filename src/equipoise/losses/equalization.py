@@ -12,8 +12,10 @@ Reference: "Equalization Loss for Long-Tailed Object Recognition", CVPR 2020, ar
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from equipoise.losses._shared import (
@@ -96,16 +98,21 @@ class EqualizationLoss(PriorModule):
         self.ignore_index = ignore_index
         self.reduction = reduction
 
-    def draw(self, logits: Tensor) -> Tensor:
-        """Which classes to drop in each row: bool, in the shape of `logits`."""
+    def draw(self, rows: int, random: np.random.Generator) -> NDArray[np.bool_]:
+        """Which classes to drop in each row: bool [rows, K]."""
+        rare = self.rare.cpu().numpy()
+        dropped: NDArray[np.bool_] = (self.gamma > random.random((rows, len(rare)), np.float32)) & rare
+        return dropped
+
+    def _drawn(self, logits: Tensor) -> Tensor:
         chance = torch.rand(logits.shape, device=logits.device) < self.gamma
         return chance & along(self.rare, logits, class_dim(logits))
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, target: Tensor, drawn: Tensor | None = None) -> Tensor:
         return equalization_loss(
             logits,
             target,
-            self.draw(logits),
+            self._drawn(logits) if drawn is None else drawn,
             weight=self.weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
@@ -156,6 +163,9 @@ class SigmoidEqualizationLoss(PriorModule):
         self.register_buffer("rare", rare_classes(prior, threshold))
         self.ignore_index = ignore_index
         self.reduction = reduction
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return logits.sigmoid()
 
     def forward(
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None

@@ -92,6 +92,9 @@ class LDAMLoss(PriorModule):
         self.ignore_index = ignore_index
         self.reduction = reduction
 
+    def probabilities(self, logits: Tensor) -> Tensor:
+        return (self.scale * logits).softmax(class_dim(logits))
+
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return ldam_loss(
             logits,
