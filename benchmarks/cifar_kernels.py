@@ -152,7 +152,9 @@ def write(source: Path) -> None:
 
 
 def engine_speed(runs: int) -> float:
-    return throughput.engine_speed(throughput.random_set(torch.device("cuda")), runs, seconds=3, fused=True)
+    return throughput.engine_speed(
+        throughput.random_set(torch.device("cuda")), runs, seconds=3, features=fused.fused_features
+    )
 
 
 def main() -> None:

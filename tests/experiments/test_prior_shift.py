@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import equipoise as eq
 from equipoise.cli import app
 from equipoise.data.digits import load_digits_lt
+from equipoise.experiments.digits_cnn import digits_cnn
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift import report
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
@@ -68,35 +69,55 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_smoke_test_prints_the_table_and_writes_nothing(tmp_path: Path) -> None:
-    arguments = ["run", "prior-shift", "--iterations", "60", "--seeds", "0", "--results", str(tmp_path)]
+def test_a_smoke_test_prints_the_table_and_is_never_imported(tmp_path: Path) -> None:
+    out, results = tmp_path / "records.jsonl", tmp_path / "results"
+    arguments = [
+        "run",
+        "prior-shift",
+        "--iterations",
+        "60",
+        "--seeds",
+        "0",
+        "--results",
+        str(results),
+        "--out",
+        str(out),
+    ]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
     assert result.exit_code == 0, result.output
     for word in ("Accuracy", "Log-loss", "as", "known", "EM", "BBSE", "backward, 50", "Dirichlet"):
         assert word in result.output
-    assert list(tmp_path.iterdir()) == []
+    result = CliRunner().invoke(app, ["records", "import", str(out), "--results", str(results)])
+    assert "0 new records" in result.output
+    assert "1 smoke test left out" in result.output
+    assert not results.exists()
 
 
-def test_a_run_is_recorded_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_recorded_once_and_imported_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def run(method: str, seed: int, iterations: int | None) -> PriorShiftRecord:
+    def record(method: str, seed: int, *_: object, **__: object) -> PriorShiftRecord:
         asked.append((method, seed))
         return next(record for record in COMMITTED if (record.method, record.seed) == (method, seed))
 
-    monkeypatch.setattr(prior_shift, "run", run)
-    arguments = ["run", "prior-shift", "--seeds", "0", "1", "--results", str(tmp_path)]
-    for expected in ("4 new records", "0 new records"):
+    monkeypatch.setattr(prior_shift, "fit", lambda *_: digits_cnn())
+    monkeypatch.setattr(prior_shift, "record", record)
+    out, results = tmp_path / "records.jsonl", tmp_path / "results"
+    arguments = ["run", "prior-shift", "--seeds", "0", "1", "--results", str(results), "--out", str(out)]
+    for expected in ("4 runs recorded", "0 runs missing: 4 have a record in"):
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
         assert result.exit_code == 0, result.output
         assert expected in result.output
     assert sorted(asked) == [(method, seed) for method in ("balanced_softmax", "softmax") for seed in (0, 1)]
+    result = CliRunner().invoke(app, ["records", "import", str(out), "--results", str(results)])
+    assert "4 new records" in result.output
     name = f"{prior_shift.NAME}/softmax/1.json"
-    assert (tmp_path / name).read_text() == (ROOT / "results" / name).read_text()
+    assert (results / name).read_text() == (ROOT / "results" / name).read_text()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [(["--seeds", "9"], "the plan has seeds 0, 1, 2, 3, 4"), (["3"], "what is 3?")]
+    ("words", "message"),
+    [(["--seeds", "9"], "the plan has seeds 0, 1, 2, 3, 4"), (["3"], "unexpected extra argument")],
 )
 def test_seeds_that_are_not_planned_are_refused(words: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["run", "prior-shift", *words], env={"COLUMNS": "200"})

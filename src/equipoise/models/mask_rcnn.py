@@ -426,11 +426,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file, or of a torch file that holds nothing else."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no weights file {path}")
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
 
-        return load_file(path)
-    content = torch.load(path, map_location="cpu", weights_only=True)
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except ImportError:
+        raise
+    except Exception as error:  # both libraries raise many kinds for a damaged file
+        raise ValueError(f"{path} cannot be read as tensors ({type(error).__name__}): is it damaged?") from error
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
         raise ValueError(f"{path} does not hold tensors by name: save a state_dict")
     return dict(content)

@@ -9,10 +9,9 @@ unlabelled predictions, each without and with calibration (bias-corrected temper
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -31,13 +30,14 @@ from equipoise.prior import FloatArray, IntArray, Prior
 from equipoise.serving.adjust import adjust_logits
 from equipoise.serving.calibrate import Calibration, fit_temperature
 from equipoise.serving.estimate import estimate_prior
-from equipoise.training import records
+from equipoise.training.records import hardware, versions
 
 SEEDS = (0, 1, 2, 3, 4)
 IMBALANCE = 50
+BASE = Settings(IMBALANCE)
 VALIDATION_PER_CLASS = 15
 TEST_PER_CLASS = 50
-DIRICHLET_DRAWS = 4  # a seed
+DIRICHLET_DRAWS = 4  # per seed
 
 Loss = Callable[[Prior], nn.Module]
 METHODS: dict[str, tuple[Loss, bool]] = {  # loss, and whether its logits mean the training prior
@@ -47,17 +47,20 @@ METHODS: dict[str, tuple[Loss, bool]] = {  # loss, and whether its logits mean t
 TREATMENTS = ("as trained", "known", "EM", "BBSE")  # what the target prior is taken from
 
 
-def run(method: str, seed: int, *, iterations: int | None = None) -> PriorShiftRecord:
-    """Train one model and judge it on every test set of its seed."""
-    start = time.perf_counter()
-    settings = Settings(imbalance=IMBALANCE) if iterations is None else Settings(IMBALANCE, iterations=iterations)
-    digits = load_digits_lt(IMBALANCE, VALIDATION_PER_CLASS + TEST_PER_CLASS)
+def load() -> Digits:
+    """The long-tailed training images, and those held out for validation and test."""
+    return load_digits_lt(IMBALANCE, VALIDATION_PER_CLASS + TEST_PER_CLASS)
+
+
+def fit(method: str, seed: int, digits: Digits, iterations: int) -> nn.Module:
+    """Train one model."""
+    return fitted(METHODS[method][0](digits.prior), digits, replace(BASE, iterations=iterations), seed)
+
+
+def record(method: str, seed: int, digits: Digits, logits: Tensor, **more: Any) -> PriorShiftRecord:
+    """Judge the logits of all images held out on every test set of the seed; `more` is what else a record holds."""
     validation, pool = split(digits)
-    make_loss, means_training_prior = METHODS[method]
-    model = fitted(make_loss(digits.prior), digits, settings, seed)
-    with torch.inference_mode():
-        logits = model(digits.test_images)
-    source = digits.prior if means_training_prior else Prior.uniform(digits.prior.num_classes)
+    source = digits.prior if METHODS[method][1] else Prior.uniform(digits.prior.num_classes)
     held_out = (logits[validation], digits.test_labels[validation])
     temperature = fit_temperature(*held_out, source=source)
     corrected = fit_temperature(*held_out, source=source, bias=True)
@@ -65,8 +68,6 @@ def run(method: str, seed: int, *, iterations: int | None = None) -> PriorShiftR
         table=NAME,
         method=method,
         seed=seed,
-        complete=iterations is None,
-        iterations=settings.iterations,
         imbalance=IMBALANCE,
         counts=digits.prior.counts.tolist(),
         validation_per_class=VALIDATION_PER_CLASS,
@@ -87,10 +88,9 @@ def run(method: str, seed: int, *, iterations: int | None = None) -> PriorShiftR
             }
             for shift, counts, chosen in test_sets(digits.test_labels, pool, seed)
         ],
-        seconds=round(time.perf_counter() - start, 1),
-        commit=records.current_commit(),
-        versions=records.versions(),
-        hardware=records.hardware(torch.device("cpu")),
+        versions=versions(),
+        hardware=hardware(torch.device("cpu")),
+        **more,
     )
 
 

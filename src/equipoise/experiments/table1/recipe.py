@@ -1,4 +1,4 @@
-"""Table 1 of the paper: CIFAR-10-LT and CIFAR-100-LT at imbalance 200, 100 and 10. The recipe, then one line a method.
+"""Table 1 of the paper: CIFAR-10-LT and CIFAR-100-LT at imbalance 200, 100, 10. The recipe, then one line per method.
 
     ResNet-32, batch 512, 13,000 iterations whatever the sampler, SGD with momentum 0.9 and weight decay 5e-4 on all
     parameters, learning rate 0.05 → 0.1 over 800 iterations, then a cosine to 0; crop, flip, AutoAugment, Cutout 16.
@@ -24,7 +24,7 @@ One iterate is reported, the last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import nn
 
@@ -37,7 +37,7 @@ from equipoise.losses.focal import FocalLoss
 from equipoise.losses.ldam import LDAMLoss
 from equipoise.losses.weights import inverse_frequency_weights
 from equipoise.prior import Prior
-from equipoise.training.recipe import Recipe
+from equipoise.training.recipe import Cell, Method, Recipe
 
 NAME, DATA_SETS, IMBALANCES = published.NAME, tuple(published.DATA_SETS), published.IMBALANCES
 BELOW_CELL = published.BELOW_CELL
@@ -57,14 +57,6 @@ def sigmoid_cross_entropy(prior: Prior) -> BalancedSigmoidLoss:
 BASE = Recipe()
 SIGMOID = replace(BASE, rare_bias=True)
 SECOND_STAGE = replace(BASE, backbone="softmax", iterations=2_000, warmup=0)
-
-
-@dataclass(frozen=True)
-class Method:
-    """A row: its name in paths and commands, and its recipe."""
-
-    name: str
-    recipe: Recipe
 
 
 METHODS = (
@@ -134,19 +126,6 @@ CHOICES = (
         for threshold in (0.01, 0.02, 0.05, 0.1)
     ),
 )
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of the table."""
-
-    data_set: str
-    imbalance: int
-    method: str
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.data_set}/{self.imbalance}/{self.method}/{self.seed}"
 
 
 def recipe_of(cell: Cell) -> Recipe:

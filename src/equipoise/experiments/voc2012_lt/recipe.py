@@ -1,4 +1,4 @@
-"""VOC2012-LT: the methods of Table 2 on real images that fit one GPU. The recipe, then one line a method.
+"""VOC2012-LT: the methods of Table 2 on real images that fit one GPU. The recipe, then one line per method.
 
     PASCAL VOC2012 instance segmentation at 320 px: 862 training images with a long tail from 242 images of `person` to
     4 of `sheep`, tested on all 1,449 of `val`. Mask R-CNN, ResNet-50 from ImageNet, 25 epochs, then 10 of the
@@ -19,14 +19,14 @@ original training set that the long-tailed one leaves out.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from equipoise.data.coco import read_json
-from equipoise.experiments.table2.recipe import Method
+from equipoise.files import write_text
 from equipoise.models.mask_rcnn import balanced_sigmoid, equalized_sigmoid
 from equipoise.training.detection import DetectionRecipe
+from equipoise.training.recipe import Method
 
 NAME = "voc2012-lt"
 SEEDS = (0, 1, 2)
@@ -92,8 +92,5 @@ def write_held_out(folder: Path, path: Path) -> Path:
         "annotations": [annotation for annotation in every["annotations"] if annotation["image_id"] not in used],
         "categories": drawn["categories"],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(held_out))
-    part.replace(path)  # at once: another command may be reading it
+    write_text(path, json.dumps(held_out))  # whole: another command may be reading it
     return path
