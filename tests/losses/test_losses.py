@@ -142,6 +142,7 @@ def test_eql_drops_rare_classes_at_the_rate_gamma_and_never_the_own_class() -> N
     torch.manual_seed(0)
     drop = loss.draw(torch.zeros(20_000, 3))
     assert not drop[:, 0].any()
+    # four standard deviations: sqrt(0.3 * 0.7 / 40000) = 0.0023
     assert drop[:, 1:].double().mean().item() == pytest.approx(0.3, abs=0.01)
     assert not torch.equal(drop[:, 1], drop[:, 2])
     everything = torch.ones(1, 3, dtype=torch.bool)

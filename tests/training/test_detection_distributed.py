@@ -146,7 +146,7 @@ def test_torchrun_runs_a_table_and_records_it_once(tmp_path: Path) -> None:
         )
         for rank in range(2)
     ]  # fmt: skip
-    said = [process.communicate(timeout=120)[0] for process in running]
+    said = [process.communicate(timeout=600)[0] for process in running]  # against waiting forever, no more
     assert [process.returncode for process in running] == [0, 0], said
     assert "1 run recorded" in said[0]
     assert "runs" not in said[1]
