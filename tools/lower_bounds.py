@@ -3,8 +3,8 @@
     python tools/lower_bounds.py                    every dependency and extra at its lower bound
     python tools/lower_bounds.py torch=2.13.0 ...   the same, with some versions given by hand
 
-`name>=X` becomes `name==X`. Tools that check the code but are not needed by it (ruff, mypy) stay at their bounds too: they
-are in the same list. A bound of two parts, such as 0.6, means its first release, 0.6.0: `==0.6` is that to pip.
+`name>=X` becomes `name==X`, also for tools (ruff, mypy). A bound of two parts, such as 0.6, means its first release: to
+pip, `==0.6` is 0.6.0.
 """
 
 from __future__ import annotations
