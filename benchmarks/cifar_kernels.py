@@ -18,17 +18,14 @@ import json
 import multiprocessing
 import os
 import statistics
-import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import cifar_throughput as throughput
 import torch
 from torch.nn import functional
-
-sys.path.insert(0, str(Path(__file__).parent))
-import cifar_throughput as throughput
 
 from equipoise.experiments.resnet32 import fused
 from equipoise.experiments.resnet32.fused import Tiling

@@ -21,13 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pillow_augmentation as pillow
 import torch
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
-
-sys.path.insert(0, str(Path(__file__).parent))
-import pillow_augmentation as pillow
 
 from equipoise.data.longtail import long_tailed_counts
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss

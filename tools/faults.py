@@ -9,14 +9,17 @@ run against the copy. The script fails if any fault goes unnoticed, or if the te
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LOSSES = "test_loss_contract.py test_losses.py test_theory.py test_properties.py"
@@ -399,45 +402,94 @@ def test_file(name: str) -> Path:
     return path
 
 
-def run_tests(source: Path, tests: str) -> subprocess.CompletedProcess[str]:
-    """The named test files against the package in `source`."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header"]
+def broken(fault: Fault, source: Path) -> str:
+    """Apply a fault to a copy of the package; what is wrong with the fault itself, or ""."""
+    path = source / "equipoise" / fault.file
+    text = path.read_text()
+    if text.count(fault.old) != 1:
+        return f"the text occurs {text.count(fault.old)} times, expected once"
+    path.write_text(text.replace(fault.old, fault.new))
+    return ""
+
+
+def run_tests(source: Path, tests: str) -> int:
+    """The named test files against the package in `source`, in this process; pytest's exit code."""
+    os.environ |= {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}  # for the processes that tests start
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(source))
     paths = [str(test_file(name)) for name in tests.split()]
     deselect = [f"--deselect={test_file(name.partition('::')[0])}::{name.partition('::')[2]}" for name in SLOW]
-    environment = os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        command + deselect + paths, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header"]
+    return pytest.main([*quiet, *deselect, *paths])
 
 
-def try_fault(fault: Fault | None, tests: str) -> str:
+def start(fault: Fault | None, tests: str, folder: Path) -> int:
+    """A process that runs `tests` with `fault` applied, and writes what it has to say to a file; its id.
+
+    Forked, so that PyTorch and the other libraries, which `import_libraries` imported, are not imported hundreds of times.
+    """
+    if pid := os.fork():
+        return pid
+    code = 98
+    try:
+        with open(folder / "output", "w") as output:
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+        source = Path(shutil.copytree(ROOT / "src", folder / "src"))
+        problem = "" if fault is None else broken(fault, source)
+        code = int(run_tests(source, tests)) if not problem else 99
+        print(problem)
+    except BaseException:  # of this script itself: a process that was forked must not go on as if it had not been
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def judged(fault: Fault | None, code: int, output: str) -> str:
     """ "" where all is as it should be, else what is wrong."""
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(shutil.copytree(ROOT / "src", Path(folder) / "src"))
-        if fault is not None:
-            path = source / "equipoise" / fault.file
-            text = path.read_text()
-            if text.count(fault.old) != 1:
-                return f"the text occurs {text.count(fault.old)} times, expected once"
-            path.write_text(text.replace(fault.old, fault.new))
-        result = run_tests(source, tests)
     if fault is None:
-        return "" if result.returncode == 0 else f"the tests fail without a fault:\n{result.stdout[-3000:]}"
-    return "" if result.returncode == 1 else f"NOT CAUGHT (pytest exit code {result.returncode}) {result.stdout[-300:]}"
+        return "" if code == 0 else f"the tests fail without a fault:\n{output[-3000:]}"
+    return "" if code == 1 else f"NOT CAUGHT (pytest exit code {code}) {output[-300:]}"
+
+
+def outcomes(tasks: list[tuple[Fault | None, str]]) -> Iterator[tuple[Fault | None, str]]:
+    """What became of each task, as they end; as many at a time as there are cores."""
+    waiting, running = list(reversed(tasks)), {}  # type: ignore[var-annotated]
+    with tempfile.TemporaryDirectory() as folder:
+        while waiting or running:
+            while waiting and len(running) < (os.cpu_count() or 1):
+                fault, tests = waiting.pop()
+                place = Path(folder) / str(len(waiting))
+                place.mkdir()
+                running[start(fault, tests, place)] = fault, place
+            pid, status = os.wait()
+            fault, place = running.pop(pid)
+            yield fault, judged(fault, os.waitstatus_to_exitcode(status), (place / "output").read_text())
+            shutil.rmtree(place)
+
+
+def import_libraries() -> None:
+    """What most tests import, but for the package itself: every process forked from this one has it."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # before PyTorch is imported: threads do not survive a fork
+    for name in ("torch", "torchvision", "sklearn.linear_model", "matplotlib.pyplot", "pandas", "typer"):
+        importlib.import_module(name)
 
 
 def main() -> None:
+    import_libraries()
     wanted = " ".join(sys.argv[1:])
     faults = [fault for fault in FAULTS if wanted in f"{fault.file} {fault.old} {fault.new}"]
-    every_test = " ".join(sorted({name for fault in faults for name in fault.tests.split()}))
-    if problem := try_fault(None, every_test):
-        sys.exit(problem)
+    every_test = sorted({name for fault in faults for name in fault.tests.split()})
+    for _, problem in outcomes([(None, name) for name in every_test]):
+        if problem:
+            sys.exit(problem)
     missed = 0
-    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        for fault, problem in zip(faults, pool.map(lambda f: try_fault(f, f.tests), faults), strict=True):
-            missed += bool(problem)
-            shown = f"{fault.file}: {fault.old.strip()!r} -> {fault.new.strip()!r}"
-            print(f"{problem or 'caught':<8} {shown}", flush=True)
+    for fault, problem in outcomes([(fault, fault.tests) for fault in faults]):
+        assert fault is not None
+        missed += bool(problem)
+        shown = f"{fault.file}: {fault.old.strip()!r} -> {fault.new.strip()!r}"
+        print(f"{problem or 'caught':<8} {shown}", flush=True)
     print(f"{len(faults) - missed} of {len(faults)} faults caught")
     sys.exit(missed > 0)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from equipoise.losses import BalancedSoftmaxLoss
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.models.mask_rcnn import detector
 from equipoise.training.classification_runs import Classification, Store
 from equipoise.training.detection import DetectionRecipe

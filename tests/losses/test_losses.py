@@ -141,6 +141,7 @@ def test_eql_drops_rare_classes_at_the_rate_gamma_and_never_the_own_class() -> N
     loss = eq.EqualizationLoss(PRIOR, gamma=0.3, threshold=0.5)
     drop = loss.draw(20_000, np.random.default_rng(0))
     assert not drop[:, 0].any()
+    # four standard deviations: sqrt(0.3 * 0.7 / 40000) = 0.0023
     assert drop[:, 1:].mean() == pytest.approx(0.3, abs=0.01)
     assert (drop[:, 1] != drop[:, 2]).any()
     everything = torch.ones(1, 3, dtype=torch.bool)

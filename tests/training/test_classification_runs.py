@@ -15,7 +15,9 @@ from helpers.cifar_files import write_cifar10
 from torch import Tensor, nn
 
 from equipoise.data.longtail import long_tailed_counts
-from equipoise.losses import BalancedSigmoidLoss, BalancedSoftmaxLoss, LDAMLoss
+from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.ldam import LDAMLoss
 from equipoise.models.resnet_cifar import ResNetCifar
 from equipoise.prior import Prior
 from equipoise.training.classification import CHUNK, Training, features
