@@ -23,8 +23,8 @@ from equipoise.cli import app
 from equipoise.cli.detect import _load as load_for_use
 from equipoise.data.coco import CocoImages, read_image, read_json
 from equipoise.experiments.table2 import recipe as table2
-from equipoise.experiments.table2.report import methods_table
 from equipoise.experiments.table2.recipe import Method
+from equipoise.experiments.table2.report import methods_table
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.mask_rcnn import detector, resnet_fpn, stride_of
