@@ -23,13 +23,14 @@ from equipoise.cli import app
 from equipoise.cli.detect import _load as load_for_use
 from equipoise.data.coco import CocoImages, read_image, read_json
 from equipoise.experiments.table2 import recipe as table2
+from equipoise.experiments.table2.report import methods_table
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.mask_rcnn import detector, resnet_fpn, stride_of
 from equipoise.report.detections import colour, draw_detections
 from equipoise.training import records as record_files
 from equipoise.training.detection import DetectionRecipe, DetectionTraining
-from equipoise.training.detection_records import DetectionRecord, summary
+from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.recipe import Method
 
 pytest.importorskip("hotcoco")
@@ -558,8 +559,8 @@ def record(method: str, seed: int, average: float | None) -> DetectionRecord:
 
 
 def test_a_table_shows_mean_deviation_and_n_and_a_dash_for_an_empty_group() -> None:
-    rows = summary([record("rfs", 0, 20.0), record("rfs", 1, 22.0)], [("rfs", "RFS"), ("crt", "cRT")])
-    assert rows == [("RFS", "21.0 ± 1.4", "1.0 ± 0.0", "2.0 ± 0.0", "–", "4.0 ± 0.0", "2")]
+    rows = methods_table([record("rfs", 0, 20.0), record("rfs", 1, 22.0)], {"rfs": "RFS", "crt": "cRT"}).rows
+    assert rows == [["RFS", "21.0 ± 1.4", "1.0 ± 0.0", "2.0 ± 0.0", "–", "4.0 ± 0.0", "2"]]
 
 
 def test_records_are_never_overwritten_by_different_ones(tmp_path: Path) -> None:

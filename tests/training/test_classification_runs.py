@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -224,6 +225,7 @@ def test_a_second_stage_names_the_weights_that_it_started_from(queue: Callable[.
 def test_the_seconds_of_a_run_are_those_of_all_its_parts(
     queue: Callable[..., tuple], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    began = time.monotonic()
     interrupted_queue(queue, "softmax")
     saved = tmp_path / "checkpoints" / "cifar10-lt-20-softmax-0.checkpoint.pt"
     content = torch.load(saved, weights_only=True)
@@ -232,7 +234,7 @@ def test_the_seconds_of_a_run_are_those_of_all_its_parts(
     interrupted_queue(queue, "softmax")
     assert torch.load(saved, weights_only=True)["seconds"] > 1000
     _, (record,), _ = queue("softmax")
-    assert 1000 < record.seconds < 1100
+    assert 1000 < record.seconds < 1000 + (time.monotonic() - began)
 
 
 def test_each_record_is_written_before_the_next_run_is_judged(
