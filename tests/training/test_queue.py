@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,14 @@ def press(*numbers: int, once: bool = True) -> Any:
 # -------------------------------------------------------------------- Ctrl-C and SIGTERM
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
+    """A signal that does nothing unless it is handled."""
+    before = signal.signal(request.param, lambda *_: None)
+    yield request.param
+    signal.signal(request.param, before)
+
+
 def test_ctrl_c_and_sigterm_save_what_was_trained(number: signal.Signals, queue: Queue) -> None:
     (whole,), _ = queue("two")
     for path in queue.checkpoints.iterdir():
