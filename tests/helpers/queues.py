@@ -33,9 +33,9 @@ DETECTOR = DetectionRecipe(
     backbone="resnet18", epochs=0.5, batch_size=2, warmup=0, lr=0.005, min_sizes=(SIDE,), max_size=SIDE
 )
 DETECTORS = (
-    Method("one", "One", DETECTOR),
-    Method("two", "Two", replace(DETECTOR, lr=0.002)),
-    Method("second", "Second", replace(DETECTOR, start="one", head="scaled")),
+    Method("one", DETECTOR),
+    Method("two", replace(DETECTOR, lr=0.002)),
+    Method("second", replace(DETECTOR, start="one", head="scaled")),
 )
 
 

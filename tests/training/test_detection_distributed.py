@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +57,7 @@ def trained(folder: Path, alone: dict[str, Any] | None = None) -> dict[str, Any]
             while not run.done:
                 if alone is not None and states:
                     run.load_state_dict(deepcopy(alone[name][len(states) - 1]))
-                train(run, until=time.monotonic())  # one iteration
+                train(run, over=lambda: True)  # one iteration
                 states.append(deepcopy(run.state_dict()))
         found[name] = states
         start = (alone or found)[name][-1]["model"]

@@ -165,9 +165,6 @@ class SigmoidEqualizationLoss(SigmoidLoss):
         self.ignore_index = ignore_index
         self.reduction = reduction
 
-    def probabilities(self, logits: Tensor) -> Tensor:
-        return logits.sigmoid()
-
     def forward(
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:

@@ -163,9 +163,6 @@ class SigmoidFocalLoss(SigmoidLoss):
         self.ignore_index = ignore_index
         self.reduction = reduction
 
-    def probabilities(self, logits: Tensor) -> Tensor:
-        return logits.sigmoid()
-
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return sigmoid_focal_loss(
             logits, target, self.gamma, alpha=self.alpha, ignore_index=self.ignore_index, reduction=self.reduction
