@@ -12,10 +12,12 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -453,20 +455,25 @@ def judged(fault: Fault | None, code: int, output: str) -> str:
     return "" if code == 1 else f"NOT CAUGHT (pytest exit code {code}) {output[-300:]}"
 
 
-def outcomes(tasks: list[tuple[Fault | None, str]]) -> Iterator[tuple[Fault | None, str]]:
+def outcomes(tasks: list[tuple[Fault | None, str]]) -> Generator[tuple[Fault | None, str]]:
     """What became of each task, as they end; as many at a time as there are cores."""
     waiting, running = list(reversed(tasks)), {}  # type: ignore[var-annotated]
     with tempfile.TemporaryDirectory() as folder:
-        while waiting or running:
-            while waiting and len(running) < (os.cpu_count() or 1):
-                fault, tests = waiting.pop()
-                place = Path(folder) / str(len(waiting))
-                place.mkdir()
-                running[start(fault, tests, place)] = fault, place
-            pid, status = os.wait()
-            fault, place = running.pop(pid)
-            yield fault, judged(fault, os.waitstatus_to_exitcode(status), (place / "output").read_text())
-            shutil.rmtree(place)
+        try:
+            while waiting or running:
+                while waiting and len(running) < (os.cpu_count() or 1):
+                    fault, tests = waiting.pop()
+                    place = Path(folder) / str(len(waiting))
+                    place.mkdir()
+                    running[start(fault, tests, place)] = fault, place
+                pid, status = os.wait()
+                fault, place = running.pop(pid)
+                yield fault, judged(fault, os.waitstatus_to_exitcode(status), (place / "output").read_text())
+                shutil.rmtree(place)
+        finally:  # nobody wants to know the rest
+            for pid in running:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def import_libraries() -> None:
@@ -481,9 +488,10 @@ def main() -> None:
     wanted = " ".join(sys.argv[1:])
     faults = [fault for fault in FAULTS if wanted in f"{fault.file} {fault.old} {fault.new}"]
     every_test = sorted({name for fault in faults for name in fault.tests.split()})
-    for _, problem in outcomes([(None, name) for name in every_test]):
-        if problem:
-            sys.exit(problem)
+    with closing(outcomes([(None, name) for name in every_test])) as without_faults:
+        for _, problem in without_faults:
+            if problem:
+                sys.exit(problem)
     missed = 0
     for fault, problem in outcomes([(fault, fault.tests) for fault in faults]):
         assert fault is not None

@@ -40,6 +40,8 @@ def test_convolution_is_torchs_and_sums_its_result(channels: int, to: int, strid
     x, weight, _ = layer(channels, to, stride)
     expected = pixels_first(functional.conv2d(x, weight, stride=stride, padding=1))
     y, partial = fused.convolution(pixels_first(x), weight.detach(), stride)
+    # A value is a sum of n = 9 * 64 products of unit normals at most: of size sqrt(n) = 24, with about sqrt(n)
+    # roundings of 2**-24 of that, 3.4e-5, in either order. Sums over pixels are of 192 squares of these: 1e5.
     torch.testing.assert_close(y, expected, atol=1e-4, rtol=1e-5)
     sums = torch.stack([expected.sum((0, 1, 2)), expected.square().sum((0, 1, 2))])
     torch.testing.assert_close(partial.sum(0), sums, atol=1e-2, rtol=1e-5)
@@ -80,15 +82,31 @@ def test_a_row_of_taps_at_once_gives_the_same(taps: int, monkeypatch: pytest.Mon
             test_the_gradient_of_the_layer_below_is_torchs(channels, to, stride)
 
 
-def test_a_whole_network_has_torchs_features_gradients_and_running_statistics() -> None:
-    torch.manual_seed(0)
+def a_network(seed: int) -> tuple[ResNetCifar, torch.Tensor]:
+    """A network in which batch normalization does something, and images for it."""
+    torch.manual_seed(seed)
     model = ResNetCifar(nn.Linear(FEATURES, 10), blocks=2).to(memory_format=torch.channels_last)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.uniform_(module.bias, -0.5, 0.5)
+    return model, torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+
+
+def nearest_to_zero(model: ResNetCifar, images: torch.Tensor) -> float:
+    """The least |x| of all x that a ReLU of the network is given."""
+    given: list[torch.Tensor] = []
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(functional, "relu", lambda x: given.append(x.abs().min()) or x.clamp(min=0))
+        copy.deepcopy(model).features(normalise(images))  # of a copy: running statistics move
+    return float(torch.stack(given).min())
+
+
+def test_a_whole_network_has_torchs_features_gradients_and_running_statistics() -> None:
+    # The first network in which no ReLU is given less than 80 roundings of 1: a gradient that one order of summing
+    # switches off and another does not would differ by far more than roundings do.
+    model, images = next(one for one in map(a_network, range(1000)) if nearest_to_zero(*one) > 1e-5)
     twin = copy.deepcopy(model)
-    images = torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
     found, expected = fused.fused_features(model, images), twin.features(normalise(images))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
     slope = torch.randn_like(expected)

@@ -529,6 +529,7 @@ def test_real_lvis_images_train_predict_evaluate_and_submit(tmp_path: Path, monk
     said = equipoise("detect", "eval", submitted, "--annotations", few_images)
     assert [line.split(":")[0] for line in said.splitlines()] == ["bbox", "segm"]
     again = GroundTruth(few_images).evaluate(Detections.from_results(results), "segm")
+    # submitted masks and scores are rounded, and a detection that changes places with its neighbour moves AP a little
     assert again["AP"] == pytest.approx(found.mask["AP"], abs=0.5)
 
 

@@ -18,6 +18,8 @@ import equipoise as eq
 from equipoise.losses import kernels
 
 SIZES = [(1, 1), (5, 3), (8, 16), (9, 100), (16, 256), (3, 700)]  # of rows and classes: a tile, parts of one, several
+# Of a gradient: logits are ten unit normals' size, so exponents of up to 80 are rounded by 80 * 2**-24 = 5e-6, and that
+# is the exponential's relative error; half types round the result once more, to 2**-8 and 2**-11.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 1e-3}
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")  # NumPy, of inf − inf and log 0

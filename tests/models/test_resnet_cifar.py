@@ -42,7 +42,9 @@ def test_convolutions_start_from_kaimings_normal_distribution() -> None:
     torch.manual_seed(0)
     model = ResNetCifar(nn.Linear(FEATURES, 10))
     weight = model.blocks[-1].conv2.weight  # type: ignore[union-attr]
-    assert abs(weight.std().item() - (2 / (64 * 9)) ** 0.5) < 2e-3  # type: ignore[operator, union-attr]
+    deviation = (2 / (64 * 9)) ** 0.5
+    error = deviation / (2 * weight.numel()) ** 0.5  # type: ignore[operator, union-attr]
+    assert abs(weight.std().item() - deviation) < 5 * error  # type: ignore[operator, union-attr]
 
 
 def test_a_scaled_head_starts_as_the_head_it_scales_and_learns_one_number_a_class() -> None:
