@@ -69,8 +69,8 @@ def show_inspection(seen: Inspection, console: Console) -> None:
     last = ""
     for bar in chart(prior, width):
         style = GROUP_STYLES[bar.group]
-        group = bar.group if bar.group != last else ""
-        rows.add_row(Text(visible(bar.label)), f"{bar.count:,}", Text(bar.text, style=style), group)
+        heading = bar.group if bar.group != last else ""
+        rows.add_row(Text(visible(bar.label)), f"{bar.count:,}", Text(bar.text, style=style), heading)
         last = bar.group
     rows.add_row("", "", Text(scale(prior, width), style="dim"), "log scale")
     console.print(rows)
