@@ -352,17 +352,24 @@ def test_errors_cannot_write_to_the_terminal_but_by_visible_escapes(tmp_path: Pa
         assert r"owl\x1b[2J" in text
 
 
-def test_a_link_back_does_not_count_an_image_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("link", "to"),
+    [
+        ("cat/deeper/back", "data/cat"),
+        ("cat/up", "data"),
+        ("owl/other", "data/cat"),
+        ("owl/deeper/self", "data/owl/deeper"),
+    ],
+)
+def test_a_link_back_does_not_count_an_image_again(tmp_path: Path, link: str, to: str) -> None:
     for name in ("cat", "owl"):
         (tmp_path / "data" / name / "deeper").mkdir(parents=True)
         (tmp_path / "data" / name / "deeper" / "1.png").touch()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "2.png").touch()
-    (tmp_path / "data" / "cat" / "deeper" / "back").symlink_to("..")
-    (tmp_path / "data" / "cat" / "up").symlink_to(tmp_path / "data")
-    (tmp_path / "data" / "owl" / "other").symlink_to(tmp_path / "data" / "cat")
     (tmp_path / "data" / "owl" / "away").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "data" / "owl" / "deeper" / "away").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "owl" / "away again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / link).symlink_to(tmp_path / to)
     assert read_source(tmp_path / "data").prior == eq.Prior.from_counts({"cat": 1, "owl": 2})
 
 
