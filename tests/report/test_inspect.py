@@ -378,6 +378,7 @@ def test_a_link_back_does_not_count_an_image_again(tmp_path: Path, link: str, to
     [
         ("a.json", '{"cat": 5, "owl": 1, "cat": 7}', "a.json is not JSON: the key 'cat' occurs twice"),
         ("a.json", '{"7": 5, "07": 1}', "a.json: it has class 7 twice"),
+        ("a.json", '{"0": 5, "20000000": 3}', "a.json: it has class 20000000, which would make 20000001 classes"),
         ("a.json", '{"0": 5, "999999999": 3}', "a.json: it has class 999999999, which would make 1000000000 classes"),
         ("a.json", '{"0": 0.5, "2": 0.5}', "a.json: it has 2 numbers for the classes 0 to 2"),
         ("a.json", "[0.5, 0.5]", "a.json holds probabilities, not counts"),
