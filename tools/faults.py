@@ -304,7 +304,7 @@ FAULTS = [
     Fault("data/predictions.py", "known = {number: index for index, number in enumerate(self._numbers)}", "known = {index: index for index in range(self.num_classes)}", "test_predictions.py"),
     Fault("data/predictions.py", "if found.dtype.itemsize > NAME_BYTES or found.dtype.itemsize * number > NAMES_BYTES:", "if False:", "test_predictions.py"),
     Fault("data/predictions.py", "        if math.prod(found.shape) != number:", "        if False:", "test_predictions.py"),
-    Fault("data/predictions.py", "    if held != size:\n", "    if False:\n", "test_damaged_inputs.py"),
+    Fault("data/predictions.py", "    if held != size:\n", "    if False:\n", "test_predictions.py"),
     Fault("data/predictions.py", "_header(stream)\n            if array.by_column:", "_header(stream)\n            if False:", "test_predictions.py"),
     Fault("report/files.py", "outputs, labels = outputs[:, columns], place[labels]", "outputs = outputs[:, columns]", "test_predictions.py"),
     Fault("report/files.py", "bin_confidence=np.full(bins.shape, np.nan)", "bin_confidence=np.zeros(bins.shape)", "test_predictions.py"),
