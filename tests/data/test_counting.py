@@ -300,9 +300,10 @@ def test_files_that_are_no_annotations_are_refused(tmp_path: Path, content: dict
 
 
 def test_files_that_are_no_json_are_named(tmp_path: Path) -> None:
-    (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(ValueError, match=r"bad\.json is not JSON"):
-        Prior.from_coco(tmp_path / "bad.json")
+    for text in ("{", "[" * 100_000, ""):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(ValueError, match=r"bad\.json is not JSON"):
+            Prior.from_coco(tmp_path / "bad.json")
     with pytest.raises(FileNotFoundError, match="missing"):
         Prior.from_coco(tmp_path / "missing.json")
     with pytest.raises(ValueError, match="'images' or 'instances'"):

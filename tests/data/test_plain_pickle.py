@@ -88,6 +88,7 @@ def test_bytes_never_become_pointers_and_no_key_is_too_deep_to_hash(tmp_path: Pa
         (pickle.dumps({"data": np.array(["a"], object)}, 2), "something else"),
         (pickle.dumps({"data": np.zeros(3)}, 2), "something else"),
         (pickle.dumps({"data": np.int64(3)}, 2), "scalar"),
+        (PYTHON2.replace(b"K\x02K\x03\x86", b")" + b"\x85" * 9000), "RecursionError"),
         (PYTHON2.replace(b"K\x02K\x03\x86", b"K\x03K\x03\x86"), r"shape \(3, 3\) with 6 bytes"),
         (PYTHON2.replace(b"K\x02K\x03\x86", b"G?\xf0\x00\x00\x00\x00\x00\x00K\x06\x86"), "shape"),
     ],

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import re
 import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,12 +129,12 @@ def test_a_file_without_labels_is_read_where_none_are_needed(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        (lambda: {"features": np.zeros(1 << 25, np.uint8)}, None),
-        (lambda: {"labels": np.zeros(1 << 25, np.uint8)}, "labels have shape"),
+        (lambda: {"features": np.zeros(1 << 22, np.uint8)}, None),
+        (lambda: {"labels": np.zeros(1 << 22, np.uint8)}, "labels have shape"),
         (lambda: {"labels": np.array(["a" * (1 << 20)] * 6)}, "labels are <U1048576, expected class indices or names"),
-        (lambda: {"class_names": np.zeros(1 << 25, np.uint8)}, "33554432 class_names for 3 columns"),
+        (lambda: {"class_names": np.zeros(1 << 22, np.uint8)}, "4194304 class_names for 3 columns"),
         (lambda: {"class_names": np.array(["a" * (1 << 20)] * 3)}, "longer than any name"),
-        (lambda: {"logits_mean": np.zeros(1 << 25, np.uint8)}, "33554432 logits_mean"),
+        (lambda: {"logits_mean": np.zeros(1 << 22, np.uint8)}, "4194304 logits_mean"),
     ],
 )
 def test_other_arrays_are_not_read_and_wrong_ones_refused_by_their_header(
@@ -145,9 +146,17 @@ def test_other_arrays_are_not_read_and_wrong_ones_refused_by_their_header(
     try:
         with contextlib.nullcontext() if message is None else pytest.raises(ValueError, match=message):
             assert len(list(open_predictions(tmp_path / "a.npz").batches())) == 1
-        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+        assert tracemalloc.get_traced_memory()[1] < 1 << 21
     finally:
         tracemalloc.stop()
+
+
+def test_an_array_that_is_shorter_than_its_header_says_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, archive.open("logits.npy", "w") as stream:
+        described = {"descr": "<f4", "fortran_order": False, "shape": (10**9, 1000)}
+        np.lib.format.write_array_header_1_0(stream, described)
+    with pytest.raises(ValueError, match=r"a.npz is damaged: logits take 128 bytes, but 4000000000128 by their header"):
+        open_predictions(tmp_path / "a.npz", labelled=False)
 
 
 def test_a_huge_number_as_a_column_takes_no_memory(tmp_path: Path) -> None:

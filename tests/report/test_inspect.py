@@ -352,17 +352,24 @@ def test_errors_cannot_write_to_the_terminal_but_by_visible_escapes(tmp_path: Pa
         assert r"owl\x1b[2J" in text
 
 
-def test_a_link_back_does_not_count_an_image_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("link", "to"),
+    [
+        ("cat/deeper/back", "data/cat"),
+        ("cat/up", "data"),
+        ("owl/other", "data/cat"),
+        ("owl/deeper/self", "data/owl/deeper"),
+    ],
+)
+def test_a_link_back_does_not_count_an_image_again(tmp_path: Path, link: str, to: str) -> None:
     for name in ("cat", "owl"):
         (tmp_path / "data" / name / "deeper").mkdir(parents=True)
         (tmp_path / "data" / name / "deeper" / "1.png").touch()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "2.png").touch()
-    (tmp_path / "data" / "cat" / "deeper" / "back").symlink_to("..")
-    (tmp_path / "data" / "cat" / "up").symlink_to(tmp_path / "data")
-    (tmp_path / "data" / "owl" / "other").symlink_to(tmp_path / "data" / "cat")
     (tmp_path / "data" / "owl" / "away").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "data" / "owl" / "deeper" / "away").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "owl" / "away again").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / link).symlink_to(tmp_path / to)
     assert read_source(tmp_path / "data").prior == eq.Prior.from_counts({"cat": 1, "owl": 2})
 
 
@@ -371,6 +378,7 @@ def test_a_link_back_does_not_count_an_image_again(tmp_path: Path) -> None:
     [
         ("a.json", '{"cat": 5, "owl": 1, "cat": 7}', "a.json is not JSON: the key 'cat' occurs twice"),
         ("a.json", '{"7": 5, "07": 1}', "a.json: it has class 7 twice"),
+        ("a.json", '{"0": 5, "20000000": 3}', "a.json: it has class 20000000, which would make 20000001 classes"),
         ("a.json", '{"0": 5, "999999999": 3}', "a.json: it has class 999999999, which would make 1000000000 classes"),
         ("a.json", '{"0": 0.5, "2": 0.5}', "a.json: it has 2 numbers for the classes 0 to 2"),
         ("a.json", "[0.5, 0.5]", "a.json holds probabilities, not counts"),

@@ -90,7 +90,7 @@ def categories_of(content: Any, path: str | os.PathLike[str]) -> dict[int, str]:
     """The names of the categories by id, in the order of their ids: class j is the j-th."""
     entries = _entries(content, "categories", path)
     if not entries:
-        raise ValueError(f"{path} has no 'categories': expected a COCO or LVIS annotation file")
+        raise ValueError(f"{path} has no 'categories': expected a COCO or LVIS file")
     for entry in entries:
         if type(entry.get("id")) is not int or abs(entry["id"]) >= 2**62:
             raise ValueError(f"{path}: a category has the id {shown([entry.get('id')])}: expected a whole number")
@@ -166,10 +166,10 @@ def _corners(box: Any, image: dict[str, Any]) -> Box:
 def _entries(content: Any, key: str, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The objects that a file lists under `key`; none where it has no such list."""
     if not isinstance(content, dict):
-        raise ValueError(f"{path} has no {key!r}: expected a COCO or LVIS annotation file")
+        raise ValueError(f"{path} has no {key!r}: expected a COCO or LVIS file")
     entries = content.get(key)
     if entries is not None and (not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries)):
-        raise ValueError(f"{path}: its {key!r} are not a list of objects: expected a COCO or LVIS annotation file")
+        raise ValueError(f"{path}: its {key!r} are not a list of objects: expected a COCO or LVIS file")
     return entries or []
 
 
@@ -216,7 +216,7 @@ class CocoImages:
         self._column = {identity: column for column, identity in enumerate(self.class_ids)}
         found = list(instances(content, self.file))
         if not content.get("images"):
-            raise ValueError(f"{self.file} has no 'images': expected a COCO or LVIS annotation file")
+            raise ValueError(f"{self.file} has no 'images': expected a COCO or LVIS file")
         self.images = [self._image(image, Path(images)) for image in content["images"]]
         self._keep(found)
 
