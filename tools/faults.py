@@ -321,7 +321,7 @@ FAULTS = [
     Fault("metrics/sweep.py", "WORLDS[:, None] * np.log(", "-WORLDS[:, None] * np.log(", "test_tail_metrics.py"),
     Fault("data/predictions.py", "bad = np.isnan(outputs) | (outputs == np.inf)", "bad = np.isnan(outputs)", "test_predictions.py"),
     Fault("data/predictions.py", "                first += len(outputs)\n", "                first += 1\n", "test_predictions.py"),
-    Fault("data/predictions.py", "known = {number: index for index, number in enumerate(self._numbers)}", "known = {index: index for index in range(self.num_classes)}", "test_predictions.py"),
+    Fault("data/predictions.py", "{int(name): index for index, name in enumerate(classes)}", "{index: index for index in range(self.num_classes)}", "test_predictions.py"),
     Fault("data/predictions.py", "if found.dtype.itemsize > NAME_BYTES or found.dtype.itemsize * number > NAMES_BYTES:", "if False:", "test_predictions.py"),
     Fault("data/predictions.py", "        if math.prod(found.shape) != number:", "        if False:", "test_predictions.py"),
     Fault("data/predictions.py", "    if held != size:\n", "    if False:\n", "test_damaged_inputs.py"),

@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 
-from equipoise.arrays import MOST_CLASSES as MOST_CLASSES
-from equipoise.arrays import as_array, outside
+from equipoise.arrays import MOST_CLASSES, as_array, outside
 from equipoise.prior import IntArray
 
 CHUNK = 1 << 24  # np.bincount makes an int64 copy of what it counts: bound it
