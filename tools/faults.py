@@ -183,7 +183,7 @@ FAULTS = [
     # adjusting and judging
     Fault("serving/adjust.py", "return full_precision(logits) - along(shift, logits, dim)\n\n\ndef", "return full_precision(logits) + along(shift, logits, dim)\n\n\ndef", "test_adjust.py"),
     Fault("metrics/evaluation.py", "np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1", "np.floor(confidence.astype(np.float64) * BINS).astype(np.int64)", "test_evaluation.py"),
-    Fault("metrics/evaluation.py", "    labels = labels.astype(np.int64)\n", "", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", "    labels = check_labels(", "    check_labels(", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "index = index[self.items[index] > 0]", "pass", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "gap.sum() / total", "gap.mean() / total", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "np.abs(self.marginal - 1 / len(self.items)).sum() / 2", "np.abs(self.marginal - 1 / len(self.items)).sum()", "test_evaluation.py"),

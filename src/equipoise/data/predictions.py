@@ -286,7 +286,7 @@ class NpzPredictions(Predictions):
             self._labels = _described(archive, path, "labels") if self.labelled else None
             self._check_shapes()
             self.columns = self._headers = self._texts(archive, "class_names", self.num_classes)
-            self.logits_mean = (self._texts(archive, "logits_mean", 1) or [None])[0]
+            (self.logits_mean,) = self._texts(archive, "logits_mean", 1) or [None]
         _check_once(self.columns or [], f"{path}: class_names has")
         if self.logits_mean not in (None, "train", "uniform"):
             raise ValueError(f"{path}: logits_mean is {shown([self.logits_mean])!r}, expected 'train' or 'uniform'")

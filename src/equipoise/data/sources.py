@@ -205,9 +205,7 @@ def _json(path: Path) -> Source:
 
     content = read_json(path)
     if isinstance(content, dict) and any(isinstance(content.get(key), list) for key in ("annotations", "categories")):
-        found = count_annotations(content, path)
-        prior = Prior.from_counts(found.counts, found.total, class_names=found.class_names, class_ids=found.class_ids)
-        return Source(path, prior, "images", multilabel=True)
+        return Source(path, count_annotations(content, path), "images", multilabel=True)
     try:
         prior = _prior_of_json(content)
     except (ValueError, TypeError) as error:
