@@ -99,7 +99,7 @@ FAULTS = [
     Fault("losses/linear_cross_entropy.py", "weight = weight.float() if half else weight.to(dtype)", "weight = weight.to(dtype)", "test_linear_cross_entropy.py"),
     # counting
     Fault("data/counting.py", "high >= num_classes", "high > num_classes", PRIOR),
-    Fault("data/counting.py", "found[: len(counts)] += counts", "pass", PRIOR),
+    Fault("data/counting.py", "counts[: len(found)] += found", "pass", PRIOR),
     Fault("data/counting.py", "part = part[part != ignore_index]", "pass", PRIOR),
     Fault("data/counting.py", "return Labels(found.labels[index], found.class_names)", "return found", PRIOR),
     Fault("data/counting.py", "if transform is None or values.ndim != 1 or values.size == 0:", "if True:", PRIOR),

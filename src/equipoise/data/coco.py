@@ -39,6 +39,7 @@ class Instance(NamedTuple):
 
 def count_coco(path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> Prior:
     """Images that contain each category, or instances of it, in a COCO or LVIS annotation file."""
+    _check_by(by)
     return count_annotations(read_json(path), path, by)
 
 
@@ -58,14 +59,17 @@ def count_annotations(
 
 def _count(columns: IntArray, images: IntArray, categories: dict[int, str], by: str) -> Prior:
     """Instances per class out of all; by "images", images that hold it out of images that hold any."""
-    if by not in ("images", "instances"):
-        raise ValueError(f"by={by!r}: count 'images' or 'instances'")
     total, num_classes = len(columns), len(categories)
     if by == "images":
         total = len(np.unique(images))
         columns = np.unique(images * num_classes + columns) % num_classes
     counts = np.bincount(columns, minlength=num_classes)
     return Prior.from_counts(counts, total, class_names=list(categories.values()), class_ids=list(categories))
+
+
+def _check_by(by: str) -> None:
+    if by not in ("images", "instances"):
+        raise ValueError(f"by={by!r}: count 'images' or 'instances'")
 
 
 # -------------------------------------------------------------------- the parts of a file
@@ -256,6 +260,7 @@ class CocoImages:
 
     def prior(self, by: Literal["images", "instances"] = "images") -> Prior:
         """How often each class occurs: images that hold it out of annotated images, or instances out of all."""
+        _check_by(by)
         image = np.repeat(np.arange(len(self.images)), np.diff(self._offsets))
         return _count(self._columns_of, image, self._categories, by)
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.arrays import MOST_CLASSES
+from equipoise.data.counting import add_labels
 from equipoise.data.reading import reading, shown
 from equipoise.prior import IntArray
 
@@ -65,7 +65,11 @@ def count_parquet(path: str | os.PathLike[str], column: str = "label", num_class
         with reading(file), open_parquet(file) as opened:
             _check_column(opened.schema_arrow, column, file)
         for _, (labels,) in read_columns(file, [column], BATCH):
-            counts = _add(counts, labels, num_classes, file)
+            low, high = int(labels.min(initial=0)), int(labels.max(initial=0))
+            if low < 0 or high >= (num_classes or high + 1):
+                known = "" if num_classes is None else f", and num_classes is {num_classes}"
+                raise ValueError(f"{file} has the label {low or high}: labels run from 0 to num_classes − 1{known}")
+            counts = add_labels(counts, labels, num_classes, what=f"{file}: label")
     if not counts.any():
         raise ValueError(f"{path} has no labels in the column {column!r}: there is nothing to count")
     return counts
@@ -90,26 +94,3 @@ def _check_column(schema: Any, column: str, file: Path) -> None:
             f"column {column!r} of {file} is {kind}, expected integers: number the classes first, e.g. with "
             "pyarrow.compute.dictionary_encode"
         )
-
-
-def _add(counts: IntArray, values: NDArray[Any], num_classes: int | None, file: Path) -> IntArray:
-    if len(values) == 0:
-        return counts
-    low, high = int(values.min()), int(values.max())
-    if high >= MOST_CLASSES and num_classes is None:
-        raise ValueError(
-            f"{file}: label {high} would make {high + 1} classes: number the labels from 0, or give num_classes"
-        )
-    if low < 0 or (num_classes is not None and high >= num_classes):
-        raise ValueError(
-            f"{file} has the label {low if low < 0 else high}: labels run from 0 to num_classes − 1"
-            + (f", and num_classes is {num_classes}" if num_classes is not None else "")
-        )
-    if high >= len(counts):
-        counts = np.concatenate([counts, np.zeros(high + 1 - len(counts), np.int64)])
-    if high < 4 * len(values):
-        found = np.bincount(values)
-        counts[: len(found)] += found
-    else:  # few labels of a huge range: do not build the range for every batch
-        np.add.at(counts, values, 1)
-    return counts

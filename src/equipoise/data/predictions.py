@@ -77,6 +77,7 @@ class Predictions(ABC):
     _headers: list[str] | None  # of the classes' columns, for errors
     _numbers: dict[int, int] | None = None  # the columns by their names, where these are whole numbers
     _first: int  # row of the batch that is checked
+    _lines: list[int] | None = None  # of its rows, in a file of text
 
     @abstractmethod
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
@@ -105,16 +106,14 @@ class Predictions(ABC):
 
     # ---------------------------------------------------------------- checks
 
-    def place(self, row: int) -> str:
-        """How a row of the batch is named in an error."""
-        return f"row {self._first + row}"
+    def fail(self, row: int, what: str) -> ValueError:
+        """The error of a row of the batch."""
+        place = f"row {self._first + row}" if self._lines is None else f"line {self._lines[row]}"
+        return ValueError(f"{self.path}, {place}{what}")
 
     def column(self, index: int) -> str:
         """How a class's column is named in an error."""
         return f"column {index}" if self._headers is None else f"column {shown([self._headers[index]])!r}"
-
-    def fail(self, row: int, what: str) -> ValueError:
-        return ValueError(f"{self.path}, {self.place(row)}{what}")
 
     def _check_outputs(self, outputs: NDArray[Any]) -> None:
         bad = np.isnan(outputs) | (outputs == np.inf)
@@ -123,11 +122,10 @@ class Predictions(ABC):
             raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}: predictions are finite")
         wrong = ~_distributions(outputs) if self.probabilities else np.isneginf(outputs).all(axis=1)
         if wrong.any():
-            row = int(wrong.argmax())
-            total, least = outputs[row].sum(dtype=np.float64), outputs[row].min()
-            if not self.probabilities:
-                raise self.fail(row, " is -inf for every class")
-            raise self.fail(row, f" is no distribution (sum {total:.4g}, least {least:.4g}): were logits meant?")
+            values = outputs[row := int(wrong.argmax())]
+            sums = f"sum {values.sum(dtype=np.float64):.4g}, least {values.min():.4g}"
+            what = f"no distribution ({sums}): were logits meant?" if self.probabilities else "-inf for every class"
+            raise self.fail(row, f" is {what}")
 
     def _indices(self, labels: NDArray[Any]) -> IntArray:
         """Class indices: numbers are places, unless the columns are named after numbers; text is a column's name."""
@@ -149,16 +147,15 @@ class Predictions(ABC):
             first = repr(shown(labels[:1]))
             raise ValueError(f"{self.path}: labels are names (the first is {first}), but there are no class_names")
         else:
-            known = {name: index for index, name in enumerate(self.columns)}
+            known = {name: index for index, name in enumerate(self.columns) if name}
             found = np.array([known.get(str(value), -1) for value in labels], np.int64)
         bad = (found < 0) | (found >= self.num_classes)
         if bad.any():
             value = labels[row := int(bad.argmax())]
-            if kind in "iuf":
-                raise self.fail(row, f": its label is {value}, expected a class from 0 to {self.num_classes - 1}")
-            what = (
-                f"{shown([value])!r}, which no column is named after" if str(value) else "missing. Fill or drop the row"
-            )
+            what = f"{value}, expected a class from 0 to {self.num_classes - 1}"
+            if kind not in "iuf":
+                unknown = f"{shown([value])!r}, which no column is named after"
+                what = unknown if str(value) else "missing. Fill or drop the row"
             raise self.fail(row, f": its label is {what}")
         return found
 
@@ -286,8 +283,9 @@ class NpzPredictions(Predictions):
             self._labels = _described(archive, path, "labels") if self.labelled else None
             self._check_shapes()
             self.columns = self._headers = self._texts(archive, "class_names", self.num_classes)
-            (self.logits_mean,) = self._texts(archive, "logits_mean", 1) or [None]
+            mean = self._texts(archive, "logits_mean", 1)
         _check_once(self.columns or [], f"{path}: class_names has")
+        self.logits_mean = None if mean is None else mean[0]
         if self.logits_mean not in (None, "train", "uniform"):
             raise ValueError(f"{path}: logits_mean is {shown([self.logits_mean])!r}, expected 'train' or 'uniform'")
 
@@ -463,9 +461,6 @@ class CsvPredictions(TablePredictions):
         self._set_columns(header, label, labelled)
         self.num_items = sum(1 for _ in lines)
         self._look()
-
-    def place(self, row: int) -> str:
-        return f"line {self._lines[row]}"
 
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
         (_, header), lines = read_table(self.path, self.label)

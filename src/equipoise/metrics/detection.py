@@ -77,7 +77,7 @@ class Detections:
         boxes = [
             _box_around(result["segmentation"]) if result.get("bbox") is None else result["bbox"] for result in results
         ]
-        kinds = {"image_id": np.int64, "category_id": np.int64, "score": np.float64}
+        kinds: dict[str, Any] = {"image_id": np.int64, "category_id": np.int64, "score": np.float64}
         images, categories, scores = (np.array([one[key] for one in results], kind) for key, kind in kinds.items())
         return cls(images, categories, scores, np.array(boxes, np.float64).reshape(-1, 4), masks)
 

@@ -202,12 +202,10 @@ class Evaluation:
     def _lines(self) -> Iterator[str]:
         low, high = wilson_interval(int(self.correct.sum()), self.num_items)
         yield f"{'':<12}{'classes':>8}{'items':>9}{'accuracy':>10}{'ECE':>8}"
-        yield f"{'all':<12}{len(self.items):>8}{self.num_items:>9}{_percent(self.top1):>10}{_percent(self.ece):>8}"
-        for name, group in self.groups().items():
-            yield (
-                f"{name:<12}{group.num_classes:>8}{group.items:>9}"
-                f"{_percent(group.accuracy):>10}{_percent(group.ece):>8}"
-            )
+        whole = GroupResult(len(self.items), self.num_items, self.top1, self.ece)
+        for name, group in ({"all": whole} | self.groups()).items():
+            numbers = f"{_percent(group.accuracy):>10}{_percent(group.ece):>8}"
+            yield f"{name:<12}{group.num_classes:>8}{group.items:>9}{numbers}"
         if self.num_items:
             yield f"top-1 95 % interval {_percent(low)} to {_percent(high)}"
             yield f"balanced accuracy {_percent(self.balanced_accuracy)}"
