@@ -101,7 +101,7 @@ FAULTS = [
     Fault("losses/linear_cross_entropy.py", "weight = weight.float() if half else weight.to(dtype)", "weight = weight.to(dtype)", "test_linear_cross_entropy.py"),
     # counting
     Fault("data/counting.py", "high >= num_classes", "high > num_classes", PRIOR),
-    Fault("data/counting.py", "found[: len(counts)] += counts", "pass", PRIOR),
+    Fault("data/counting.py", "counts[: len(found)] += found", "pass", PRIOR),
     Fault("data/counting.py", "part = part[part != ignore_index]", "pass", PRIOR),
     Fault("data/counting.py", "return Labels(found.labels[index], found.class_names)", "return found", PRIOR),
     Fault("data/counting.py", "if transform is None or values.ndim != 1 or values.size == 0:", "if True:", PRIOR),
@@ -185,7 +185,7 @@ FAULTS = [
     # adjusting and judging
     Fault("serving/adjust.py", "return full_precision(logits) - along(shift, logits, dim)\n\n\ndef", "return full_precision(logits) + along(shift, logits, dim)\n\n\ndef", "test_adjust.py"),
     Fault("metrics/evaluation.py", "np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1", "np.floor(confidence.astype(np.float64) * BINS).astype(np.int64)", "test_evaluation.py"),
-    Fault("metrics/evaluation.py", "    labels = labels.astype(np.int64)\n", "", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", "    labels = check_labels(", "    check_labels(", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "index = index[self.items[index] > 0]", "pass", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "gap.sum() / total", "gap.mean() / total", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "np.abs(self.marginal - 1 / len(self.items)).sum() / 2", "np.abs(self.marginal - 1 / len(self.items)).sum()", "test_evaluation.py"),
@@ -323,7 +323,7 @@ FAULTS = [
     Fault("metrics/sweep.py", "WORLDS[:, None] * np.log(", "-WORLDS[:, None] * np.log(", "test_tail_metrics.py"),
     Fault("data/predictions.py", "bad = np.isnan(outputs) | (outputs == np.inf)", "bad = np.isnan(outputs)", "test_predictions.py"),
     Fault("data/predictions.py", "                first += len(outputs)\n", "                first += 1\n", "test_predictions.py"),
-    Fault("data/predictions.py", "known = {number: index for index, number in enumerate(self._numbers)}", "known = {index: index for index in range(self.num_classes)}", "test_predictions.py"),
+    Fault("data/predictions.py", "{int(name): index for index, name in enumerate(classes)}", "{index: index for index in range(self.num_classes)}", "test_predictions.py"),
     Fault("data/predictions.py", "if found.dtype.itemsize > NAME_BYTES or found.dtype.itemsize * number > NAMES_BYTES:", "if False:", "test_predictions.py"),
     Fault("data/predictions.py", "        if math.prod(found.shape) != number:", "        if False:", "test_predictions.py"),
     Fault("data/predictions.py", "    if held != size:\n", "    if False:\n", "test_predictions.py"),

@@ -187,18 +187,18 @@ def long_tailed_cifar(cifar: Cifar, imbalance: int, draw: int = 0) -> LongTailed
                 f"{SUPERSET_IMBALANCE}, so the imbalance must be above it"
             )
         indices = _drawn_again(cifar, indices, draw)
-    drawn = LongTailedCifar(cifar, imbalance, indices)
-    _refuse_blank(cifar, drawn.indices, f"the draw at imbalance {imbalance}", "a larger imbalance, or ")
-    return drawn
+    _refuse_blank(cifar, indices, f"the draw at imbalance {imbalance}", "a larger imbalance, or ")
+    return LongTailedCifar(cifar, imbalance, indices)
 
 
 def _drawn_again(cifar: Cifar, indices: IntArray, draw: int) -> IntArray:
     """As many images of each class as `indices` has, from the draw at imbalance 10."""
     superset = long_tailed_indices(cifar.train_labels, SUPERSET_IMBALANCE)
     random = np.random.default_rng(draw)
-    kept = []
-    for label, count in enumerate(np.bincount(cifar.train_labels[indices], minlength=cifar.num_classes)):
-        kept.append(random.permutation(superset[cifar.train_labels[superset] == label])[:count])
+    kept = [
+        random.permutation(superset[cifar.train_labels[superset] == label])[:count]
+        for label, count in enumerate(np.bincount(cifar.train_labels[indices], minlength=cifar.num_classes))
+    ]
     return np.concatenate(kept)
 
 
@@ -229,19 +229,20 @@ def _refuse_blank(cifar: Cifar, indices: IntArray, what: str, instead: str = "")
 
 
 def _read_split(folder: Path, layout: _Layout, files: dict[str, str]) -> tuple[Images, IntArray]:
-    parts = [_read(folder / name, layout) for name in files]
-    for name, part in zip(files, parts, strict=True):
+    images: list[Images] = []
+    indices: list[int] = []
+    for path in (folder / name for name in files):
+        part = _read(path, layout)
         rows, labels = part.get("data"), part.get(layout.labels_key)
         good = isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1] == 3072 and len(rows) > 0
         if not good or not isinstance(labels, list) or len(labels) != len(part["data"]):
-            raise ValueError(
-                _damaged(folder / name, layout, f"no uint8 rows of 3,072 with {layout.labels_key} for each")
-            )
+            raise _damaged(path, layout, f"no uint8 rows of 3,072 with {layout.labels_key} for each")
         for number, label in enumerate(labels):
             if type(label) is not int or not 0 <= label < MOST_LABELS:
-                raise ValueError(_damaged(folder / name, layout, f"label {number} is no class from 0 to 99"))
-    images = np.concatenate([part["data"] for part in parts]).reshape(-1, 3, 32, 32)
-    return images, np.concatenate([np.array(part[layout.labels_key], np.int64) for part in parts])
+                raise _damaged(path, layout, f"label {number} is no class from 0 to 99")
+        images.append(part["data"])
+        indices.extend(labels)
+    return np.concatenate(images).reshape(-1, 3, 32, 32), np.array(indices, np.int64)
 
 
 def _read_names(folder: Path, layout: _Layout, highest: int) -> tuple[str, ...]:
@@ -249,7 +250,7 @@ def _read_names(folder: Path, layout: _Layout, highest: int) -> tuple[str, ...]:
     (meta,) = layout.meta
     names = _read(folder / meta, layout).get(layout.names_key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(_damaged(folder / meta, layout, f"no list of {layout.names_key}"))
+        raise _damaged(folder / meta, layout, f"no list of {layout.names_key}")
     if highest >= len(names):
         raise ValueError(f"{folder} holds label {highest}, but {meta} names {len(names)} classes: get the files anew")
     return tuple(names)
@@ -276,11 +277,11 @@ def _read(path: Path, layout: _Layout) -> dict[str, Any]:
     try:
         return read_pickle(path.read_bytes())
     except Exception as error:
-        raise ValueError(_damaged(path, layout, str(error) or type(error).__name__)) from None
+        raise _damaged(path, layout, str(error) or type(error).__name__) from None
 
 
-def _damaged(path: Path, layout: _Layout, why: str) -> str:
-    return f"{path} is damaged ({why}): delete it and unpack {layout.url} anew, or pass --download"
+def _damaged(path: Path, layout: _Layout, why: str) -> ValueError:
+    return ValueError(f"{path} is damaged ({why}): delete it and unpack {layout.url} anew, or pass --download")
 
 
 def _download(layout: _Layout, root: Path) -> None:

@@ -8,7 +8,7 @@ together (ids that are missing, not whole, twice or not there) is refused with t
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,21 +19,11 @@ from torch import Tensor
 
 from equipoise.data.masks import MOST_PIXELS, decode_mask, is_rle
 from equipoise.data.reading import read_json as read_json  # also found here
-from equipoise.data.reading import shown
+from equipoise.data.reading import shown, twice
 from equipoise.prior import IntArray, Prior
 
 Box = tuple[float, float, float, float]
 NUMBERS = {int, float}  # of JSON: true and false are none
-
-
-@dataclass(frozen=True)
-class CocoCounts:
-    """Counts per category in the order of category ids, and what they are out of."""
-
-    counts: IntArray
-    total: int
-    class_names: tuple[str, ...]
-    class_ids: tuple[int, ...]
 
 
 class Instance(NamedTuple):
@@ -47,7 +37,7 @@ class Instance(NamedTuple):
     left_out: str
 
 
-def count_coco(path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> CocoCounts:
+def count_coco(path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> Prior:
     """Images that contain each category, or instances of it, in a COCO or LVIS annotation file."""
     _check_by(by)
     return count_annotations(read_json(path), path, by)
@@ -55,7 +45,7 @@ def count_coco(path: str | os.PathLike[str], by: Literal["images", "instances"] 
 
 def count_annotations(
     content: Any, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images"
-) -> CocoCounts:
+) -> Prior:
     """`count_coco` of the content of `path`, which was read already."""
     categories = categories_of(content, path)
     if not content.get("annotations"):
@@ -64,18 +54,17 @@ def count_annotations(
     if not found:
         raise ValueError(f"{path}: all of its 'annotations' are crowds or without area: there is nothing to count")
     columns, images = np.array(found, np.int64).T
-    counts, total = _count(columns, images, len(categories), by)
-    ids, names = zip(*categories.items(), strict=True)
-    return CocoCounts(counts, total, names, ids)
+    return _count(columns, images, categories, by)
 
 
-def _count(columns: IntArray, images: IntArray, num_classes: int, by: str) -> tuple[IntArray, int]:
+def _count(columns: IntArray, images: IntArray, categories: dict[int, str], by: str) -> Prior:
     """Instances per class out of all; by "images", images that hold it out of images that hold any."""
-    total = len(columns)
+    total, num_classes = len(columns), len(categories)
     if by == "images":
         total = len(np.unique(images))
         columns = np.unique(images * num_classes + columns) % num_classes
-    return np.bincount(columns, minlength=num_classes), total
+    counts = np.bincount(columns, minlength=num_classes)
+    return Prior.from_counts(counts, total, class_names=list(categories.values()), class_ids=list(categories))
 
 
 def _check_by(by: str) -> None:
@@ -95,7 +84,7 @@ def categories_of(content: Any, path: str | os.PathLike[str]) -> dict[int, str]:
         if type(entry.get("id")) is not int or abs(entry["id"]) >= 2**62:
             raise ValueError(f"{path}: a category has the id {shown([entry.get('id')])}: expected a whole number")
     named = {entry["id"]: str(entry.get("name", entry["id"])) for entry in entries}
-    _check_once([entry["id"] for entry in entries], "categories", path)
+    _check_once(entries, "categories", path)
     return dict(sorted(named.items()))
 
 
@@ -103,12 +92,11 @@ def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator
     """Every annotation of a file, checked against its categories and, where it lists any, its images."""
     column = {identity: place for place, identity in enumerate(categories_of(content, path))}
     images = _entries(content, "images", path)
-    number: dict[Any, int] = {}
     for image in images:
         if type(image.get("id")) not in (int, str):
             raise ValueError(f"{path}: an image has the id {shown([image.get('id')])}: expected a number or a name")
-        number[image["id"]] = len(number)
-    _check_once([image["id"] for image in images], "images", path)
+    _check_once(images, "images", path)
+    number = {image["id"]: place for place, image in enumerate(images)}
     for annotation in _entries(content, "annotations", path):
         if "image_id" not in annotation or "category_id" not in annotation:
             raise ValueError(
@@ -121,9 +109,8 @@ def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator
         if type(of_class) is not int or of_class not in column:
             raise ValueError(f"{_named(annotation, path)} has category_id {shown([of_class])}, which 'categories' lack")
         place = number.setdefault(of_image, len(number))
-        image = images[place] if images else {}
         try:
-            made = _instance(annotation, column[of_class], place, image)
+            made = _instance(annotation, column[of_class], place, images[place] if images else {})
         except ValueError as error:
             raise ValueError(f"{_named(annotation, path)} has {error}") from None
         yield made
@@ -135,13 +122,10 @@ def _named(annotation: dict[str, Any], path: str | os.PathLike[str]) -> str:
 
 def _instance(annotation: dict[str, Any], column: int, place: int, image: dict[str, Any]) -> Instance:
     segmentation, box = annotation.get("segmentation"), annotation.get("bbox")
-    flat = False
-    if type(segmentation) is list:  # what polygons hold is looked at when a mask is drawn
-        if not all(type(polygon) is list for polygon in segmentation):
-            raise ValueError("a segmentation that is neither a list of polygons nor an RLE")
-        flat = bool(segmentation) and all(len(polygon) < 6 for polygon in segmentation)
-    elif segmentation and not is_rle(segmentation):
+    polygons = segmentation if type(segmentation) is list else []  # what they hold is looked at when a mask is drawn
+    if segmentation and not (polygons and all(type(one) is list for one in polygons)) and not is_rle(segmentation):
         raise ValueError("a segmentation that is neither a list of polygons nor an RLE")
+    flat = bool(polygons) and all(len(polygon) < 6 for polygon in polygons)
     corners = None if box is None else _corners(box, image)
     empty = corners is not None and (corners[2] <= corners[0] or corners[3] <= corners[1])
     left_out = "crowd" if annotation.get("iscrowd") else "no area" if empty or flat else ""
@@ -173,11 +157,10 @@ def _entries(content: Any, key: str, path: str | os.PathLike[str]) -> list[dict[
     return entries or []
 
 
-def _check_once(ids: Sequence[Any], key: str, path: str | os.PathLike[str]) -> None:
-    if len(set(ids)) < len(ids):
-        seen: set[Any] = set()
-        twice = next(identity for identity in ids if identity in seen or seen.add(identity))  # type: ignore[func-returns-value]
-        raise ValueError(f"{path}: two of its {key!r} have the id {shown([twice])}")
+def _check_once(entries: list[dict[str, Any]], key: str, path: str | os.PathLike[str]) -> None:
+    found = twice(entry["id"] for entry in entries)
+    if found is not None:
+        raise ValueError(f"{path}: two of its {key!r} have the id {shown([found])}")
 
 
 # -------------------------------------------------------------------- images with boxes and masks
@@ -211,8 +194,8 @@ class CocoImages:
     def __init__(self, annotations: str | os.PathLike[str], images: str | os.PathLike[str]) -> None:
         self.file = Path(annotations)
         content = read_json(self.file)
-        categories = categories_of(content, self.file)
-        self.class_ids, self.class_names = tuple(categories), tuple(categories.values())
+        self._categories = categories_of(content, self.file)
+        self.class_ids, self.class_names = tuple(self._categories), tuple(self._categories.values())
         self._column = {identity: column for column, identity in enumerate(self.class_ids)}
         found = list(instances(content, self.file))
         if not content.get("images"):
@@ -230,18 +213,16 @@ class CocoImages:
         name = image.get("file_name") or "/".join(str(image.get("coco_url", "")).split("/")[-2:])  # LVIS v1 has no name
         if not name or not isinstance(name, str):
             raise ValueError(f"{what} has neither 'file_name' nor 'coco_url'")
-        known = {
-            key: self._columns(image[key], f"{what}, {key}")
-            for key in ("neg_category_ids", "not_exhaustive_category_ids")
-            if key in image
-        }
-        negative, partial = known.get("neg_category_ids"), known.get("not_exhaustive_category_ids")
-        return Image(image["id"], folder / name, image["height"], image["width"], negative, partial)
+        known = [self._columns(image, key, what) for key in ("neg_category_ids", "not_exhaustive_category_ids")]
+        return Image(image["id"], folder / name, image["height"], image["width"], *known)
 
-    def _columns(self, ids: Any, what: str) -> IntArray:
+    def _columns(self, image: dict[str, Any], key: str, what: str) -> IntArray | None:
+        if key not in image:
+            return None
+        ids = image[key]
         wrong = next((i for i in ids if type(i) is not int or i not in self._column), None) if ids else None
         if not isinstance(ids, list) or wrong is not None:
-            raise ValueError(f"{what} has category_id {shown([wrong])}, which 'categories' lack")
+            raise ValueError(f"{what}, {key} has category_id {shown([wrong])}, which 'categories' lack")
         return np.array([self._column[identity] for identity in ids], np.int64)
 
     def _keep(self, found: list[Instance]) -> None:
@@ -251,9 +232,8 @@ class CocoImages:
         kept = []
         for one in found:
             if one.box is None:
-                raise ValueError(
-                    f"{_named(one.annotation, self.file)} has the bbox None: expected four numbers, x, y, width, height"
-                )
+                what = _named(one.annotation, self.file)
+                raise ValueError(f"{what} has the bbox None: expected four numbers, x, y, width, height")
             if one.left_out:
                 self.left_out[one.left_out].append(one.annotation.get("id", -1))
             elif self.has_masks and not one.annotation.get("segmentation"):
@@ -282,8 +262,7 @@ class CocoImages:
         """How often each class occurs: images that hold it out of annotated images, or instances out of all."""
         _check_by(by)
         image = np.repeat(np.arange(len(self.images)), np.diff(self._offsets))
-        counts, total = _count(self._columns_of, image, self.num_classes, by)
-        return Prior.from_counts(counts, total, class_names=self.class_names, class_ids=self.class_ids)
+        return _count(self._columns_of, image, self._categories, by)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -302,11 +281,18 @@ class CocoImages:
             if image.partial is not None:
                 verified[torch.from_numpy(image.partial)] = False
             target["verified"] = verified
-        return self._pixels(image), target
+        return self.pixels(index), target
 
     def pixels(self, index: int) -> Tensor:
         """The image alone: no mask is decoded."""
-        return self._pixels(self.images[index])
+        image = self.images[index]
+        pixels = read_image(image.path)
+        if pixels.shape[1:] != (image.height, image.width):
+            raise ValueError(
+                f"{image.path} is {pixels.shape[1]} × {pixels.shape[2]} (height × width), but {self.file} says "
+                f"{image.height} × {image.width} for image {image.id}"
+            )
+        return pixels
 
     def _masks(self, image: Image, mine: slice) -> Tensor:
         masks = np.zeros((mine.stop - mine.start, image.height, image.width), np.uint8)
@@ -316,15 +302,6 @@ class CocoImages:
             except ValueError as error:
                 raise ValueError(f"{self.file}: annotation {identity} cannot be used: {error}") from None
         return torch.from_numpy(masks)
-
-    def _pixels(self, image: Image) -> Tensor:
-        pixels = read_image(image.path)
-        if pixels.shape[1:] != (image.height, image.width):
-            raise ValueError(
-                f"{image.path} is {pixels.shape[1]} × {pixels.shape[2]} (height × width), but {self.file} says "
-                f"{image.height} × {image.width} for image {image.id}"
-            )
-        return pixels
 
 
 def read_image(path: str | os.PathLike[str]) -> Tensor:

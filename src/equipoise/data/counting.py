@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 
-from equipoise.arrays import MOST_CLASSES as MOST_CLASSES
-from equipoise.arrays import as_array, outside
+from equipoise.arrays import MOST_CLASSES, as_array, outside
 from equipoise.prior import IntArray
 
 CHUNK = 1 << 24  # np.bincount makes an int64 copy of what it counts: bound it
@@ -42,7 +41,11 @@ def count_labels(
             f"labels have shape {array.shape}, expected one class index an item, [N]: "
             "for label maps use Prior.from_masks, for a multi-hot matrix Prior.from_multilabel"
         )
-    return _count(_whole_labels(array), num_classes, ignore_index, "label")
+    counts = np.zeros(num_classes or 0, np.int64)
+    counts = add_labels(counts, _whole_labels(array), num_classes, ignore_index)
+    if not counts.any():
+        raise ValueError(f"every label is ignore_index={ignore_index}: there is nothing to count")
+    return counts
 
 
 def count_multilabel(multi_hot: ArrayLike | Tensor) -> tuple[IntArray, int]:
@@ -74,7 +77,7 @@ def count_masks(masks: Iterable[ArrayLike | Tensor], num_classes: int, ignore_in
         array = as_array(mask)
         if array.ndim != 2:
             raise ValueError(f"mask {number} has shape {array.shape}, expected a label map [H, W] of class indices")
-        counts += _count(_whole_labels(array.ravel()), num_classes, ignore_index, f"mask {number}, pixel")
+        add_labels(counts, _whole_labels(array.ravel()), num_classes, ignore_index, f"mask {number}, pixel")
         seen += 1
     if not seen:
         raise ValueError("there are no masks to count")
@@ -100,8 +103,14 @@ def _whole_labels(array: NDArray[Any]) -> NDArray[Any]:
     raise TypeError(f"labels are {array.dtype}, expected integers: convert them with .astype(int) if they are whole")
 
 
-def _count(labels: NDArray[Any], num_classes: int | None, ignore_index: int | None, what: str) -> IntArray:
-    counts = np.zeros(num_classes or 0, np.int64)
+def add_labels(
+    counts: IntArray,
+    labels: NDArray[Any],
+    num_classes: int | None,
+    ignore_index: int | None = None,
+    what: str = "label",
+) -> IntArray:
+    """`counts` with `labels` added to them: in place, or enlarged where `num_classes` is None."""
     for start in range(0, len(labels), CHUNK):
         part = labels[start : start + CHUNK]
         if ignore_index is not None:
@@ -119,11 +128,13 @@ def _count(labels: NDArray[Any], num_classes: int | None, ignore_index: int | No
             raise ValueError(
                 f"{what} {high} would make {high + 1} classes: number the labels from 0, or pass num_classes"
             )
-        found = np.bincount(part.astype(np.int64, copy=False), minlength=len(counts))
-        found[: len(counts)] += counts
-        counts = found
-    if not counts.any() and what == "label":
-        raise ValueError(f"every label is ignore_index={ignore_index}: there is nothing to count")
+        if high >= len(counts):
+            counts = np.concatenate([counts, np.zeros(high + 1 - len(counts), np.int64)])
+        if high < 4 * len(part):
+            found = np.bincount(part.astype(np.int64, copy=False))
+            counts[: len(found)] += found
+        else:  # few labels of a huge range: do not build the range for every part
+            np.add.at(counts, part, 1)
     return counts
 
 
@@ -188,12 +199,9 @@ def _subset_labels(subset: Any, label: str) -> Labels:
     whole = subset.dataset
     while isinstance(whole, Subset):
         index, whole = np.asarray(whole.indices, dtype=np.int64)[index], whole.dataset
-    if not isinstance(whole, ConcatDataset):
-        found = _known_labels(whole, label)
-        if found is None:
-            return _read_items(whole, label, index)
-    else:
-        found = _labels(whole, label)
+    found = _labels(whole, label) if isinstance(whole, ConcatDataset) else _known_labels(whole, label)
+    if found is None:
+        return _read_items(whole, label, index)
     return Labels(found.labels[index], found.class_names)
 
 
@@ -223,11 +231,8 @@ def _class_names(dataset: Any) -> tuple[str, ...] | None:
     names = getattr(dataset, "classes", None)
     if getattr(dataset, "target_transform", None) is not None or not isinstance(names, list | tuple):
         return None
-    return tuple(name if isinstance(name, str) else ", ".join(map(str, _as_tuple(name))) for name in names)
-
-
-def _as_tuple(name: Any) -> tuple[Any, ...]:
-    return name if isinstance(name, tuple) else (name,)  # torchvision's ImageNet has a tuple of synonyms a class
+    # torchvision's ImageNet has a tuple of synonyms a class
+    return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
 
 
 def _hugging_face_labels(dataset: Any, label: str) -> Labels:

@@ -39,10 +39,9 @@ def run_lengths(counts: str | bytes) -> IntArray:
     values = np.add.reduceat((groups & 31) << place, first)
     negative = groups[last] & 16 != 0
     values -= negative.astype(np.int64) << (place[last] + 5)
-    lengths = values
     for start in (1, 2):  # every second length, from the fourth on, adds to the one two before
-        lengths[start::2] = np.cumsum(values[start::2])
-    return lengths
+        values[start::2] = np.cumsum(values[start::2])
+    return values
 
 
 def decode_mask(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]:
@@ -94,8 +93,7 @@ def _decode_rle(segmentation: Mapping[str, Any], height: int, width: int) -> NDA
             f"{height * width}"
         )
     ones = np.arange(len(lengths)) % 2
-    flat = np.repeat(ones.astype(np.uint8), lengths)
-    return flat.reshape(width, height).T
+    return np.repeat(ones.astype(np.uint8), lengths).reshape(width, height).T
 
 
 def _whole_runs(counts: Any) -> IntArray:
@@ -108,17 +106,10 @@ def _whole_runs(counts: Any) -> IntArray:
     return found.astype(np.int64)
 
 
-def encode_compressed(masks: Tensor) -> list[Rle]:
-    """Compressed RLEs of masks [N, H, W], bool, worked out on their device: only the characters leave it.
-
-    >>> encode_compressed(torch.tensor([[[False, True], [True, True]]]))
-    [{'size': [2, 2], 'counts': '13'}]
-    """
-    return encode_images([masks])[0]
-
-
 def encode_images(images: Sequence[Tensor]) -> list[list[Rle]]:
-    """Compressed RLEs of the masks of several images, each [N, H, W], bool: the device is waited for once for all.
+    """Compressed RLEs of the masks of several images, each [N, H, W], bool, worked out on their device.
+
+    Only the characters leave it, and it is waited for once for all images.
 
     >>> small, large = torch.ones(1, 1, 2, dtype=torch.bool), torch.zeros(1, 2, 2, dtype=torch.bool)
     >>> [rle["counts"] for masks in encode_images([small, large]) for rle in masks]

@@ -7,12 +7,14 @@ machines is counted where it lies: `count_parquet` there, then one sum of K numb
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from equipoise.data.counting import MOST_CLASSES
+from equipoise.data.counting import add_labels
 from equipoise.data.reading import reading, shown
 from equipoise.prior import IntArray
 
@@ -31,6 +33,22 @@ def open_parquet(path: Path, **options: Any) -> Any:
         raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from None
 
 
+def read_columns(
+    path: Path, names: list[str], rows: int, *, label: str | None = None, **options: Any
+) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+    """The columns `names`, so many rows at once, with the number of the first; an empty cell is refused by its row."""
+    first = 0
+    with reading(path), open_parquet(path, **options) as opened:
+        for batch in opened.iter_batches(rows, columns=names):
+            for name in names:
+                if batch.column(name).null_count:
+                    row = first + int(np.argmax(batch.column(name).is_null().to_numpy(zero_copy_only=False)))
+                    what = ": its label is missing. Fill" if name == label else " is empty: fill"
+                    raise ValueError(f"{path}, row {row}, column {shown([name])!r}{what} or drop the row")
+            yield first, [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
+            first += batch.num_rows
+
+
 def count_parquet(path: str | os.PathLike[str], column: str = "label", num_classes: int | None = None) -> IntArray:
     """Items a class, [num_classes], in a Parquet file or in all `*.parquet` files below a folder.
 
@@ -46,11 +64,12 @@ def count_parquet(path: str | os.PathLike[str], column: str = "label", num_class
     for file in parquet_files(Path(path)):
         with reading(file), open_parquet(file) as opened:
             _check_column(opened.schema_arrow, column, file)
-            first = 0
-            for batch in opened.iter_batches(BATCH, columns=[column]):
-                _check_filled(batch.column(0), column, file, first)
-                first += batch.num_rows
-                counts = _add(counts, batch.column(0), num_classes, file)
+        for _, (labels,) in read_columns(file, [column], BATCH):
+            low, high = int(labels.min(initial=0)), int(labels.max(initial=0))
+            if low < 0 or high >= (num_classes or high + 1):
+                known = "" if num_classes is None else f", and num_classes is {num_classes}"
+                raise ValueError(f"{file} has the label {low or high}: labels run from 0 to num_classes − 1{known}")
+            counts = add_labels(counts, labels, num_classes, what=f"{file}: label")
     if not counts.any():
         raise ValueError(f"{path} has no labels in the column {column!r}: there is nothing to count")
     return counts
@@ -75,33 +94,3 @@ def _check_column(schema: Any, column: str, file: Path) -> None:
             f"column {column!r} of {file} is {kind}, expected integers: number the classes first, e.g. with "
             "pyarrow.compute.dictionary_encode"
         )
-
-
-def _check_filled(labels: Any, column: str, file: Path, first: int) -> None:
-    if labels.null_count:
-        row = first + int(np.argmax(labels.is_null().to_numpy(zero_copy_only=False)))
-        raise ValueError(f"{file}, row {row}, column {column!r} is empty: fill or drop it")
-
-
-def _add(counts: IntArray, labels: Any, num_classes: int | None, file: Path) -> IntArray:
-    values = labels.to_numpy()
-    if len(values) == 0:
-        return counts
-    low, high = int(values.min()), int(values.max())
-    if high >= MOST_CLASSES and num_classes is None:
-        raise ValueError(
-            f"{file}: label {high} would make {high + 1} classes: number the labels from 0, or give num_classes"
-        )
-    if low < 0 or (num_classes is not None and high >= num_classes):
-        raise ValueError(
-            f"{file} has the label {low if low < 0 else high}: labels run from 0 to num_classes − 1"
-            + (f", and num_classes is {num_classes}" if num_classes is not None else "")
-        )
-    if high >= len(counts):
-        counts = np.concatenate([counts, np.zeros(high + 1 - len(counts), np.int64)])
-    if high < 4 * len(values):
-        found = np.bincount(values)
-        counts[: len(found)] += found
-    else:  # few labels of a huge range: do not build the range for every batch
-        np.add.at(counts, values, 1)
-    return counts

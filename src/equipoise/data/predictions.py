@@ -19,23 +19,22 @@ import os
 import shutil
 import zipfile
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.data.counting import MOST_CLASSES
-from equipoise.data.parquet import open_parquet
-from equipoise.data.reading import SEPARATORS, read_rows, reading, shown
+from equipoise.arrays import MOST_CLASSES
+from equipoise.data.parquet import open_parquet, read_columns
+from equipoise.data.reading import SEPARATORS, read_table, reading, shown, twice
 from equipoise.data.sources import (
     LABEL_COLUMNS,
     Source,
     as_text,
-    check_separator,
     is_number,
     is_whole,
     label_column,
@@ -69,27 +68,29 @@ class Predictions(ABC):
 
     path: Path
     num_items: int
+    num_classes: int
     columns: list[str] | None
     labelled: bool
     probabilities: bool
     logits_mean: str | None = None
-    num_classes: int
+    label_size = 0  # of a label, in numbers of eight bytes
+    _headers: list[str] | None  # of the classes' columns, for errors
+    _numbers: dict[int, int] | None = None  # the columns by their names, where these are whole numbers
+    _first: int  # row of the batch that is checked
+    _lines: list[int] | None = None  # of its rows, in a file of text
 
     @abstractmethod
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
         """Predictions [n, K] and labels as they are in the file."""
-
-    def row(self, number: int) -> str:
-        """How a row is named in an error."""
-        return f"row {number}"
 
     def batches(self) -> Iterator[Batch]:
         """Checked batches: predictions that are numbers, class indices."""
         first = 0
         with reading(self.path):
             for outputs, labels in self.raw_batches():
-                self._check_outputs(outputs, first)
-                found = np.full(len(outputs), -1) if labels is None else self._indices(labels, first)
+                self._first = first
+                self._check_outputs(outputs)
+                found = np.full(len(outputs), -1) if labels is None else self._indices(labels)
                 yield Batch(first, outputs, found)
                 first += len(outputs)
         if first == 0:
@@ -101,75 +102,69 @@ class Predictions(ABC):
 
     @property
     def rows_at_once(self) -> int:
-        return max(1, ELEMENTS_AT_ONCE // self.num_classes)
-
-    def fail(self, number: int, what: str) -> ValueError:
-        return ValueError(f"{self.path}, {self.row(number)}{what}")
-
-    def column(self, index: int) -> str:
-        """How a class's column is named in an error."""
-        return f"column {index}" if self.columns is None else f"column {shown([self.columns[index]])!r}"
+        return max(1, ELEMENTS_AT_ONCE // max(self.num_classes, self.label_size))
 
     # ---------------------------------------------------------------- checks
 
-    def _check_outputs(self, outputs: NDArray[Any], first: int) -> None:
+    def fail(self, row: int, what: str) -> ValueError:
+        """The error of a row of the batch."""
+        place = f"row {self._first + row}" if self._lines is None else f"line {self._lines[row]}"
+        return ValueError(f"{self.path}, {place}{what}")
+
+    def column(self, index: int) -> str:
+        """How a class's column is named in an error."""
+        return f"column {index}" if self._headers is None else f"column {shown([self._headers[index]])!r}"
+
+    def _check_outputs(self, outputs: NDArray[Any]) -> None:
         bad = np.isnan(outputs) | (outputs == np.inf)
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            raise self.fail(first + row, f", {self.column(column)} is {outputs[row, column]}: predictions are finite")
-        if self.probabilities:
-            tolerance = 0.03 if outputs.dtype == np.float16 else TOLERANCE
-            wrong = (np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) > tolerance) | (outputs < 0).any(axis=1)
-            if wrong.any():
-                row = int(wrong.argmax())
-                total, least = outputs[row].sum(dtype=np.float64), outputs[row].min()
-                raise self.fail(
-                    first + row, f" is no distribution (sum {total:.4g}, least {least:.4g}): were logits meant?"
-                )
-            return
-        nowhere = np.isneginf(outputs).all(axis=1)
-        if nowhere.any():
-            raise self.fail(first + int(nowhere.argmax()), " is -inf for every class")
+            raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}: predictions are finite")
+        wrong = ~_distributions(outputs) if self.probabilities else np.isneginf(outputs).all(axis=1)
+        if wrong.any():
+            values = outputs[row := int(wrong.argmax())]
+            sums = f"sum {values.sum(dtype=np.float64):.4g}, least {values.min():.4g}"
+            what = f"no distribution ({sums}): were logits meant?" if self.probabilities else "-inf for every class"
+            raise self.fail(row, f" is {what}")
 
-    def _indices(self, labels: NDArray[Any], first: int) -> IntArray:
-        if labels.dtype.kind == "f":
-            missing = ~np.isfinite(labels) | (labels != np.floor(labels)) | (np.abs(labels) > 2**53)
-            if missing.any():
-                row = int(missing.argmax())
-                what = "is missing" if np.isnan(labels[row]) else f"is {labels[row]}, not a whole number"
-                raise self.fail(first + row, f": its label {what}. Fill or drop the row")
-        if labels.dtype.kind in "USO":
-            found = self._by_name(labels, first)
-        elif labels.dtype.kind in "iuf":
-            found = self._by_number(labels.astype(np.int64))
-        else:
+    def _indices(self, labels: NDArray[Any]) -> IntArray:
+        """Class indices: numbers are places, unless the columns are named after numbers; text is a column's name."""
+        kind = labels.dtype.kind
+        if kind == "f":
+            wrong = ~np.isfinite(labels) | (labels != np.floor(labels)) | (np.abs(labels) > 2**53)
+            if wrong.any():
+                value = labels[row := int(wrong.argmax())]
+                what = "is missing" if np.isnan(value) else f"is {value}, not a whole number"
+                raise self.fail(row, f": its label {what}. Fill or drop the row")
+        if kind in "iuf":
+            found = labels.astype(np.int64)
+            if self._numbers is not None:
+                distinct, inverse = np.unique(found, return_inverse=True)
+                found = np.array([self._numbers.get(number, -1) for number in distinct.tolist()], np.int64)[inverse]
+        elif kind not in "USO":
             raise ValueError(f"{self.path}: labels are {labels.dtype}, expected class indices or names")
+        elif self.columns is None:
+            first = repr(shown(labels[:1]))
+            raise ValueError(f"{self.path}: labels are names (the first is {first}), but there are no class_names")
+        else:
+            known = {name: index for index, name in enumerate(self.columns) if name}
+            found = np.array([known.get(str(value), -1) for value in labels], np.int64)
         bad = (found < 0) | (found >= self.num_classes)
         if bad.any():
-            row = int(bad.argmax())
-            raise self.fail(
-                first + row, f": its label is {labels[row]}, expected a class from 0 to {self.num_classes - 1}"
-            )
+            value = labels[row := int(bad.argmax())]
+            what = f"{value}, expected a class from 0 to {self.num_classes - 1}"
+            if kind not in "iuf":
+                unknown = f"{shown([value])!r}, which no column is named after"
+                what = unknown if str(value) else "missing. Fill or drop the row"
+            raise self.fail(row, f": its label is {what}")
         return found
 
-    def _by_number(self, labels: IntArray) -> IntArray:
-        return labels
 
-    def _by_name(self, labels: NDArray[Any], first: int) -> IntArray:
-        if self.columns is None:
-            raise ValueError(
-                f"{self.path}: labels are names (the first is {shown(labels[:1])!r}), but there are no class_names"
-            )
-        known = {name: index for index, name in enumerate(self.columns)}
-        found = np.empty(len(labels), np.int64)
-        for row, value in enumerate(labels):
-            if value is None or value == "":
-                raise self.fail(first + row, ": its label is missing. Fill or drop the row")
-            index = known.get(str(value))
-            if index is None:
-                raise self.fail(first + row, f": its label is {shown([value])!r}, which no column is named after")
-            found[row] = index
-        return found
+def _distributions(outputs: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows are probabilities."""
+    tolerance = 0.03 if outputs.dtype == np.float16 else TOLERANCE
+    near: NDArray[np.bool_] = np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) <= tolerance
+    return near & (outputs >= 0).all(axis=1)
 
 
 def open_predictions(path: str | os.PathLike[str], *, label: str | None = None, labelled: bool = True) -> Predictions:
@@ -216,9 +211,7 @@ def aligned(predictions: Predictions, prior: Prior, where: str) -> IntArray | No
         missing = [name for name in one if name not in set(other)]
         if missing:
             raise ValueError(f"{here} has the class {shown(missing)!r}, {there} has not: give both the same classes")
-        twice = [name for name in one if one.count(name) > 1]
-        if twice:
-            raise ValueError(f"{here} has the class {shown(twice[:1])!r} twice: give every class a name of its own")
+        _check_once(one, f"{here} has the class")
     place = {name: index for index, name in enumerate(names)}
     return np.array([place[name] for name in wanted], np.int64)
 
@@ -284,38 +277,24 @@ class NpzPredictions(Predictions):
                     f"{path} has the arrays {shown(sorted(members)) or 'none at all'}: expected "
                     f"{repr('labels') + ', and ' if labelled else ''}'logits' or 'probabilities'"
                 )
-            twice = _twice(archive.namelist())
-            if twice is not None:
-                raise ValueError(f"{path} has {shown([twice])!r} twice: write it anew")
-            self._outputs = _described(archive, path, kinds[0])
-            self._check_shape()
-            self.num_items, self.num_classes = self._outputs.shape
+            _check_once(archive.namelist(), f"{path} has", "write it anew")
             self.probabilities, self.labelled = kinds[0] == "probabilities", "labels" in members
+            self._outputs = _described(archive, path, kinds[0])
             self._labels = _described(archive, path, "labels") if self.labelled else None
-            self._check_labels()
-            names = self._small(archive, "class_names", self.num_classes) if "class_names" in members else None
-            mean = self._small(archive, "logits_mean", 1) if "logits_mean" in members else None
-        self.columns = None if names is None else [str(name) for name in names.ravel()]
-        twice = _twice(self.columns or [])
-        if twice is not None:
-            raise ValueError(f"{path}: class_names has {shown([twice])!r} twice: give every class a name of its own")
-        self.logits_mean = None if mean is None else str(mean.item())
+            self._check_shapes()
+            self.columns = self._headers = self._texts(archive, "class_names", self.num_classes)
+            mean = self._texts(archive, "logits_mean", 1)
+        _check_once(self.columns or [], f"{path}: class_names has")
+        self.logits_mean = None if mean is None else mean[0]
         if self.logits_mean not in (None, "train", "uniform"):
             raise ValueError(f"{path}: logits_mean is {shown([self.logits_mean])!r}, expected 'train' or 'uniform'")
 
-    @property
-    def rows_at_once(self) -> int:
-        wide = self._labels.dtype.itemsize // 8 if self._labels else 0
-        return max(1, ELEMENTS_AT_ONCE // max(self.num_classes, wide))
-
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
         with _opened(self.path) as archive:
-            outputs = self._rows(archive, self._outputs, self.num_classes)
             labels = self._rows(archive, self._labels, 1) if self._labels else None
-            for part in outputs:
-                if part.dtype.kind in "iu":
-                    part = part.astype(np.float64)
-                yield part, None if labels is None else as_text(next(labels).ravel())
+            for part in self._rows(archive, self._outputs, self.num_classes):
+                outputs = part.astype(np.float64) if part.dtype.kind in "iu" else part
+                yield outputs, None if labels is None else as_text(next(labels).ravel())
 
     def copy_others(self, archive: zipfile.ZipFile, without: Container[str]) -> set[str]:
         """Member after member, as a stream, compressed as it was."""
@@ -332,49 +311,52 @@ class NpzPredictions(Predictions):
                 copied.add(name)
         return copied
 
-    def _check_shape(self) -> None:
-        shape, dtype = self._outputs.shape, self._outputs.dtype
+    def _check_shapes(self) -> None:
+        what, shape, dtype = f"{self.path}: {self._outputs.name}", self._outputs.shape, self._outputs.dtype
         if len(shape) != 2 or dtype.kind not in "fiu" or dtype.itemsize > 8 or 0 in shape[1:]:
             raise ValueError(
-                f"{self.path}: {self._outputs.name} are {dtype} of shape {shape}, expected floats of 16, 32 or 64 bits "
-                "or integers, one row per item, one column per class: [N, K]"
+                f"{what} are {dtype} of shape {shape}, expected floats of 16, 32 or 64 bits or integers, one row per "
+                "item, one column per class: [N, K]"
             )
-        if shape[1] > MOST_CLASSES:
-            raise ValueError(f"{self.path}: {self._outputs.name} have {shape[1]} columns, at most {MOST_CLASSES}")
+        self.num_items, self.num_classes = shape
+        if self.num_classes > MOST_CLASSES:
+            raise ValueError(f"{what} have {self.num_classes} columns, at most {MOST_CLASSES}")
+        if self._labels is not None:
+            shape, dtype = self._labels.shape, self._labels.dtype
+            if shape != (self.num_items,):
+                raise ValueError(
+                    f"{self.path}: labels have shape {shape}, expected one for each of {self.num_items} rows"
+                )
+            if dtype.kind not in "iufUS" or not 0 < dtype.itemsize <= NAME_BYTES:
+                raise ValueError(f"{self.path}: labels are {dtype}, expected class indices or names")
+            self.label_size = dtype.itemsize // 8
 
-    def _check_labels(self) -> None:
-        if self._labels is None:
-            return
-        if self._labels.shape != (self.num_items,):
-            raise ValueError(
-                f"{self.path}: labels have shape {self._labels.shape}, expected one for each of {self.num_items} rows"
-            )
-        if self._labels.dtype.kind not in "iufUS" or not 0 < self._labels.dtype.itemsize <= NAME_BYTES:
-            raise ValueError(f"{self.path}: labels are {self._labels.dtype}, expected class indices or names")
-
-    def _small(self, archive: zipfile.ZipFile, name: str, number: int) -> NDArray[Any]:
-        """An array of text, one for each of `number`, read whole after a look at its header."""
+    def _texts(self, archive: zipfile.ZipFile, name: str, number: int) -> list[str] | None:
+        """An array of `number` texts, read whole after a look at its header; None where there is none."""
+        if f"{name}.npy" not in archive.namelist():
+            return None
         found = _described(archive, self.path, name)
         if math.prod(found.shape) != number:
             raise ValueError(f"{self.path}: {math.prod(found.shape)} {name} for {number} columns")
         if found.dtype.itemsize > NAME_BYTES or found.dtype.itemsize * number > NAMES_BYTES:
             raise ValueError(f"{self.path}: {name} are {found.dtype}, longer than any name")
         with archive.open(f"{name}.npy") as stream:
-            return as_text(np.asarray(np.lib.format.read_array(stream, allow_pickle=False)))
+            array = as_text(np.asarray(np.lib.format.read_array(stream, allow_pickle=False)))
+        return [str(text) for text in array.ravel()]
 
     def _rows(self, archive: zipfile.ZipFile, array: _Array, columns: int) -> Iterator[NDArray[Any]]:
         width, at_once = columns * array.dtype.itemsize, self.rows_at_once
         with archive.open(f"{array.name}.npy") as stream:
             _header(stream)
             if array.by_column:
-                data = np.frombuffer(stream.read(self.num_items * width), array.dtype).reshape(columns, -1).T
+                whole = np.frombuffer(stream.read(self.num_items * width), array.dtype).reshape(columns, -1).T
             for first in range(0, self.num_items, at_once):
                 rows = min(at_once, self.num_items - first)
                 if array.by_column:
-                    part = np.ascontiguousarray(data[first : first + rows])
+                    part = whole[first : first + rows]
                 else:
                     part = np.frombuffer(stream.read(rows * width), array.dtype).reshape(rows, columns)
-                yield part.astype(array.dtype.newbyteorder("="), copy=False)
+                yield np.ascontiguousarray(part, array.dtype.newbyteorder("="))
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
@@ -403,9 +385,10 @@ def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return read(stream)
 
 
-def _twice(names: Sequence[str]) -> str | None:
-    """The first name that occurs more than once."""
-    return next((name for name, times in Counter(names).items() if times > 1), None)
+def _check_once(names: Sequence[str], what: str, instead: str = "give every class a name of its own") -> None:
+    found = twice(names)
+    if found is not None:
+        raise ValueError(f"{what} {shown([found])!r} twice: {instead}")
 
 
 # -------------------------------------------------------------------- tables
@@ -415,51 +398,33 @@ class TablePredictions(Predictions):
     """A label column, and one column per class."""
 
     label: str | None
-
-    def _by_number(self, labels: IntArray) -> IntArray:
-        """Whole labels are the names of the columns where these are whole numbers, else their places."""
-        if self._numbers is None:
-            return labels
-        known = {number: index for index, number in enumerate(self._numbers)}
-        distinct, inverse = np.unique(labels, return_inverse=True)
-        return np.array([known.get(number, -1) for number in distinct.tolist()], np.int64)[inverse]
+    _headers: list[str]
 
     def _set_columns(self, names: list[str], label: str | None, labelled: bool) -> None:
         self.labelled = labelled or label is not None or any(names.count(name) == 1 for name in LABEL_COLUMNS)
         self._place = label_column(names, label, self.path, "--label") if self.labelled else len(names)
         self.label = names[self._place] if self.labelled else None
-        self.columns = names[: self._place] + names[self._place + 1 :]
-        self.num_classes = len(self.columns)
-        if not self.columns:
+        classes = self.columns = self._headers = names[: self._place] + names[self._place + 1 :]
+        self.num_classes = len(classes)
+        if not classes:
             raise ValueError(
                 f"{self.path} has the column {shown(names)!r} only: expected a label column and one per class"
             )
-        unnamed = next((name for name in self.columns if not name or name == INDEX_COLUMN), None)
+        unnamed = next((name for name in classes if name in ("", INDEX_COLUMN)), None)
         if unnamed is not None:
             raise ValueError(
                 f"{self.path} has the column {unnamed!r}, the row numbers of pandas: write the table with index=False"
             )
-        twice = _twice(self.columns)
-        if twice is not None:
-            raise ValueError(f"{self.path} has the column {shown([twice])!r} twice: give every class a name of its own")
-        whole = all(is_whole(name) and name.isdecimal() for name in self.columns)
-        self._numbers = [int(name) for name in self.columns] if whole else None
-        if self._numbers == list(range(self.num_classes)):  # numbers in order are no names
-            self._numbers = None
-            self._column_names, self.columns = self.columns, None
-        else:
-            self._column_names = self.columns
-
-    def column(self, index: int) -> str:
-        return f"column {shown([self._column_names[index]])!r}"
+        _check_once(classes, f"{self.path} has the column")
+        if all(is_whole(name) and name.isdecimal() for name in classes):
+            self._numbers = {int(name): index for index, name in enumerate(classes)}
+            if list(self._numbers) == list(range(self.num_classes)):  # numbers in order are no names
+                self._numbers = self.columns = None
 
     def _look(self) -> None:
         """Whether the first batch is probabilities."""
-        self.probabilities = False
-        outputs, _ = next(iter(self.raw_batches()), (np.zeros((0, self.num_classes)), None))
-        if len(outputs) and not np.isnan(outputs).any():
-            sums = outputs.sum(axis=1, dtype=np.float64)
-            self.probabilities = bool((outputs >= 0).all() and (np.abs(sums - 1) <= TOLERANCE).all())
+        outputs = next((outputs for outputs, _ in self.raw_batches()), np.zeros((0, 1)))
+        self.probabilities = len(outputs) > 0 and bool(_distributions(outputs).all())
 
 
 class ParquetPredictions(TablePredictions):
@@ -467,40 +432,24 @@ class ParquetPredictions(TablePredictions):
 
     def __init__(self, path: Path, label: str | None, labelled: bool) -> None:
         self.path = path
-        self._open: Any = lambda: open_parquet(path, buffer_size=PARQUET_BUFFER, pre_buffer=False)
-        with self._open() as opened:
-            self._set_columns(opened.schema_arrow.names, label, labelled)
-            self.num_items = opened.metadata.num_rows
-            for name in self._column_names:
-                kind = str(opened.schema_arrow.field(name).type)
-                if not kind.startswith(("float", "double", "halffloat", "int", "uint")):
-                    raise ValueError(
-                        f"{path}: column {shown([name])!r} is {kind}, expected numbers: keep the label and one column "
-                        "per class"
-                    )
+        with open_parquet(path) as opened:
+            schema, self.num_items = opened.schema_arrow, opened.metadata.num_rows
+        self._set_columns(schema.names, label, labelled)
+        for name in self._headers:
+            kind = str(schema.field(name).type)
+            if not kind.startswith(("float", "double", "halffloat", "int", "uint")):
+                raise ValueError(
+                    f"{path}: column {shown([name])!r} is {kind}, expected numbers: keep the label and one column "
+                    "per class"
+                )
         self._look()
 
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
-        first = 0
-        wanted = [*([] if self.label is None else [self.label]), *self._column_names]
-        with self._open() as opened:
-            for batch in opened.iter_batches(self.rows_at_once, columns=wanted):
-                outputs = np.empty((self.num_classes, batch.num_rows), np.float32)
-                for index, name in enumerate(self._column_names):
-                    missing = f", {self.column(index)} is empty: fill or drop the row"
-                    outputs[index] = self._values(batch.column(name), first, missing)
-                labels = None
-                if self.label is not None:
-                    missing = f", column {shown([self.label])!r}: its label is missing. Fill or drop the row"
-                    labels = self._values(batch.column(self.label), first, missing)
-                yield np.ascontiguousarray(outputs.T), labels
-                first += batch.num_rows
-
-    def _values(self, values: Any, first: int, missing: str) -> NDArray[Any]:
-        if values.null_count:
-            raise self.fail(first + int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))), missing)
-        found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-        return found
+        names = self._headers if self.label is None else [*self._headers, self.label]
+        options = {"buffer_size": PARQUET_BUFFER, "pre_buffer": False}
+        for _, columns in read_columns(self.path, names, self.rows_at_once, label=self.label, **options):
+            outputs = np.stack(columns[: self.num_classes], axis=1, dtype=np.float32, casting="same_kind")
+            yield outputs, None if self.label is None else columns[-1]
 
 
 class CsvPredictions(TablePredictions):
@@ -508,58 +457,34 @@ class CsvPredictions(TablePredictions):
 
     def __init__(self, path: Path, label: str | None, labelled: bool) -> None:
         self.path = path
-        lines = read_rows(path)
-        _, header = next(lines, (0, None))
-        if header is None:
-            raise ValueError(f"{path} is empty: expected a line of column names, then one line per item")
-        check_separator(header, path)
+        (_, header), lines = read_table(path, label)
         self._set_columns(header, label, labelled)
         self.num_items = sum(1 for _ in lines)
-        self._numbers_of_lines: list[int] = []
         self._look()
 
-    def row(self, number: int) -> str:
-        return f"line {self._numbers_of_lines[number - self._first]}"
-
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
-        self._first = 0
-        lines = read_rows(self.path)
-        next(lines)
-        while rows := self._some(lines):
+        (_, header), lines = read_table(self.path, self.label)
+        while some := list(islice(lines, self.rows_at_once)):
+            self._lines, rows = [number for number, _ in some], [row for _, row in some]
+            wrong = next((place for place, row in enumerate(rows) if len(row) != len(header)), None)
+            if wrong is not None:
+                raise self.fail(wrong, f" has {len(rows[wrong])} cells, the header {len(header)}")
             labels = self._as_labels([row.pop(self._place).strip() for row in rows]) if self.labelled else None
             yield self._numbers_in(rows), labels
-            self._first += len(rows)
-
-    def _some(self, lines: Iterator[tuple[int, list[str]]]) -> list[list[str]]:
-        rows: list[list[str]] = []
-        self._numbers_of_lines = []
-        cells = self.num_classes + self.labelled
-        for number, row in lines:
-            if len(row) != cells:
-                raise ValueError(f"{self.path}, line {number} has {len(row)} cells, the header {cells}")
-            rows.append(row)
-            self._numbers_of_lines.append(number)
-            if len(rows) == self.rows_at_once:
-                break
-        return rows
 
     def _numbers_in(self, rows: list[list[str]]) -> NDArray[Any]:
         try:
             return np.array(rows, dtype=np.float64)
         except ValueError:
-            for row, cells in enumerate(rows):
-                for index, cell in enumerate(cells):
-                    if not is_number(cell):
-                        what = "is empty" if not cell.strip() else f"is {shown([cell])!r}, not a number"
-                        raise self.fail(
-                            self._first + row, f", {self.column(index)} {what}: fill or drop the row"
-                        ) from None
-            raise
+            cells = ((row, index, cell) for row, line in enumerate(rows) for index, cell in enumerate(line))
+            row, index, cell = next(found for found in cells if not is_number(found[2]))
+            what = f"is {shown([cell])!r}, not a number" if cell.strip() else "is empty"
+            raise self.fail(row, f", {self.column(index)} {what}: fill or drop the row") from None
 
     def _as_labels(self, labels: Sequence[str]) -> NDArray[Any]:
         if "" in labels:
             where = f", column {shown([self.label])!r}: its label is missing. Fill or drop the row"
-            raise self.fail(self._first + labels.index(""), where)
+            raise self.fail(labels.index(""), where)
         named = self.columns is not None and self._numbers is None and any(map(is_whole, self.columns))
         if not named and all(map(is_whole, labels)):  # among names a "7" is a name
             return np.array([int(label.removesuffix(".0")) for label in labels], np.int64)

@@ -85,12 +85,16 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     return content
 
 
+def twice(values: Iterable[Any]) -> Any:
+    """The first value that occurs a second time, or None."""
+    seen: set[Any] = set()
+    return next((value for value in values if value in seen or seen.add(value)), None)  # type: ignore[func-returns-value]
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {shown([twice])!r} occurs twice in one object")
+        raise ValueError(f"the key {shown([twice(key for key, _ in pairs)])!r} occurs twice in one object")
     return made
 
 
@@ -112,3 +116,18 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             raise ValueError(
                 f"{path} cannot be read as a table: {error}. Is a quote left open at line {number + 1}?"
             ) from None
+
+
+def read_table(path: Path, column: str | None = None) -> tuple[tuple[int, list[str]], Iterator[tuple[int, list[str]]]]:
+    """The header of a .csv or .tsv file in which `column` is looked for, and the rows after it, each with its line."""
+    rows = read_rows(path)
+    line, header = next(rows, (0, None))
+    if header is None:
+        raise ValueError(f"{path} is empty: expected a line of column names, then one line per item")
+    separator = SEPARATORS[path.suffix.lower()]
+    other = next((mark for mark in ";\t" if mark != separator and mark in header[0]), None)
+    if len(header) == 1 and other is not None and column not in header:
+        raise ValueError(
+            f"{path} has the one column {shown(header)!r}: separate columns with {separator!r}, not {other!r}"
+        )
+    return (line, header), rows

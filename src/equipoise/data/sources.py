@@ -25,13 +25,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.data.counting import MOST_CLASSES
-from equipoise.data.parquet import open_parquet, parquet_files
-from equipoise.data.reading import SEPARATORS, read_json, read_rows, reading, shown
+from equipoise.arrays import MOST_CLASSES
+from equipoise.data.parquet import open_parquet, parquet_files, read_columns
+from equipoise.data.reading import SEPARATORS, read_json, read_table, reading, shown
 from equipoise.prior import Prior
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test"})
+TEXTS = 1 << 16  # labels at once
 LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
 
 
@@ -148,28 +149,14 @@ def label_column(columns: list[str], wanted: str | None, where: Path, option: st
     )
 
 
-def check_separator(header: list[str], path: Path) -> None:
-    """Refuse a table whose one column is several: they are separated by something else."""
-    separator = SEPARATORS[path.suffix.lower()]
-    other = next((mark for mark in ";\t" if mark != separator and mark in header[0]), None)
-    if len(header) == 1 and other is not None:
-        raise ValueError(
-            f"{path} has the one column {shown(header)!r}: separate columns with {separator!r}, not {other!r}"
-        )
-
-
 # -------------------------------------------------------------------- folders
 
 
 def _folder(path: Path, column: str | None) -> Source:
-    from equipoise.data.cifar import LAYOUTS, count_cifar
+    from equipoise.data.cifar import LAYOUTS, count_cifar, found_data_sets
 
     root = path.parent if path.name in {layout.folder for layout in LAYOUTS.values()} else path
-    names = [
-        name
-        for name, layout in LAYOUTS.items()
-        if (root / layout.folder).is_dir() and path in (root, root / layout.folder)
-    ]
+    names = [name for name in found_data_sets(root) if path in (root, root / LAYOUTS[name].folder)]
     if len(names) > 1:
         folders = " or ".join(str(root / LAYOUTS[name].folder) for name in names)
         raise ValueError(f"{path} holds two data sets: pass {folders}")
@@ -218,9 +205,7 @@ def _json(path: Path) -> Source:
 
     content = read_json(path)
     if isinstance(content, dict) and any(isinstance(content.get(key), list) for key in ("annotations", "categories")):
-        found = count_annotations(content, path)
-        prior = Prior.from_counts(found.counts, found.total, class_names=found.class_names, class_ids=found.class_ids)
-        return Source(path, prior, "images", multilabel=True)
+        return Source(path, count_annotations(content, path), "images", multilabel=True)
     try:
         prior = _prior_of_json(content)
     except (ValueError, TypeError) as error:
@@ -296,12 +281,7 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 
 
 def _cells(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
-    rows = read_rows(path)
-    number, header = next(rows, (0, None))
-    if header is None:
-        raise ValueError(f"{path} is empty: expected a line of column names, then one line per item")
-    if column is None:
-        check_separator(header, path)
+    (number, header), rows = read_table(path, column)
     first = header[0].strip()
     unnamed = len(header) == 1 and column is None and first not in LABEL_COLUMNS  # perhaps no header, but a label
     if unnamed and is_whole(first):
@@ -325,15 +305,5 @@ def _parquet(path: Path, column: str | None) -> Prior:
     name = schema.names[label_column(schema.names, column, files[0])]
     if not str(schema.field(name).type).startswith(("string", "large_string", "dictionary<values=string")):
         return Prior.from_parquet(path, name)
-    return _prior_of_labels((pair for file in files for pair in _texts(file, name)), path, "row")
-
-
-def _texts(file: Path, name: str) -> Iterator[tuple[int, str]]:
-    row = 0
-    with reading(file), open_parquet(file) as opened:
-        for batch in opened.iter_batches(columns=[name]):
-            for value in batch.column(0).to_pylist():
-                if value is None:
-                    raise ValueError(f"{file}, row {row}, column {shown([name])!r} is empty: fill or drop it")
-                yield row, value
-                row += 1
+    parts = (part for file in files for part in read_columns(file, [name], TEXTS))
+    return _prior_of_labels((pair for row, (texts,) in parts for pair in enumerate(texts.tolist(), row)), path, "row")

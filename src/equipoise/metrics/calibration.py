@@ -79,27 +79,23 @@ def sigmoid_calibration_scores(
             f"probabilities hold {p[wrong][0]}: expected values from 0 to 1; if these are logits, pass logits.sigmoid()"
         )
     p, answer = p.reshape(len(p), -1), answer.reshape(len(p), -1)
-    columns = np.ones(p.shape) if weights is None else as_array(weights).astype(np.float64)
-    if columns.size != p.size:
-        raise ValueError(f"weights have shape {columns.shape}: expected {p.shape}, as the probabilities")
-    columns = columns.reshape(p.shape)
-    found = []
-    for column, yes, weight in zip(p.T, answer.T, columns.T, strict=True):
-        share = _shares(weight, yes.shape)
-        with np.errstate(divide="ignore"):
-            log_loss = -(share * np.log(np.where(yes == 1, column, 1 - column))).sum()
-        found.append((log_loss, (share * (column - yes) ** 2).sum(), _calibration_error(column, yes, share)))
-    return CalibrationScores(*(float(value) for value in np.mean(found, axis=0)))
+    given = None if weights is None else as_array(weights)
+    share = _shares(given.reshape(p.shape) if given is not None and given.size == p.size else given, p.shape)
+    with np.errstate(divide="ignore"):
+        log_loss = -(share * np.log(np.where(answer == 1, p, 1 - p))).sum(axis=0).mean()
+    brier = (share * (p - answer) ** 2).sum(axis=0).mean()
+    errors = [_calibration_error(*column) for column in zip(p.T, answer.T, share.T, strict=True)]
+    return CalibrationScores(float(log_loss), float(brier), float(np.mean(errors)))
 
 
 def _shares(weights: ArrayLike | Tensor | None, shape: tuple[int, ...]) -> FloatArray:
-    """Weights that sum to 1."""
+    """Weights that sum to 1, in each column."""
     if shape[0] == 0:
         raise ValueError("there is no item to judge")
     found = np.ones(shape) if weights is None else as_array(weights).astype(np.float64)
-    if found.shape != shape or not (found >= 0).all() or found.sum() == 0:
+    if found.shape != shape or not (found >= 0).all() or (found.sum(axis=0) == 0).any():
         raise ValueError(f"weights have shape {found.shape}: expected {shape}, not negative, not all zero")
-    return np.asarray(found / found.sum())
+    return np.asarray(found / found.sum(axis=0))
 
 
 def _calibration_error(confidence: FloatArray, right: NDArray[Any], share: FloatArray) -> float:

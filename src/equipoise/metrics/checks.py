@@ -23,26 +23,29 @@ def check_probabilities(values: ArrayLike | Tensor, what: str = "probabilities")
         given = given.cpu()
     if given.ndim != 2:
         raise ValueError(f"{what} have shape {tuple(given.shape)}, expected [N, K]: one row an item")
-    tolerance = 0.03 if given.dtype in (torch.float16, torch.bfloat16) else 1e-3
     scores = given.double()
-    sums = scores.sum(1)
+    check_distributions(scores, given.dtype, of=f" of {what}", instead="if these are logits, pass logits.softmax(1)")
+    return scores / scores.sum(1, keepdim=True)
+
+
+def check_distributions(scores: Tensor, given: Any, first: int = 0, *, of: str = "", instead: str) -> None:
+    """Refuse rows, the first of them number `first`, that are not >= 0 with a sum of 1 as exact as the type `given`."""
+    sums, tolerance = scores.sum(1), 0.03 if given.itemsize == 2 else 1e-3
     wrong = ~((scores >= 0).all(1) & ((sums - 1).abs() <= tolerance))
     if wrong.any():
         row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"row {row} of {what} is no distribution (sum {float(sums[row]):.4g}, least {float(scores[row].min()):.4g})"
-            ": if these are logits, pass logits.softmax(1)"
-        )
-    return scores / sums[:, None]
+        total, least = float(sums[row]), float(scores[row].min())
+        raise ValueError(f"row {first + row}{of} is no distribution (sum {total:.4g}, least {least:.4g}): {instead}")
 
 
 def check_labels(labels: ArrayLike | Tensor, num_items: int, num_classes: int, what: str = "labels") -> IntArray:
-    """Class indices [N] as int64."""
+    """Class indices [N] as int64; `what` they are called in errors, a plural or "target"."""
     found: NDArray[Any] = as_array(labels)
+    have, are = ("has", "is") if what == "target" else ("have", "are")
     if found.shape != (num_items,):
-        raise ValueError(f"{what} have shape {found.shape}, expected one class index for each of {num_items} rows")
-    if found.dtype.kind not in "iu":
-        raise TypeError(f"{what} are {found.dtype}: expected class indices (integers)")
+        raise ValueError(f"{what} {have} shape {found.shape}, expected one class index for each of {num_items} rows")
+    if found.size and found.dtype.kind not in "iu":
+        raise TypeError(f"{what} {are} {found.dtype}: expected class indices (integers)")
     bad = (found < 0) | (found >= num_classes)
     if bad.any():
         row = int(bad.argmax())

@@ -85,17 +85,14 @@ class Confusions:
         low, high = wilson_intervals(times, items[true])
         first = np.lexsort((predicted, true, -low))[:most]
         columns = [values[first].tolist() for values in (true, predicted, times, items[true], low, high)]
-        return [
-            Swallowed(a, b, times, items, low, high) for a, b, times, items, low, high in zip(*columns, strict=True)
-        ]
+        return [Swallowed(*row) for row in zip(*columns, strict=True)]
 
     def flow(self, prior: Prior) -> dict[str, dict[str, float | None]]:
         """Where the items of each group go: the share predicted as a right class, or a wrong one of each group.
 
         Classes count equally, whatever their number of test items; None where the test set has none of the group.
         """
-        groups = prior.groups()
-        number = _group_numbers(prior)
+        groups, number = prior.groups(), _group_numbers(prior)
         true, predicted = np.divmod(self.codes, self.num_classes)
         items = np.bincount(true, self.times, self.num_classes)
         where = np.where(true == predicted, 3, number[predicted])

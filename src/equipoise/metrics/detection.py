@@ -15,14 +15,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from equipoise.data.coco import instances
-from equipoise.data.masks import Rle, hotcoco, is_polygons, is_rle
+from equipoise.data.masks import Rle, compress, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
 from equipoise.prior import FloatArray, IntArray, Prior
 
@@ -74,42 +74,27 @@ class Detections:
         if any(masked) and not all(masked):
             raise ValueError(f"result {masked.index(False)} has no segmentation, others have: give all one, or none")
         masks = [result["segmentation"] for result in results] if any(masked) else None
-        return cls(
-            np.array([result["image_id"] for result in results], np.int64),
-            np.array([result["category_id"] for result in results], np.int64),
-            np.array([result["score"] for result in results], np.float64),
-            np.array(
-                [
-                    result["bbox"] if result.get("bbox") is not None else _box_around(result["segmentation"])
-                    for result in results
-                ],
-                np.float64,
-            ).reshape(-1, 4),
-            masks,
-        )
+        boxes = [
+            _box_around(result["segmentation"]) if result.get("bbox") is None else result["bbox"] for result in results
+        ]
+        kinds: dict[str, Any] = {"image_id": np.int64, "category_id": np.int64, "score": np.float64}
+        images, categories, scores = (np.array([one[key] for one in results], kind) for key, kind in kinds.items())
+        return cls(images, categories, scores, np.array(boxes, np.float64).reshape(-1, 4), masks)
 
     def to_results(self) -> list[dict[str, Any]]:
         """COCO's list of results, masks compressed: what the LVIS test server takes."""
-        from equipoise.data.masks import compress
-
         masks = [None] * len(self) if self.masks is None else self.masks
         return [
-            {
-                "image_id": image_id,
-                "category_id": category_id,
-                "score": round(score, 6),
-                "bbox": [round(side, 2) for side in box],
-            }
+            result
+            | {"score": round(result["score"], 6), "bbox": [round(side, 2) for side in box]}
             | ({} if mask is None else {"segmentation": compress(mask) if isinstance(mask["counts"], list) else mask})
-            for image_id, category_id, score, box, mask in zip(
-                self.image_ids.tolist(),
-                self.category_ids.tolist(),
-                self.scores.tolist(),
-                self.boxes.tolist(),
-                masks,
-                strict=True,
-            )
+            for result, box, mask in zip(self._entries(), self.boxes.tolist(), masks, strict=True)
         ]
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        """Where, what and how sure: what the results of boxes and of masks share."""
+        for ids in zip(self.image_ids.tolist(), self.category_ids.tolist(), self.scores.tolist(), strict=True):
+            yield dict(zip(("image_id", "category_id", "score"), ids, strict=True))
 
 
 class GroundTruth:
@@ -131,10 +116,8 @@ class GroundTruth:
         _give_federated_fields(content)
         counted = [one.annotation for one in found if not one.left_out]
         self.has_masks = bool(counted) and all(annotation.get("segmentation") for annotation in counted)
-        self._known = (
-            np.array([image["id"] for image in content["images"]]),
-            np.array([category["id"] for category in content["categories"]]),
-        )
+        lists = {"image": content["images"], "category": content["categories"]}
+        self._known = {what: np.array([entry["id"] for entry in entries]) for what, entries in lists.items()}
         with reading(annotations):
             self._truth = hotcoco().COCO(content)
 
@@ -158,37 +141,19 @@ class GroundTruth:
         }  # fmt: skip
 
     def _check(self, detections: Detections) -> None:
-        for what, ids, known in zip(
-            ("image", "category"), (detections.image_ids, detections.category_ids), self._known, strict=True
-        ):
-            unknown = np.setdiff1d(ids, known)
+        for what, ids in (("image", detections.image_ids), ("category", detections.category_ids)):
+            unknown = np.setdiff1d(ids, self._known[what])
             if len(unknown):
                 raise ValueError(f"detections have the {what} id {unknown[0]}, which the annotations lack")
 
     def _results(self, detections: Detections, kind: str) -> Any:
         if len(detections) == 0 or kind == "bbox":
-            columns = (
-                detections.image_ids[:, None],
-                detections.boxes,
-                detections.scores[:, None],
-                detections.category_ids[:, None],
-            )
-            loaded = self._truth.load_res(np.concatenate(columns, axis=1, dtype=np.float64))
-        else:
-            # without a box, so that a detection is small, medium or large by its mask and not by its box
+            columns = detections.image_ids, detections.boxes, detections.scores, detections.category_ids
+            loaded = self._truth.load_res(np.column_stack(columns).astype(np.float64))
+        else:  # without a box, so that a detection is small, medium or large by its mask and not by its box
             assert detections.masks is not None
-            loaded = self._truth.load_res(
-                [
-                    {"image_id": image_id, "category_id": category_id, "score": score, "segmentation": mask}
-                    for image_id, category_id, score, mask in zip(
-                        detections.image_ids.tolist(),
-                        detections.category_ids.tolist(),
-                        detections.scores.tolist(),
-                        detections.masks,
-                        strict=True,
-                    )
-                ]
-            )
+            entries = zip(detections._entries(), detections.masks, strict=True)
+            loaded = self._truth.load_res([entry | {"segmentation": mask} for entry, mask in entries])
         return loaded.cap_detections_per_image(MOST)
 
 

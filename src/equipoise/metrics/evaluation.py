@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arrays import as_array, is_tensor
+from equipoise.metrics.checks import check_distributions, check_labels
 from equipoise.metrics.intervals import wilson_interval
 from equipoise.prior import FloatArray, IntArray, Prior
 
@@ -186,6 +187,7 @@ class Evaluation:
 
     def _class(self, index: int) -> ClassResult:
         items, correct = int(self.items[index]), int(self.correct[index])
+        low, high = wilson_interval(correct, items)
         return ClassResult(
             index=index,
             name=self.prior.name(index),
@@ -193,19 +195,17 @@ class Evaluation:
             items=items,
             correct=correct,
             accuracy=correct / items if items else None,
-            low=wilson_interval(correct, items)[0],
-            high=wilson_interval(correct, items)[1],
+            low=low,
+            high=high,
         )
 
     def _lines(self) -> Iterator[str]:
         low, high = wilson_interval(int(self.correct.sum()), self.num_items)
         yield f"{'':<12}{'classes':>8}{'items':>9}{'accuracy':>10}{'ECE':>8}"
-        yield f"{'all':<12}{len(self.items):>8}{self.num_items:>9}{_percent(self.top1):>10}{_percent(self.ece):>8}"
-        for name, group in self.groups().items():
-            yield (
-                f"{name:<12}{group.num_classes:>8}{group.items:>9}"
-                f"{_percent(group.accuracy):>10}{_percent(group.ece):>8}"
-            )
+        whole = GroupResult(len(self.items), self.num_items, self.top1, self.ece)
+        for name, group in ({"all": whole} | self.groups()).items():
+            numbers = f"{_percent(group.accuracy):>10}{_percent(group.ece):>8}"
+            yield f"{name:<12}{group.num_classes:>8}{group.items:>9}{numbers}"
         if self.num_items:
             yield f"top-1 95 % interval {_percent(low)} to {_percent(high)}"
             yield f"balanced accuracy {_percent(self.balanced_accuracy)}"
@@ -251,8 +251,8 @@ def evaluate(
     if ignore_index is not None:
         kept = np.flatnonzero(labels != ignore_index)
         outputs, labels = outputs[kept], labels[kept]
-    _check_inputs(outputs, labels, prior)
-    labels = labels.astype(np.int64)
+    _check_inputs(outputs, prior)
+    labels = check_labels(labels, len(outputs), prior.num_classes, "target")
     rows = max(1, ELEMENTS_AT_ONCE // prior.num_classes)
     parts = [
         _evaluate_rows(outputs[start : start + rows], labels[start : start + rows], prior, probabilities, start)
@@ -278,11 +278,11 @@ def _evaluate_rows(
 
     if isinstance(outputs, np.ndarray):
         outputs = torch.from_numpy(np.array(outputs))  # a copy: the rows may be of a read-only memory map
-    scores, tolerance = outputs.detach(), 0.03 if outputs.dtype in (torch.float16, torch.bfloat16) else 1e-3
+    scores = outputs.detach()
     scores = scores.double() if scores.dtype == torch.float64 or not scores.is_floating_point() else scores.float()
     _check_values(scores, first)
     if probabilities:
-        _check_distributions(scores, tolerance, first)
+        check_distributions(scores, outputs.dtype, first, instead="pass logits without probabilities=True")
     chances = scores if probabilities else scores.softmax(1)
     confidence, predicted = (value.cpu().numpy() for value in chances.max(1)) if len(scores) else (labels, labels)
     right = predicted == labels
@@ -304,7 +304,7 @@ def _evaluate_rows(
     )
 
 
-def _check_inputs(outputs: Tensor | NDArray[Any], labels: NDArray[Any], prior: Prior) -> None:
+def _check_inputs(outputs: Tensor | NDArray[Any], prior: Prior) -> None:
     if not isinstance(prior, Prior):
         raise TypeError(
             f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_counts(...)"
@@ -316,16 +316,6 @@ def _check_inputs(outputs: Tensor | NDArray[Any], labels: NDArray[Any], prior: P
             f"prior has {prior.num_classes} classes, logits have {outputs.shape[1]}: "
             f"build it with num_classes={outputs.shape[1]}"
         )
-    if labels.shape != (outputs.shape[0],):
-        raise ValueError(
-            f"target has shape {labels.shape}, expected one class index for each of {outputs.shape[0]} rows"
-        )
-    if labels.size and labels.dtype.kind not in "iu":
-        raise TypeError(f"target is {labels.dtype}: expected class indices (integers)")
-    bad = (labels < 0) | (labels >= prior.num_classes)
-    if bad.any():
-        row = int(bad.argmax())
-        raise ValueError(f"target[{row}] is {labels[row]}: expected a class from 0 to {prior.num_classes - 1}")
 
 
 def _check_values(scores: Tensor, first: int) -> None:
@@ -336,16 +326,6 @@ def _check_values(scores: Tensor, first: int) -> None:
     nowhere = (scores == -math.inf).all(1)
     if nowhere.any():
         raise ValueError(f"row {first + int(nowhere.nonzero()[0])} of the logits is -inf for every class")
-
-
-def _check_distributions(scores: Tensor, tolerance: float, first: int) -> None:
-    wrong = ((scores.sum(1) - 1).abs() > tolerance) | (scores < 0).any(1)
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
-        raise ValueError(
-            f"row {first + row} is no distribution (sum {scores[row].sum().item():.4g}, "
-            f"least {scores[row].min().item():.4g}): pass logits without probabilities=True"
-        )
 
 
 def _percent(value: float | None) -> str:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from equipoise.data.coco import CocoImages
-from equipoise.data.masks import Rle, encode_compressed, encode_images
+from equipoise.data.masks import Rle, encode_images
 from equipoise.metrics.detection import Detections
 from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
 from equipoise.models.mask_rcnn import (
@@ -558,7 +558,7 @@ def predict(
                 name: result[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")
             }
             if "masks" in result:
-                arrays["masks"] = encode_compressed(result["masks"])  # LVIS: 6 million of them
+                arrays["masks"] = encode_images([result["masks"]])[0]  # LVIS: 6 million of them
             found.append(arrays)
         if report is not None:
             report(len(found))
