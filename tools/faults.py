@@ -274,7 +274,7 @@ FAULTS = [
     Fault("training/records.py", "elif _of_file(path, type(record)) == record:", "elif True:", "test_records.py"),
     Fault("experiments/table1/report.py", "abs(self.points) > 2 * self.standard_error", "abs(self.points) > self.standard_error", "test_table1_report.py"),
     Fault("experiments/table1/report.py", "math.hypot(std / math.sqrt(ours[cell].n), theirs[1])", "std / math.sqrt(ours[cell].n)", "test_table1_report.py"),
-    Fault("experiments/table1/report.py", "std = pooled if ours[cell].std is None else ours[cell].std", "std = ours[cell].std", "test_table1_report.py"),
+    Fault("experiments/table1/report.py", "std = pooled if ours[cell].n < 3 else ours[cell].std", "std = pooled if ours[cell].n < 2 else ours[cell].std", "test_table1_report.py"),
     Fault("experiments/table1/report.py", 'record.complete and record.evaluated_on == "test"', "record.complete", "test_table1_report.py"),
     Fault("experiments/table1/figure.py", "np.argsort(-np.asarray(record.counts)", "np.argsort(np.asarray(record.counts)", "test_table1_report.py"),
     Fault("experiments/table1/report.py", "column = table1.IMBALANCES.index(imbalance)", "column = sorted(table1.IMBALANCES).index(imbalance)", "test_table1_report.py"),

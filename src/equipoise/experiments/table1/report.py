@@ -4,8 +4,8 @@ from published.py.
     ours              mean over the n runs of a cell, ± their sample standard deviation where n > 1, (n)
     published         mean ± standard error over three runs, as printed
     difference        ours − published; its standard error is √(s²/n + e²), e being the published one and s the cell's
-                      standard deviation. A single run has none: there s is pooled over the cells with n > 1,
-                      s² = Σ (n − 1) s_cell² / Σ (n − 1)
+                      standard deviation. Fewer than three runs say too little of it: there s is pooled over the
+                      cells with n > 1, s² = Σ (n − 1) s_cell² / Σ (n − 1)
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def differences(records: Iterable[Record]) -> list[Difference]:
     found = []
     for cell in all_cells():
         for source, theirs in published(cell).items() if cell in ours else ():
-            std = pooled if ours[cell].std is None else ours[cell].std
+            std = pooled if ours[cell].n < 3 else ours[cell].std
             error = None if std is None else math.hypot(std / math.sqrt(ours[cell].n), theirs[1])
             found.append(Difference(cell, source, ours[cell], theirs, error))
     return found
