@@ -9,15 +9,17 @@ Documents are rendered from records, between two comments that mark the place:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 UNKNOWN = "–"
 STYLES = {"ours": "bold", "paper": "dim", "companion": "dim"}  # of a row, by what its second cell says
 
@@ -56,6 +58,30 @@ def low_to_high(values: Sequence[float], digits: int = 0) -> str:
     """
     low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
     return low if low == high else f"{low} to {high}"
+
+
+# -------------------------------------------------------------------- records
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items with the same key together, in the order of their first.
+
+    >>> grouped(["owl", "cat", "ox"], lambda name: name[0])
+    {'o': ['owl', 'ox'], 'c': ['cat']}
+    """
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
+def versions_in_words(versions: Mapping[str, str], **titles: str) -> str:
+    """What a run was made with, of what its record holds.
+
+    >>> versions_in_words({"torch": "2.11", "cudnn": "9"}, torch="torch", cudnn="cuDNN", hotcoco="hotcoco")
+    'torch 2.11, cuDNN 9'
+    """
+    return ", ".join(f"{title} {versions[name]}" for name, title in titles.items() if name in versions)
 
 
 # -------------------------------------------------------------------- tables

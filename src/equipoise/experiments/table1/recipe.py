@@ -147,7 +147,7 @@ def choice_recipe_of(cell: Cell) -> Recipe:
 
 def plan() -> list[Cell]:
     """Every run of the table, the most telling first."""
-    columns = [(data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES]
+    columns = published.COLUMNS
     table = [method.name for method in METHODS]
     ends = ["softmax", "balanced_softmax"]
     # softmax and balanced_softmax first: what is trained together then shares its fate

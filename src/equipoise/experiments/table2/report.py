@@ -10,7 +10,7 @@ from typing import Any
 
 from equipoise.experiments.table2.published import BACKBONES, METHODS, NAME, PAPER
 from equipoise.report import tables
-from equipoise.report.tables import UNKNOWN, Table, low_to_high, mean_std, plus_minus
+from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std, plus_minus, versions_in_words
 from equipoise.training.detection_records import COLUMNS, DetectionRecord
 from equipoise.training.records import read_records
 
@@ -47,29 +47,22 @@ def numbers(runs: Sequence[DetectionRecord]) -> list[str]:
 
 def provenance(records: Sequence[DetectionRecord]) -> str:
     """Where the numbers come from: a row a device, versions and commit."""
-    groups: dict[tuple[str, ...], list[DetectionRecord]] = {}
-    for record in records:
-        shown = ", ".join(
-            f"{name} {record.versions[name]}" for name in ("torch", "torchvision", "hotcoco") if name in record.versions
-        )
-        key = (
-            record.hardware.get("device", UNKNOWN),
-            shown,
-            str(record.engine.get("precision", UNKNOWN)),
-            (record.commit or UNKNOWN)[:7],
-        )
-        groups.setdefault(key, []).append(record)
+
+    def made(record: DetectionRecord) -> tuple[str, ...]:
+        versions = versions_in_words(record.versions, torch="torch", torchvision="torchvision", hotcoco="hotcoco")
+        device, precision = record.hardware.get("device", UNKNOWN), str(record.engine.get("precision", UNKNOWN))
+        return device, versions, precision, (record.commit or UNKNOWN)[:7]
+
     rows = [
         (
-            *key[:3],
-            key[3],
+            *alike,
             str(len(runs)),
             low_to_high([run.engine.get("together", 1) for run in runs]),
             low_to_high([run.seconds for run in runs]),
             low_to_high([run.images_per_second for run in runs]),
             f"{median(run.evaluation_seconds for run in runs):.0f}",
         )
-        for key, runs in groups.items()
+        for alike, runs in grouped(records, made).items()
     ]
     named = ("device", "versions", "precision", "commit")
     header = (*named, "runs", "together", "seconds a run", "img/s", "seconds to evaluate")
