@@ -348,7 +348,7 @@ FAULTS = [
     Fault("report/tables.py", "deviation:.{digits}f", "deviation:.1f", "test_detection_report.py"),
     Fault("report/tables.py", "known = [value for value in values if value is not None]", "known = [value or 0.0 for value in values]", "test_detection_report.py"),
     Fault("report/tables.py", "no_wrap=place > 0", "no_wrap=False", "test_tables.py"),
-    Fault("report/tables.py", "c if c.isprintable() else", "c if True else", "test_tables.py"),
+    Fault("report/tables.py", "Text(visible(cell)) for cell in row", "Text(cell) for cell in row", "test_tables.py"),
     Fault("data/predictions.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)", "pass", "test_report.py"),
     # detectors on whole batches
     Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from equipoise.cli.shared import Results, refusing
+from equipoise.data.reading import visible
 from equipoise.files import write_text
-from equipoise.report.tables import printable
 
 # Each offers read(results), shown_tables(records), notes(records), documents(root, results) and draw(root, results).
 EXPERIMENTS = {
@@ -58,4 +58,4 @@ def show(table: str, records: Sequence[Any], console: Console | None = None) -> 
     for each in report.shown_tables(records):
         each.print(console)
     for note in report.notes(records):
-        console.print(printable(note), markup=False, highlight=False)
+        console.print(visible(note), markup=False, highlight=False)

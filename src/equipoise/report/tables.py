@@ -15,6 +15,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from equipoise.data.reading import visible
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -115,30 +117,21 @@ class Table:
         from rich.table import Table as Shown
         from rich.text import Text
 
-        shown = Shown(title=Text(printable(self.title)), box=box.SIMPLE, padding=(0, 1, 0, 0))
+        shown = Shown(title=Text(visible(self.title)), box=box.SIMPLE, padding=(0, 1, 0, 0))
         for place, name in enumerate(self.header):
-            texts = [printable(name), *(printable(row[place]) for row in self.rows)]
+            texts = [visible(name), *(visible(row[place]) for row in self.rows)]
             widest = max(map(len, texts)) if place else max(len(word) for text in texts for word in text.split())
             justify: Literal["left", "right"] = "left" if place < self.left else "right"
             shown.add_column(texts[0], justify=justify, no_wrap=place > 0, min_width=widest)
         for row in self.rows:
             heading = len(row) > 1 and not any(row[1:])
             style = "bold" if heading else STYLES.get(row[1]) if len(row) > 1 else None
-            shown.add_row(*(Text(printable(cell)) for cell in row), style=style)
+            shown.add_row(*(Text(visible(cell)) for cell in row), style=style)
         narrow = console.width
         needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
         console.width = max(narrow, needed)
         console.print(shown)
         console.width = narrow
-
-
-def printable(text: str) -> str:
-    r"""Text for a terminal: what would move its cursor, or turn the order of letters, is shown as an escape.
-
-    >>> printable("owl\x1b[2J 猫")
-    'owl\\x1b[2J 猫'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 # -------------------------------------------------------------------- documents
