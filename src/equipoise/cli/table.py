@@ -14,7 +14,8 @@ from equipoise.cli.shared import Results, refusing
 from equipoise.data.reading import visible
 from equipoise.files import write_text
 
-# Each offers read(results), shown_tables(records), notes(records), documents(root, results) and draw(root, results).
+# Each offers read(results), shown_tables(records), notes(records) and documents(root, results); draw(root, results)
+# where it has a figure.
 EXPERIMENTS = {
     "table1": "equipoise.experiments.table1.report",
     "table2": "equipoise.experiments.table2.report",
@@ -47,7 +48,7 @@ def table(
             for path, text in report.documents(root, results).items():
                 write_text(path, text)
                 typer.echo(f"rendered {path.relative_to(root)}")
-            for path in report.draw(root, results):
+            for path in report.draw(root, results) if hasattr(report, "draw") else ():
                 typer.echo(f"drew {path.relative_to(root)}")
 
 

@@ -99,10 +99,8 @@ class Report:
         """Every figure of the page by file name: Vega-Lite specifications with their data, which `save` writes."""
         shown = self.models if len(self.models) <= len(specs.COLOURS) else [self.models[0], self.models[-1]]
         drawn = page_data.drawn_classes(self.prior, len(shown))
-        classes, found = (
-            page_data.class_data(self.prior, drawn),
-            {model.name: page_data.model_data(model, drawn) for model in shown},
-        )
+        classes = page_data.class_data(self.prior, drawn)
+        found = {model.name: page_data.model_data(model, drawn) for model in shown}
         away = {f"{name}, {model['total_variation']:.2f} from uniform": model for name, model in found.items()}
         swept = {name: model for name, model in found.items() if "world" in model["rows"]}
 
@@ -185,10 +183,7 @@ class Report:
         return "\n".join(parts)
 
     def _notes(self, drawn: list[int]) -> list[str]:
-        notes = page_data.runs_note(self.models)
-        notes += [
-            f"{model.name}: {note}" for model in self.models for note in (*page_data.model_notes(model), *model.notes)
-        ]
+        notes = page_data.run_notes(self.models)
         first = self.models[0].runs[0].items
         if any(not np.array_equal(run.items, first) for model in self.models for run in model.runs):
             notes.append("The models were judged on different test items: small differences may come from those.")

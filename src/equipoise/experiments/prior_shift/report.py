@@ -66,16 +66,13 @@ def estimate_table(records: Sequence[PriorShiftRecord]) -> Table:
     found = []
     for method, title in TITLES.items():
         runs = [record for record in records if record.method == method]
-        for kind in ("raw", "calibrated"):
-            for name in ("EM", "BBSE"):
-                sets: list[dict[str, Any]] = [one["results"][kind] for run in runs for one in run.test_sets]
-                if not sets or (kind, name) == ("calibrated", "BBSE"):
-                    continue
-                label = name if kind == "raw" else f"calibrated, {name}"
-                away, trained = (mean(one[which]["total_variation"] for one in sets) for which in (name, "as trained"))
-                covered = f"{100 * mean(one[name]['covered'] for one in sets):.0f} %"
-                trusted = f"{sum(one[name]['trusted'] for one in sets)} of {len(sets)}"
-                found.append([title, label, f"{away:.2f}", f"{trained:.2f}", covered, trusted, str(len(runs))])
+        for label in ("EM", "BBSE", "calibrated, EM") if runs else ():
+            kind, name = COLUMNS[label]
+            sets: list[dict[str, Any]] = [one["results"][kind] for run in runs for one in run.test_sets]
+            away, trained = (mean(one[which]["total_variation"] for one in sets) for which in (name, "as trained"))
+            covered = f"{100 * mean(one[name]['covered'] for one in sets):.0f} %"
+            trusted = f"{sum(one[name]['trusted'] for one in sets)} of {len(sets)}"
+            found.append([title, label, f"{away:.2f}", f"{trained:.2f}", covered, trusted, str(len(runs))])
     return Table(header, found, left=2)
 
 

@@ -116,13 +116,11 @@ def all_cells() -> list[Cell]:
     return table + [(*table1.BELOW_CELL, method) for method in table1.BELOW]
 
 
-def group_accuracies(record: Record) -> dict[str, float | None]:
-    """Mean accuracy in percent of the classes with many, medium and few training images; None for an empty group."""
-    groups = Prior.from_counts(record.counts).groups()
+def group_accuracy(record: Record, group: str) -> float | None:
+    """Mean accuracy in percent of the classes with many, medium or few training images; None for an empty group."""
+    members = Prior.from_counts(record.counts).groups().get(group)
     accuracy = 100 * np.asarray(record.correct) / np.asarray(record.total)
-    return {
-        name: float(accuracy[groups[name]].mean()) if name in groups else None for name in ("many", "medium", "few")
-    }
+    return None if members is None else float(accuracy[members].mean())
 
 
 def total_variation(marginal: Sequence[float]) -> float | None:
@@ -227,13 +225,12 @@ def whole(records: Sequence[Record]) -> str:
 
 def groups(records: Sequence[Record]) -> str:
     """A row a cell that has runs: accuracy by group, total variation of p(y), n."""
-    cells = by_cell(records)
+    cells, names = by_cell(records), ("many", "medium", "few")
     rows = []
     for cell in all_cells():
-        if cell in cells:
-            runs = [group_accuracies(record) for record in cells[cell]]
-            distance = mean_std((total_variation(record.marginal) for record in cells[cell]), digits=2)
-            columns = [mean_std(run[name] for run in runs) for name in ("many", "medium", "few")]
+        if runs := cells.get(cell):
+            distance = mean_std((total_variation(run.marginal) for run in runs), digits=2)
+            columns = [mean_std(group_accuracy(run, name) for run in runs) for name in names]
             rows.append([_column(*cell[:2]), title_of(cell[2]), *columns, distance, str(len(runs))])
     return str(Table(["data", "method", "many", "medium", "few", "p(y) from uniform", "n"], rows, left=2))
 

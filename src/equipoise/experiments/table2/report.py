@@ -155,7 +155,3 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         "docs/detection.md": {"detection-benchmarks": benchmark_part(benchmarks)},
     }
     return tables.filled(root, parts)
-
-
-def draw(root: Path, results: Path) -> list[Path]:
-    return []

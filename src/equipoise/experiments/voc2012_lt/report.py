@@ -175,7 +175,3 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         "docs/lab-notes.md": {f"{NAME}-choices": choices_part(choices)},
     }
     return tables.filled(root, parts)
-
-
-def draw(root: Path, results: Path) -> list[Path]:
-    return []
