@@ -71,11 +71,9 @@ class Report:
         `logits_mean` is the prior that predictions mean, of all or by name: "train" after a plain loss, "uniform" after
         a balanced one.
         """
-        if isinstance(logits_mean, Mapping) and set(logits_mean) != set(predictions):
-            raise ValueError(
-                f"logits_mean is of {list(logits_mean)}, predictions of {list(predictions)}: name the same"
-            )
-        means = {name: logits_mean[name] if isinstance(logits_mean, Mapping) else logits_mean for name in predictions}
+        means = logits_mean if isinstance(logits_mean, Mapping) else dict.fromkeys(predictions, logits_mean)
+        if set(means) != set(predictions):
+            raise ValueError(f"logits_mean is of {list(means)}, predictions of {list(predictions)}: name the same")
         results = {
             name: judge(outputs, target, prior, probabilities=probabilities, logits_mean=means[name])
             for name, outputs in predictions.items()

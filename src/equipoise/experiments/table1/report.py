@@ -276,18 +276,10 @@ def draws(records: Iterable[Record]) -> str:
 def difference_table(records: Sequence[Record]) -> str:
     """For docs/table1.md: every cell that has runs beside what was published for it, then what to make of it."""
     found = differences(records)
-    rows = [
-        [
-            _column(*one.cell[:2]),
-            title_of(one.cell[2]),
-            one.source,
-            mean_std(one.ours, n=True),
-            _printed(one.theirs),
-            _signed(one.points),
-            UNKNOWN if one.standard_error is None else f"{one.standard_error:.1f}",
-        ]
-        for one in found
-    ]
+    rows = []
+    for cell, source, ours, theirs, points, error in found:
+        numbers = [mean_std(ours, n=True), _printed(theirs), _signed(points), mean_std([error])]
+        rows.append([_column(*cell[:2]), title_of(cell[2]), source, *numbers])
     header = ["data", "method", "published in", "ours", "published", "difference", "standard error"]
     return "\n\n".join([str(Table(header, rows, left=3)), _verdict(found, records)])
 
@@ -313,11 +305,9 @@ def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
         if one.standard_error is not None and abs(one.points) > 2 * one.standard_error
     ]
     text += f"\n\nThe standard deviation between seeds, pooled over the cells with several, is {pooled:.2f} points."
-    return text + (
-        "\n\nBeyond two standard errors:\n\n" + "\n".join(beyond)
-        if beyond
-        else " No difference is beyond two standard errors."
-    )
+    if not beyond:
+        return f"{text} No difference is beyond two standard errors."
+    return "\n\n".join([text, "Beyond two standard errors:", "\n".join(beyond)])
 
 
 def _signed(value: float) -> str:
@@ -394,10 +384,8 @@ def shown_tables(records: Sequence[Record]) -> list[Table]:
 
 
 def notes(records: Sequence[Record]) -> list[str]:
-    return [
-        "ours: mean ± standard deviation (n runs); published: mean ± standard error of three runs",
-        missing(records),
-    ]
+    words = "ours: mean ± standard deviation (n runs); published: mean ± standard error of three runs"
+    return [words, missing(records)]
 
 
 def documents(root: Path, results: Path) -> dict[Path, str]:

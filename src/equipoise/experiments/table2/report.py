@@ -88,8 +88,7 @@ def benchmark_part(found: dict[str, Any]) -> str:
         for name, title in (("masks", "the mask predictor, forward and backward"), ("step", "a whole training step")):
             if name in content:
                 lines.append(_classes_table(content[name], title))
-        if "evaluation" in content:
-            measured = content["evaluation"]
+        if measured := content.get("evaluation"):
             line = (
                 f"- Evaluation of boxes, {measured['images']:,} images with {measured['detections']:,} detections of "
                 f"{measured['classes']:,} classes: {measured['ours, CPU s']:.1f} CPU seconds"
@@ -101,8 +100,7 @@ def benchmark_part(found: dict[str, Any]) -> str:
                     f"{measured['faster']:.0f} times as long, and the 13 numbers are {equal}"
                 )
             lines.append(line + ".")
-        if "profile" in content:
-            measured = content["profile"]
+        if measured := content.get("profile"):
             lines.append(
                 f"- A step of {measured['images']} images of {measured['size'][0]} × {measured['size'][1]}: "
                 f"{measured['batched']['images/s']:,.0f} img/s; torchvision's losses, which go image by image, "
