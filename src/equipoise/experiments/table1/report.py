@@ -300,7 +300,7 @@ def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
         )
     beyond = [
         f"- {table1.DATA_SETS[one.cell[0]]} at {one.cell[1]}, {title_of(one.cell[2])}: {_signed(one.points)} against "
-        f"the {one.source}, {abs(one.points) / one.standard_error:.1f} standard errors"
+        f"the {one.source}, {abs(one.points) / (one.standard_error or math.inf):.1f} standard errors"
         for one in found
         if one.standard_error is not None and abs(one.points) > 2 * one.standard_error
     ]
