@@ -171,6 +171,13 @@ def test_with_one_run_a_cell_no_difference_is_judged(small: None) -> None:
     assert "Beyond" not in text
 
 
+def test_two_runs_that_agree_by_chance_have_the_pooled_standard_error(small: None) -> None:
+    twice = [run("balanced_softmax", seed, [9, 7, 3, 1]) for seed in (0, 1)]
+    text = report.difference_table([*RECORDS, *twice])
+    # pooled over both cells: s² = (2 · 2.5² + 1 · 0) / 3, and √(s²/2 + 0.3²) = 1.47
+    assert "| Balanced Softmax | paper | 50.0 ± 0.0 (2) | 50.3 ± 0.3 | −0.3 | 1.5 |" in text
+
+
 def test_nothing_missing_is_said(small: None) -> None:
     cells = report.all_cells()
     whole = [run(method, 0, [9, 6, 2, 0], data_set=data, imbalance=i) for data, i, method in cells]

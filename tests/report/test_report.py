@@ -405,7 +405,7 @@ def test_what_cannot_be_reported_is_named() -> None:
 
 def test_without_the_extra_the_page_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    monkeypatch.setattr(sections, "_bundle", None)
+    sections.vega_bundle.cache_clear()
     with pytest.raises(ImportError, match=r"pip install 'equipoise\[report\]'"):
         eq.Report([eq.evaluate(logits(), TARGET, PRIOR)]).to_html()
 

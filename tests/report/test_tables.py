@@ -11,7 +11,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.report.tables import Table, mean_std, printable
+from equipoise.data.reading import visible
+from equipoise.report.tables import Table, mean_std
 
 EVIL = "owl\x1b[2J\x07\x9b31m\u202e"
 
@@ -28,7 +29,7 @@ def test_no_control_character_reaches_the_terminal_from_a_table() -> None:
     assert all(letter.isprintable() or letter == "\n" for letter in text)
     assert text.count(r"owl\x1b[2J\x07\x9b31m\u202e") == 4
     assert "[red]1.0" in text  # no markup either
-    assert printable("猫 — ± τ") == "猫 — ± τ"
+    assert visible("猫 — ± τ") == "猫 — ± τ"
 
 
 def test_no_control_character_reaches_the_terminal_from_the_report(tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ def demo(
     """Train three losses on long-tailed digits on the CPU (a minute or two), print a table and write the report."""
     import torch
 
-    from equipoise.experiments.demo import METHODS, Settings, load, runs, summary
+    from equipoise.data.digits import load_digits_lt
+    from equipoise.experiments.demo import METHODS, Settings, runs, summary
     from equipoise.metrics.judging import Judged
     from equipoise.report.page import Report
     from equipoise.report.sections import vega_bundle
@@ -38,7 +39,7 @@ def demo(
     warnings.filterwarnings("ignore", message=".*have no item")  # the line below says how many are absent
     torch.set_num_threads(1)  # steps are too small for threads to help, and they hinder on a busy machine
     settings = Settings(imbalance=imbalance, seeds=seeds, iterations=iterations)
-    digits = load(settings)
+    digits = load_digits_lt(imbalance)
     console.print(f"Training set: {digits.prior}", soft_wrap=True)
     console.print(f"Test set: {len(digits.test_labels)} images, equally many of each digit\n")
 

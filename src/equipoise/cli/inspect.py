@@ -13,6 +13,7 @@ from rich.text import Text
 
 from equipoise.cli.shared import refusing
 from equipoise.data.reading import shown, visible
+from equipoise.training.records import counted
 
 if TYPE_CHECKING:
     from equipoise.report.inspection import Inspection
@@ -88,15 +89,12 @@ def show_inspection(seen: Inspection, console: Console) -> None:
 
 
 def _facts(seen: Inspection) -> Text:
-    from equipoise.report.inspection import counted, how_unequal
+    from equipoise.report.inspection import absent_in_words, how_unequal
 
     prior = seen.prior
-    classes = counted(prior.num_classes, "classes")
-    absent = ""
-    if seen.absent:
-        count = f"{counted(len(seen.absent), 'classes')} never occur{'s' if len(seen.absent) == 1 else ''}"
-        absent = f"\n{count}: {shown(seen.absent, 6)}"
+    classes = counted(prior.num_classes, "class")
+    absent = f"\n{absent_in_words(seen.absent)}: {shown(seen.absent, 6)}" if seen.absent else ""
     return Text(
-        f"{counted(prior.total, seen.unit)}, {classes}; {how_unequal(prior)}\n"
+        f"{counted(prior.total, seen.unit.removesuffix('s'))}, {classes}; {how_unequal(prior)}\n"
         f"{seen.half:,} of {classes} hold{'s' if seen.half == 1 else ''} half of the data{absent}"
     )

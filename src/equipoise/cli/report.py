@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from equipoise.cli.shared import refusing
-from equipoise.report.tables import UNKNOWN, Table, printable
+from equipoise.data.reading import visible
+from equipoise.report.tables import UNKNOWN, Table
 
 if TYPE_CHECKING:
     from equipoise.report.page import Report
@@ -57,10 +58,10 @@ def report(
     _summary(made).print(Console())
     for model in made.models:
         for note in model.notes:
-            typer.echo(printable(f"{model.name}: {note}"))
-    typer.echo(f"page: {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
+            typer.echo(visible(f"{model.name}: {note}"))
+    typer.echo(f"page: {visible(path)} ({path.stat().st_size / 1e6:.1f} MB)")
     if written:
-        typer.echo(f"figures: {len(written)} files in {printable(str(figures))}")
+        typer.echo(f"figures: {len(written)} files in {visible(figures)}")
 
 
 def _report_of_runs(
@@ -104,7 +105,7 @@ def _report_of_files(
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         for number, (file, name) in enumerate(zip(opened, called, strict=True)):
             mean: Any = means[number] if means else file.logits_mean or "train"
-            task = progress.add_task(printable(f"judging {file.path.name}"), total=file.num_items)
+            task = progress.add_task(visible(f"judging {file.path.name}"), total=file.num_items)
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
             if not means and file.logits_mean is None:
                 notes[name] = [

@@ -11,10 +11,11 @@ import typer
 from rich.console import Console
 
 from equipoise.cli.shared import Results, refusing
+from equipoise.data.reading import visible
 from equipoise.files import write_text
-from equipoise.report.tables import printable
 
-# Each offers read(results), shown_tables(records), notes(records), documents(root, results) and draw(root, results).
+# Each offers read(results), shown_tables(records), notes(records) and documents(root, results); draw(root, results)
+# where it has a figure.
 EXPERIMENTS = {
     "table1": "equipoise.experiments.table1.report",
     "table2": "equipoise.experiments.table2.report",
@@ -47,7 +48,7 @@ def table(
             for path, text in report.documents(root, results).items():
                 write_text(path, text)
                 typer.echo(f"rendered {path.relative_to(root)}")
-            for path in report.draw(root, results):
+            for path in report.draw(root, results) if hasattr(report, "draw") else ():
                 typer.echo(f"drew {path.relative_to(root)}")
 
 
@@ -58,4 +59,4 @@ def show(table: str, records: Sequence[Any], console: Console | None = None) -> 
     for each in report.shown_tables(records):
         each.print(console)
     for note in report.notes(records):
-        console.print(printable(note), markup=False, highlight=False)
+        console.print(visible(note), markup=False, highlight=False)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from equipoise.data.digits import Digits, load_digits_lt
+from equipoise.data.digits import Digits
 from equipoise.experiments.digits_cnn import digits_cnn
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.losses.weights import inverse_frequency_weights
@@ -87,8 +87,3 @@ def summary(results: dict[str, list[Judged]]) -> list[tuple[str, ...]]:
         percents = ([None if share is None else 100 * share for share in column] for column in columns)
         rows.append((method, *(mean_std(column) for column in percents), str(len(judged))))
     return rows
-
-
-def load(settings: Settings) -> Digits:
-    """The data of the demonstration."""
-    return load_digits_lt(settings.imbalance)

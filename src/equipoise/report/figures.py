@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import zlib
@@ -37,6 +38,16 @@ def finished(spec: Spec) -> Spec:
     made: Spec = {"$schema": SCHEMA} | spec | {"config": config}
     coloured: Spec = json.loads(re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], json.dumps(made)))
     return coloured
+
+
+def heading(text: str) -> Spec:
+    """The title of one of several panels."""
+    return {"text": text, "fontSize": 16, "fontWeight": 500}
+
+
+def digest(text: str) -> str:
+    """A name of what a figure shows, so that a picture can be compared with the records."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def save(spec: Spec, path: str | Path, *, note: str = "") -> Path:

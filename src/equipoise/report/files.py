@@ -12,6 +12,7 @@ from equipoise.metrics.evaluation import Evaluation
 from equipoise.metrics.judging import Judged, judge
 from equipoise.metrics.sweep import LogitsMean
 from equipoise.prior import Prior
+from equipoise.report.tables import grouped
 from equipoise.training.records import Record
 
 SWEPT_ROWS = 100_000  # the sweep predicts every row 41 times: of more, a seeded sample
@@ -89,10 +90,9 @@ def read_runs(folder: Path) -> dict[str, list[Evaluation]]:
     if len(sets) != 1:
         there = ", ".join(sorted(sets)) or "smoke tests only"
         raise ValueError(f"{folder} holds runs on several training sets ({there}): pass the folder of one")
-    found: dict[str, list[Evaluation]] = {}
-    for record in sorted((r for r in records if r.complete), key=lambda r: (_place(r.method), r.seed)):
-        found.setdefault(record.method, []).append(evaluation_of(record))
-    return found
+    ordered = sorted((r for r in records if r.complete), key=lambda r: (_place(r.method), r.seed))
+    by_method = grouped(ordered, lambda record: record.method)
+    return {method: [evaluation_of(record) for record in runs] for method, runs in by_method.items()}
 
 
 def _place(method: str) -> tuple[bool, bool, str]:

@@ -14,6 +14,8 @@ import numpy as np
 
 from equipoise.data.sources import Source
 from equipoise.prior import Prior
+from equipoise.report.specs import GROUPS
+from equipoise.training.records import counted
 
 NEARLY_BALANCED = 1.5  # below this ratio of the largest to the smallest class there is nothing to gain
 LVIS_THRESHOLD = 0.001  # of repeat factors: the share of items below which a class counts as rare
@@ -55,7 +57,8 @@ class Inspection:
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         prior = self.prior
-        head, tail = _ends(prior)
+        occurring = np.flatnonzero(prior.counts)
+        head, tail = int(prior.counts.argmax()), int(occurring[prior.counts[occurring].argmin()])
         return {
             "source": self.source,
             "unit": self.unit,
@@ -86,7 +89,7 @@ def look(source: Source) -> Inspection:
     counts, members = prior.counts, prior.groups()
     occurrences = int(counts.sum())
     groups = {}
-    for name in ("many", "medium", "few"):
+    for name in GROUPS:
         items = int(counts[members.get(name, [])].sum())
         groups[name] = Group(len(members.get(name, [])), items, items / occurrences)
     below_half = np.cumsum(np.sort(counts)[::-1]) < occurrences / 2
@@ -107,26 +110,31 @@ def look(source: Source) -> Inspection:
 
 
 def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list[Advice]:
-    prior = source.prior
-    equal = prior.imbalance < NEARLY_BALANCED
-    if equal and not absent:
-        found = [
-            Advice(
-                "Loss",
-                "The classes are nearly equal in size: the plain loss is right, and no sampler is needed.",
-                "loss = torch.nn.BCEWithLogitsLoss()" if source.multilabel else "loss = torch.nn.CrossEntropyLoss()",
-            )
-        ]
-    else:
-        found = _for_several_labels(prior) if source.multilabel else _for_one_label()
-    few = groups["few"].classes - len(absent)
-    expected = [] if few == 0 else [_small(few) if equal else _expected(few, source.multilabel)]
-    return [_counting(source), *found, _judging(source), *expected, *_missing(absent)]
-
-
-def _counting(source: Source) -> Advice:
+    equal, several = source.prior.imbalance < NEARLY_BALANCED, source.multilabel
     column = "" if source.column is None else f", column={source.column!r}"
-    return Advice("Prior", "The counts above, in Python:", f"prior = eq.Prior.from_file({str(source.path)!r}{column})")
+    code = f"prior = eq.Prior.from_file({str(source.path)!r}{column})"
+    advice = [Advice("Prior", "The counts above, in Python:", code)]
+    if equal and not absent:
+        words = "The classes are nearly equal in size: the plain loss is right, and no sampler is needed."
+        plain = "BCEWithLogitsLoss" if several else "CrossEntropyLoss"
+        advice.append(Advice("Loss", words, f"loss = torch.nn.{plain}()"))
+    else:
+        advice += _for_several_labels(source.prior) if several else _for_one_label()
+    words = (
+        "Overall accuracy hides the tail: judge on a test set with equally many items a class, by group and with "
+        f"intervals. With 100 test items a class its accuracy is known to about ± {_half_width(100)} points, with 10 "
+        f"to about ± {_half_width(10)}."
+    )
+    advice.append(Advice("Judge", words, "" if several else "print(eq.evaluate(logits, target, prior))"))
+    if few := groups["few"].classes - len(absent):
+        advice.append(_expected(few, equal, several))
+    if absent:
+        words = (
+            f"{absent_in_words(absent)}. No loss can learn {'it' if len(absent) == 1 else 'them'}: collect items, or "
+            "leave the column out of the model. Here nothing breaks: such a class is treated as if it had one item."
+        )
+        advice.append(Advice("Absent", words))
+    return advice
 
 
 def _for_one_label() -> list[Advice]:
@@ -165,9 +173,9 @@ def _for_several_labels(prior: Prior) -> list[Advice]:
         Advice(
             "Sampler",
             "Plain shuffling goes with this loss. Repeat factors show items with a rare class more often, by the "
-            f"square root of how rare it is, as is usual for LVIS: {_classes(rare)} {'is' if rare == 1 else 'are'} "
-            "below this threshold. Then tell the loss the prior of what is sampled, or it balances twice. The "
-            "sampler's preview says what it will show.",
+            f"square root of how rare it is, as is usual for LVIS: {counted(rare, 'class')} "
+            f"{'is' if rare == 1 else 'are'} below this threshold. Then tell the loss the prior of what is sampled, or "
+            "it balances twice. The sampler's preview says what it will show.",
             f"sampler = eq.RepeatFactorSampler(classes_per_item, threshold={threshold}, "
             "num_classes=prior.num_classes); loss = eq.BalancedSigmoidLoss(sampler.prior)",
         )
@@ -176,47 +184,18 @@ def _for_several_labels(prior: Prior) -> list[Advice]:
     ]
 
 
-def _judging(source: Source) -> Advice:
-    words = (
-        "Overall accuracy hides the tail: judge on a test set with equally many items a class, by group and with "
-        f"intervals. With 100 test items a class its accuracy is known to about ± {_half_width(100)} points, with 10 "
-        f"to about ± {_half_width(10)}."
-    )
-    return Advice("Judge", words, "" if source.multilabel else "print(eq.evaluate(logits, target, prior))")
-
-
-def _expected(few: int, multilabel: bool) -> Advice:
+def _expected(few: int, equal: bool, multilabel: bool) -> Advice:
+    have = f"{counted(few, 'class')} {'has' if few == 1 else 'have'} fewer than 20 items."
+    if equal:
+        return Advice("Expect", f"{have} No loss makes up for so few: start from a pretrained model, or collect more.")
     world = "If the world you predict for is as long-tailed as the training set, say so when you serve, or "
     otherwise = "rare classes are found too often." if multilabel else "top-1 falls."
     return Advice(
         "Expect",
-        f"{_have_few(few)}. The plain loss predicts such classes too seldom; a balanced loss does so more often, and "
-        f"pays with a few points on the largest. {world}{otherwise}",
-        "logits = logits + eq.sigmoid_shift(prior)"
-        if multilabel
-        else "logits = eq.adjust_logits(logits, target=prior)",
+        f"{have} The plain loss predicts such classes too seldom; a balanced loss does so more often, and pays with a "
+        f"few points on the largest. {world}{otherwise}",
+        f"logits = {'logits + eq.sigmoid_shift(prior)' if multilabel else 'eq.adjust_logits(logits, target=prior)'}",
     )
-
-
-def _small(few: int) -> Advice:
-    words = "No loss makes up for so few: start from a pretrained model, or collect more."
-    return Advice("Expect", f"{_have_few(few)}. {words}")
-
-
-def _have_few(few: int) -> str:
-    return f"{_classes(few)} {'has' if few == 1 else 'have'} fewer than 20 items"
-
-
-def _missing(absent: list[str]) -> list[Advice]:
-    if not absent:
-        return []
-    one = len(absent) == 1
-    words = (
-        f"{_classes(len(absent))} never {'occurs' if one else 'occur'}. No loss can learn {'it' if one else 'them'}: "
-        "collect items, or leave the column out of the model. Here nothing breaks: such a class is treated as if it "
-        "had one item."
-    )
-    return [Advice("Absent", words)]
 
 
 def _half_width(items: int) -> int:
@@ -226,17 +205,9 @@ def _half_width(items: int) -> int:
     return round(50 * (high - low))
 
 
-def _classes(number: int) -> str:
-    return counted(number, "classes")
-
-
-def counted(number: int, unit: str) -> str:
-    """A number of something: 1 class, 2,000 items.
-
-    >>> counted(1, "classes"), counted(1, "images"), counted(2000, "items")
-    ('1 class', '1 image', '2,000 items')
-    """
-    return f"{number:,} {unit}" if number != 1 else f"1 {unit.removesuffix('es' if unit == 'classes' else 's')}"
+def absent_in_words(absent: list[str]) -> str:
+    """How many classes never occur."""
+    return f"{counted(len(absent), 'class')} never occur{'s' if len(absent) == 1 else ''}"
 
 
 def how_unequal(prior: Prior) -> str:
@@ -278,7 +249,9 @@ def chart(prior: Prior, width: int, rows: int = ROWS) -> list[Bar]:
         count = int(prior.counts[middle])
         label = prior.name(middle) if len(part) == 1 else f"{prior.name(int(part[0]))} … {len(part)} classes"
         length = math.log1p(count) / math.log1p(int(prior.counts.max())) * width
-        bars.append(Bar(" ".join(label.split()), count, group[middle], _blocks(length)))
+        eighths = round(length * 8)
+        blocks = ("█" * (eighths // 8) + EIGHTHS[eighths % 8]).rstrip()
+        bars.append(Bar(" ".join(label.split()), count, group[middle], blocks))
     return bars
 
 
@@ -293,14 +266,3 @@ def scale(prior: Prior, width: int) -> str:
         if 10**power <= most and not "".join(line[max(start - 1, 0) : place + 1]).strip():
             line[start : start + len(mark)] = mark
     return "".join(line).rstrip()
-
-
-def _blocks(length: float) -> str:
-    eighths = round(length * 8)
-    return ("█" * (eighths // 8) + EIGHTHS[eighths % 8]).rstrip()
-
-
-def _ends(prior: Prior) -> tuple[int, int]:
-    """The largest class, and the smallest of those that occur."""
-    occurring = np.flatnonzero(prior.counts)
-    return int(prior.counts.argmax()), int(occurring[prior.counts[occurring].argmin()])

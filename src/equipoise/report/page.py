@@ -22,22 +22,12 @@ from equipoise.files import write_text
 from equipoise.metrics.judging import judge
 from equipoise.metrics.sweep import TAUS, WORLDS, LogitsMean
 from equipoise.prior import Prior
-from equipoise.report import sections, specs
+from equipoise.report import page_data, sections, specs
 from equipoise.report.figures import save, standing_alone
-from equipoise.report.inspection import Inspection, counted, how_unequal
-from equipoise.report.page_data import (
-    Results,
-    as_models,
-    class_data,
-    cut,
-    drawn_classes,
-    model_data,
-    model_notes,
-    rows_of,
-    runs_note,
-)
+from equipoise.report.inspection import Inspection, absent_in_words, how_unequal
 from equipoise.report.sections import HEADLINES, foot, text, top
 from equipoise.report.specs import Spec
+from equipoise.training.records import counted
 
 
 class Report:
@@ -55,14 +45,14 @@ class Report:
 
     def __init__(
         self,
-        results: Results,
+        results: page_data.Results,
         *,
         names: Sequence[str] | None = None,
         title: str = "The tail, before and after",
         notes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.title = title
-        self.models = as_models(results, names, notes or {})
+        self.models = page_data.as_models(results, names, notes or {})
         self.prior = self.models[0].runs[0].prior
 
     @classmethod
@@ -81,11 +71,9 @@ class Report:
         `logits_mean` is the prior that predictions mean, of all or by name: "train" after a plain loss, "uniform" after
         a balanced one.
         """
-        if isinstance(logits_mean, Mapping) and set(logits_mean) != set(predictions):
-            raise ValueError(
-                f"logits_mean is of {list(logits_mean)}, predictions of {list(predictions)}: name the same"
-            )
-        means = {name: logits_mean[name] if isinstance(logits_mean, Mapping) else logits_mean for name in predictions}
+        means = logits_mean if isinstance(logits_mean, Mapping) else dict.fromkeys(predictions, logits_mean)
+        if set(means) != set(predictions):
+            raise ValueError(f"logits_mean is of {list(means)}, predictions of {list(predictions)}: name the same")
         results = {
             name: judge(outputs, target, prior, probabilities=probabilities, logits_mean=means[name])
             for name, outputs in predictions.items()
@@ -99,7 +87,7 @@ class Report:
 
     def to_html(self) -> str:
         """The whole page as text."""
-        drawn = drawn_classes(self.prior, len(self.models))
+        drawn = page_data.drawn_classes(self.prior, len(self.models))
         data = self._data(drawn)
         pairs = max(len(model["rows"].get("swallowed", ())) for model in data["models"])
         lines = ["before", "after"] if len(self.models) > 1 else ["after"]
@@ -108,13 +96,14 @@ class Report:
     def figures(self) -> dict[str, Spec]:
         """Every figure of the page by file name: Vega-Lite specifications with their data, which `save` writes."""
         shown = self.models if len(self.models) <= len(specs.COLOURS) else [self.models[0], self.models[-1]]
-        drawn = drawn_classes(self.prior, len(shown))
-        classes, found = class_data(self.prior, drawn), {model.name: model_data(model, drawn) for model in shown}
+        drawn = page_data.drawn_classes(self.prior, len(shown))
+        classes = page_data.class_data(self.prior, drawn)
+        found = {model.name: page_data.model_data(model, drawn) for model in shown}
         away = {f"{name}, {model['total_variation']:.2f} from uniform": model for name, model in found.items()}
         swept = {name: model for name, model in found.items() if "world" in model["rows"]}
 
         def figure(spec: Spec, kind: str, models: dict[str, Any], title: str = "", below: str = "") -> Spec:
-            return standing_alone(spec, rows_of(kind, models, classes), title=title, subtitle=below)
+            return standing_alone(spec, page_data.rows_of(kind, models, classes), title=title, subtitle=below)
 
         made = {"class-counts": figure(specs.class_counts(self.prior, most_names=60), "counts", {})}
         made["marginal-likelihood"] = figure(specs.marginal_likelihood(self.prior, list(away)), "marginal", away)
@@ -150,48 +139,49 @@ class Report:
 
     def __repr__(self) -> str:
         names = ", ".join(model.name for model in self.models)
-        items = self.models[0].runs[0].num_items
-        models = f"{len(self.models)} model{'s' if len(self.models) > 1 else ''}"
-        return f"Report({models}: {names}; {self.prior.num_classes:,} classes, {items:,} test items)"
+        items, classes = self.models[0].runs[0].num_items, self.prior.num_classes
+        return f"Report({counted(len(self.models), 'model')}: {names}; {classes:,} classes, {items:,} test items)"
 
     # ---------------------------------------------------------------- inside
 
     def _data(self, drawn: list[int]) -> dict[str, Any]:
         return {
-            "classes": class_data(self.prior, drawn),
+            "classes": page_data.class_data(self.prior, drawn),
             "groups": {name: len(members) for name, members in self.prior.groups().items()},
             "imbalance": float(self.prior.counts.max() / max(self.prior.counts.min(), 1)),  # absent: as one item
             "headlines": HEADLINES,
             "worlds": WORLDS.tolist(),
             "taus": TAUS.tolist(),
-            "models": [model_data(model, drawn) for model in self.models],
+            "models": [page_data.model_data(model, drawn) for model in self.models],
         }
 
     def _body(self, drawn: list[int]) -> str:
-        prior, several = self.prior, len(self.models) > 1
-        items = self.models[0].runs[0].num_items
+        prior, models = self.prior, self.models
+        several, classes = len(models) > 1, counted(prior.num_classes, "class")
         lead = (
-            f"{counted(prior.num_classes, 'classes')}, {counted(prior.total, 'training items')}; {how_unequal(prior)}. "
-            f"Judged on {counted(items, 'test items')}."
+            f"{classes}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
+            f"Judged on {counted(models[0].runs[0].num_items, 'test item')}."
         )
-        parts = [top(self.title, lead), sections.picker() if several else ""]
-        parts.append(f'<main class="{"" if several else "single"}">')
-        parts += [
-            sections.headline_section(self.models),
+        parts = [
+            top(self.title, lead),
+            sections.picker() if several else "",
+            f'<main class="{"" if several else "single"}">',
+            sections.headline_section(models),
             *self._notes(drawn),
             sections.classes_section(several, prior.num_classes),
             sections.slopes_section(several),
+            sections.marginal_section(several),
+            sections.swallowed_section(several) if any(model.confusions for model in models) else "",
+            sections.calibration_section(several) if any(model.calibrated for model in models) else "",
+            sections.sweep_section(several) if any(model.sweep for model in models) else "",
+            sections.counts_section(),
+            "</main>",
+            foot(),
         ]
-        parts.append(sections.marginal_section(several))
-        parts.append(sections.swallowed_section(several) if any(m.confusions for m in self.models) else "")
-        parts.append(sections.calibration_section(several) if any(m.calibrated for m in self.models) else "")
-        parts.append(sections.sweep_section(several) if any(m.sweep for m in self.models) else "")
-        parts += [sections.counts_section(), "</main>", foot()]
         return "\n".join(parts)
 
     def _notes(self, drawn: list[int]) -> list[str]:
-        notes = runs_note(self.models)
-        notes += [f"{model.name}: {note}" for model in self.models for note in (*model_notes(model), *model.notes)]
+        notes = page_data.run_notes(self.models)
         first = self.models[0].runs[0].items
         if any(not np.array_equal(run.items, first) for model in self.models for run in model.runs):
             notes.append("The models were judged on different test items: small differences may come from those.")
@@ -209,25 +199,24 @@ class Report:
 def inspection_page(seen: Inspection) -> str:
     """The page of `equipoise inspect --html`."""
     prior = seen.prior
-    drawn = drawn_classes(prior, 1)
-    classes = counted(prior.num_classes, "classes")
+    title, classes = f"The tail of {Path(seen.source).name}", counted(prior.num_classes, "class")
+    unit = seen.unit.removesuffix("s")
     lead = (
-        f"{counted(prior.total, seen.unit)}, {classes}; {how_unequal(prior)}. Half of the data is in {seen.half:,} of "
+        f"{counted(prior.total, unit)}, {classes}; {how_unequal(prior)}. Half of the data is in {seen.half:,} of "
         f"{classes}."
     )
     words = dict(HEADLINES)
     cards = "".join(
         f'<div class="card"><div class="what"><span class="shape {name}"></span><span>{words[name]}</span></div>'
         f'<div class="big">{group.classes:,}<small> class{"" if group.classes == 1 else "es"}</small></div>'
-        f'<div class="range">{text(counted(group.items, seen.unit))}, {100 * group.share:.1f} % of the data</div></div>'
+        f'<div class="range">{text(counted(group.items, unit))}, {100 * group.share:.1f} % of the data</div></div>'
         for name, group in seen.groups.items()
     )
     absent = ""
     if seen.absent:
-        names = ", ".join(cut(name, 60) for name in seen.absent[:40])
+        names = ", ".join(page_data.cut(name, 60) for name in seen.absent[:40])
         more = f", and {len(seen.absent) - 40:,} more" if len(seen.absent) > 40 else ""
-        count = "1 class never occurs" if len(seen.absent) == 1 else f"{len(seen.absent):,} classes never occur"
-        absent = f"<p>{count}: {text(names)}{more}.</p>"
+        absent = f"<p>{absent_in_words(seen.absent)}: {text(names)}{more}.</p>"
     advice = "".join(
         f"<div><h3>{text(each.title)}</h3><p>{text(each.words)}</p>"
         + (f"<pre><code>{text(each.code)}</code></pre>" if each.code else "")
@@ -235,16 +224,14 @@ def inspection_page(seen: Inspection) -> str:
         for each in seen.advice
     )
     body = [
-        top(f"The tail of {Path(seen.source).name}", lead),
+        top(title, lead),
         f'<main class="single"><section class="first"><div class="cards">{cards}</div>{absent}</section>',
         sections.counts_section(),
         f'<section><h2>What to do about it</h2><div class="advice">{advice}</div></section></main>',
         foot(),
     ]
-    data = {"classes": class_data(prior, drawn)}
-    return sections.page(
-        f"The tail of {Path(seen.source).name}", "\n".join(body), data, {"counts": specs.class_counts(prior)}
-    )
+    data = {"classes": page_data.class_data(prior, page_data.drawn_classes(prior, 1))}
+    return sections.page(title, "\n".join(body), data, {"counts": specs.class_counts(prior)})
 
 
 def save_inspection(seen: Inspection, path: str | os.PathLike[str]) -> Path:

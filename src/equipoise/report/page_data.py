@@ -97,9 +97,9 @@ def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...])
             raise TypeError(f"{name!r} is a {type(part).__name__}: pass what eq.evaluate or eq.judge returns")
     if not parts:
         raise ValueError(f"there is nothing to report of {name!r}: give at least one evaluation")
-    if any((part.evaluation if isinstance(part, Judged) else part).num_items == 0 for part in parts):
-        raise ValueError(f"{name!r} was judged on no items: there is nothing to report")
     evaluations = [part.evaluation if isinstance(part, Judged) else part for part in parts]
+    if any(each.num_items == 0 for each in evaluations):
+        raise ValueError(f"{name!r} was judged on no items: there is nothing to report")
     if any(not np.array_equal(each.items, evaluations[0].items) for each in evaluations):
         raise ValueError(
             f"the {len(parts)} runs of {name!r} were judged on different test items: runs are seeds on one test set. "
@@ -107,31 +107,31 @@ def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...])
         )
     judged = [part for part in parts if isinstance(part, Judged)]
     if not judged:
-        return Model(str(name), [part for part in parts if isinstance(part, Evaluation)], notes=notes)
+        return Model(str(name), evaluations, notes=notes)
     if len(judged) < len(parts):
         raise ValueError(f"{name!r} mixes evaluations with judged predictions: judge all of its runs alike")
     whole = sum(judged[1:], judged[0])
-    return Model(str(name), [part.evaluation for part in judged], whole.confusions, whole.sweep, notes)
+    return Model(str(name), evaluations, whole.confusions, whole.sweep, notes)
 
 
-def model_notes(model: Model) -> list[str]:
+def run_notes(models: list[Model]) -> list[str]:
+    """What is averaged over, how far the runs of a model are apart, and what else is to be known of each model."""
     notes = []
-    if model.sweep is not None and model.sweep.num_items < sum(run.num_items for run in model.runs):
+    several = [
+        f"{model.name} {len(model.runs)} runs (± {np.std([100 * run.top1 for run in model.runs], ddof=1):.1f})"
+        for model in models
+        if len(model.runs) > 1
+    ]
+    if several:
+        means = f"Means over runs, with the standard deviation of top-1: {', '.join(several)}."
+        notes.append(f"{means} Intervals are those of the test set.")
+    for model in models:
         total = sum(run.num_items for run in model.runs)
-        notes.append(f"the prior sweep looks at a seeded sample of {model.sweep.num_items:,} of {total:,} rows.")
+        if model.sweep is not None and model.sweep.num_items < total:
+            sample = f"a seeded sample of {model.sweep.num_items:,} of {total:,} rows"
+            notes.append(f"{model.name}: the prior sweep looks at {sample}.")
+        notes += [f"{model.name}: {note}" for note in model.notes]
     return notes
-
-
-def runs_note(models: list[Model]) -> list[str]:
-    """What is averaged over, and how far the runs of a model are apart."""
-    several = [model for model in models if len(model.runs) > 1]
-    if not several:
-        return []
-    spreads = [float(np.std([100 * run.top1 for run in model.runs], ddof=1)) for model in several]
-    each = ", ".join(
-        f"{model.name} {len(model.runs)} runs (± {spread:.1f})" for model, spread in zip(several, spreads, strict=True)
-    )
-    return [f"Means over runs, with the standard deviation of top-1: {each}. Intervals are those of the test set."]
 
 
 def headlines(model: Model) -> dict[str, Headline | None]:
@@ -156,7 +156,7 @@ def _mean(correct: FloatArray, items: Any) -> Headline | None:
 
 
 def class_data(prior: Prior, drawn: list[int]) -> dict[str, Any]:
-    group = {index: name for name, members in prior.groups().items() for index in members}
+    group = _group_of(prior)
     rank = np.empty(prior.num_classes, np.int64)
     rank[np.argsort(-prior.counts, kind="stable")] = np.arange(1, prior.num_classes + 1)
     names = [prior.name(index) for index in drawn]
@@ -177,11 +177,14 @@ def _bytes(names: list[str], longest: int) -> int:
 
 def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
     """Of a model: its headline numbers, `columns` with a value per drawn class, and the `rows` of the other charts."""
-    items, correct = model.runs[0].items, model.correct
+    prior, items, correct = model.runs[0].prior, model.runs[0].items, model.correct
     low, high = wilson_intervals(correct, items)
     found: dict[str, Any] = {
         "name": cut(model.name, 200),
-        "headline": {key: _rounded(vars(value)) if value else None for key, value in headlines(model).items()},
+        "headline": {
+            key: {name: _rounded(share) for name, share in vars(value).items()} if value else None
+            for key, value in headlines(model).items()
+        },
         "total_variation": round(model.total_variation, 4),
         "columns": {
             "items": items[drawn].tolist(),
@@ -196,7 +199,7 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
         found["ece"] = {name: _group_ece(model, name) for name in GROUPS}
         found["rows"]["calibration"] = _calibration(model)
     if model.confusions is not None:
-        found["rows"] |= {"flow": _flow(model), "swallowed": _swallowed(model)}
+        found["rows"] |= {"flow": _flow(model.confusions, prior), "swallowed": _swallowed(model.confusions, prior)}
     if model.sweep is not None:
         found["sweep"] = {
             "as_it_is": model.sweep.as_it_is,
@@ -255,10 +258,9 @@ def _apart(values: dict[str, float], room: float = 5.5, most: float = 100) -> di
     return heights
 
 
-def _flow(model: Model) -> list[dict[str, Any]]:
-    assert model.confusions is not None
+def _flow(confusions: Confusions, prior: Prior) -> list[dict[str, Any]]:
     rows = []
-    for group, shares in model.confusions.flow(model.runs[0].prior).items():
+    for group, shares in confusions.flow(prior).items():
         start = 0.0
         for end in ("right", *GROUPS):
             share = shares[end]
@@ -268,12 +270,10 @@ def _flow(model: Model) -> list[dict[str, Any]]:
     return rows
 
 
-def _swallowed(model: Model) -> list[dict[str, Any]]:
-    assert model.confusions is not None
-    prior = model.runs[0].prior
-    group = {index: name for name, members in prior.groups().items() for index in members}
+def _swallowed(confusions: Confusions, prior: Prior) -> list[dict[str, Any]]:
+    group = _group_of(prior)
     rows = []
-    for rank, pair in enumerate(model.confusions.swallowed(prior, most=12)):
+    for rank, pair in enumerate(confusions.swallowed(prior, most=12)):
         name, other = (cut(prior.name(index), 300) for index in (pair.true, pair.predicted))
         row = {"rank": rank, "name": name, "other": other, "pair": _paired(name, other), "group": group[pair.true]}
         numbers = {"share": 100 * pair.share, "low": 100 * pair.low, "high": 100 * pair.high}
@@ -297,14 +297,14 @@ def _calibration(model: Model) -> list[dict[str, Any]]:
         )
         for b in np.flatnonzero(items):
             row = {"group": name, "items": int(items[b]), "share": round(float(items[b] / np.sum(items)), DIGITS)}
-            rows.append(row | {"confidence": _one_digit(confidence[b] / items[b])})
-            rows[-1]["accuracy"] = _one_digit(correct[b] / items[b])
+            shares = {"confidence": _one_digit(confidence[b] / items[b]), "accuracy": _one_digit(correct[b] / items[b])}
+            rows.append(row | shares)
     return rows
 
 
 def _group_ece(model: Model, group: str) -> float | None:
-    found = [run.groups()[group].ece for run in model.runs]
-    return None if found[0] is None else round(float(np.mean([value for value in found if value is not None])), DIGITS)
+    found = [ece for run in model.runs if (ece := run.groups()[group].ece) is not None]
+    return _rounded(float(np.mean(found))) if found else None
 
 
 def _worlds(sweep: PriorSweep) -> list[dict[str, Any]]:
@@ -330,7 +330,7 @@ def _interval(value: float, low: float, high: float) -> str:
 
 def _one_digit(share: float) -> float | None:
     """In percent."""
-    return None if np.isnan(share) else round(100 * float(share), 1)
+    return _rounded(100 * share, 1)
 
 
 def drawn_classes(prior: Prior, models: int) -> list[int]:
@@ -347,8 +347,12 @@ def cut(name: str, longest: int) -> str:
 
 
 def _numbers(values: FloatArray) -> list[float | None]:
-    return [None if np.isnan(value) else round(float(value), DIGITS) for value in values]
+    return [_rounded(value) for value in values]
 
 
-def _rounded(values: Mapping[str, Any]) -> dict[str, float | None]:
-    return {key: None if value is None else round(float(value), DIGITS) for key, value in values.items()}
+def _rounded(value: float, digits: int = DIGITS) -> float | None:
+    return None if np.isnan(value) else round(float(value), digits)
+
+
+def _group_of(prior: Prior) -> dict[int, str]:
+    return {index: name for name, members in prior.groups().items() for index in members}

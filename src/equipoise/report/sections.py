@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -96,20 +97,8 @@ def calibration_section(several: bool) -> str:
 
 
 def sweep_section(several: bool) -> str:
-    last = len(WORLDS) - 1
-    middle = last // 2
-    world = (
-        '<div class="slider"><label for="alpha">The world it is used in</label><output id="alpha-value"></output>'
-        f'<input type="range" id="alpha" min="0" max="{last}" value="{middle}">'
-        '<div class="ends"><span>long-tailed, as training</span><span>uniform</span><span>reversed</span></div></div>'
-        '<div class="readout" id="world-readout" aria-live="polite"></div>'
-    )
-    tau = (
-        '<div class="slider"><label for="tau">The correction</label><output id="tau-value"></output>'
-        f'<input type="range" id="tau" min="0" max="{last}" value="{middle}">'
-        '<div class="ends"><span>0: plain</span><span>1: equal classes</span><span>2: beyond</span></div></div>'
-        '<div class="readout" id="tau-readout" aria-live="polite"></div>'
-    )
+    world = _slider("alpha", "The world it is used in", "long-tailed, as training", "uniform", "reversed")
+    tau = _slider("tau", "The correction", "0: plain", "1: equal classes", "2: beyond", readout="tau-readout")
     empty = "Not known what these predictions mean: there is no sweep of them."
     both = '<h3>Both together</h3><div class="readout" id="both-readout" aria-live="polite"></div>'
     return _section(
@@ -123,6 +112,16 @@ def sweep_section(several: bool) -> str:
         "tau is how much of log π_train is taken off the logits of a plain loss. Logits of a plain loss stand at 0 as "
         "they are, those of a balanced loss at 1. A larger tau gives to the tail what it takes from the head.",
         tau + _pair("tau", several, empty=empty) + both,
+    )
+
+
+def _slider(name: str, label: str, *ends: str, readout: str = "world-readout") -> str:
+    last = len(WORLDS) - 1
+    marks = "".join(f"<span>{end}</span>" for end in ends)
+    return (
+        f'<div class="slider"><label for="{name}">{label}</label><output id="{name}-value"></output>'
+        f'<input type="range" id="{name}" min="0" max="{last}" value="{last // 2}">'
+        f'<div class="ends">{marks}</div></div><div class="readout" id="{readout}" aria-live="polite"></div>'
     )
 
 
@@ -216,16 +215,11 @@ def _policy(scripts: list[str], css: str) -> str:
     return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
 
 
+@cache
 def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the installed package: no network."""
-    global _bundle
-    if _bundle is None:
-        script = renderer().javascript_bundle(vl_version=VEGA_LITE)
-        _bundle = "(() => {" + script.replace("</script", r"<\/script").replace("<!--", r"<\!--") + "\n})();"
-    return _bundle
-
-
-_bundle: str | None = None
+    script: str = renderer().javascript_bundle(vl_version=VEGA_LITE)
+    return "(() => {" + script.replace("</script", r"<\/script").replace("<!--", r"<\!--") + "\n})();"
 
 
 def _json(content: Any) -> str:

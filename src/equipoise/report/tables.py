@@ -9,15 +9,19 @@ Documents are rendered from records, between two comments that mark the place:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from equipoise.data.reading import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
 UNKNOWN = "–"
 STYLES = {"ours": "bold", "paper": "dim", "companion": "dim"}  # of a row, by what its second cell says
 
@@ -58,6 +62,30 @@ def low_to_high(values: Sequence[float], digits: int = 0) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+# -------------------------------------------------------------------- records
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """Items with the same key together, in the order of their first.
+
+    >>> grouped(["owl", "cat", "ox"], lambda name: name[0])
+    {'o': ['owl', 'ox'], 'c': ['cat']}
+    """
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
+def versions_in_words(versions: Mapping[str, str], **titles: str) -> str:
+    """What a run was made with, of what its record holds.
+
+    >>> versions_in_words({"torch": "2.11", "cudnn": "9"}, torch="torch", cudnn="cuDNN", hotcoco="hotcoco")
+    'torch 2.11, cuDNN 9'
+    """
+    return ", ".join(f"{title} {versions[name]}" for name, title in titles.items() if name in versions)
+
+
 # -------------------------------------------------------------------- tables
 
 
@@ -89,30 +117,21 @@ class Table:
         from rich.table import Table as Shown
         from rich.text import Text
 
-        shown = Shown(title=Text(printable(self.title)), box=box.SIMPLE, padding=(0, 1, 0, 0))
+        shown = Shown(title=Text(visible(self.title)), box=box.SIMPLE, padding=(0, 1, 0, 0))
         for place, name in enumerate(self.header):
-            texts = [printable(name), *(printable(row[place]) for row in self.rows)]
+            texts = [visible(name), *(visible(row[place]) for row in self.rows)]
             widest = max(map(len, texts)) if place else max(len(word) for text in texts for word in text.split())
             justify: Literal["left", "right"] = "left" if place < self.left else "right"
             shown.add_column(texts[0], justify=justify, no_wrap=place > 0, min_width=widest)
         for row in self.rows:
             heading = len(row) > 1 and not any(row[1:])
             style = "bold" if heading else STYLES.get(row[1]) if len(row) > 1 else None
-            shown.add_row(*(Text(printable(cell)) for cell in row), style=style)
+            shown.add_row(*(Text(visible(cell)) for cell in row), style=style)
         narrow = console.width
         needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
         console.width = max(narrow, needed)
         console.print(shown)
         console.width = narrow
-
-
-def printable(text: str) -> str:
-    r"""Text for a terminal: what would move its cursor, or turn the order of letters, is shown as an escape.
-
-    >>> printable("owl\x1b[2J 猫")
-    'owl\\x1b[2J 猫'
-    """
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 # -------------------------------------------------------------------- documents

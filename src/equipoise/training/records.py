@@ -285,10 +285,10 @@ class Imported:
 def counted(number: int, what: str) -> str:
     """How many they are.
 
-    >>> counted(1, "run"), counted(2, "new record")
-    ('1 run', '2 new records')
+    >>> counted(1, "run"), counted(2, "new record"), counted(2000, "class")
+    ('1 run', '2 new records', '2,000 classes')
     """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def import_records(source: Path, results: Path, kinds: Sequence[type[StoredRecord]] = (Record,)) -> Imported:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import Any
 
 from equipoise.experiments.prior_shift.published import NAME, SHIFTS, TITLES
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
-from equipoise.report import tables
-from equipoise.report.figures import finished, save
-from equipoise.report.specs import COLOURS, DASHES, SHAPES, Spec, number
+from equipoise.report import figures, tables
+from equipoise.report.figures import finished, heading, save
+from equipoise.report.specs import COLOURS, DASHES, SHAPES, Spec, by, layer, number
 from equipoise.report.tables import UNKNOWN, Table, mean_std
 from equipoise.training.records import read_records
 
@@ -33,6 +32,7 @@ NAMES = {  # of what the figure shows: where the target prior comes from
     "calibrated, EM": "estimated after calibration",
     "known": "known",
 }
+PLACES = [*range(len(SHIFTS) - 1), len(SHIFTS) - 0.6]  # the Dirichlet draws stand apart: they are not on the way
 LABELS = {"accuracy": "accuracy on the test set, %", "log_loss": "log-loss on the test set"}
 
 
@@ -66,16 +66,13 @@ def estimate_table(records: Sequence[PriorShiftRecord]) -> Table:
     found = []
     for method, title in TITLES.items():
         runs = [record for record in records if record.method == method]
-        for kind in ("raw", "calibrated"):
-            for name in ("EM", "BBSE"):
-                sets: list[dict[str, Any]] = [one["results"][kind] for run in runs for one in run.test_sets]
-                if not sets or (kind, name) == ("calibrated", "BBSE"):
-                    continue
-                label = name if kind == "raw" else f"calibrated, {name}"
-                away, trained = (mean(one[which]["total_variation"] for one in sets) for which in (name, "as trained"))
-                covered = f"{100 * mean(one[name]['covered'] for one in sets):.0f} %"
-                trusted = f"{sum(one[name]['trusted'] for one in sets)} of {len(sets)}"
-                found.append([title, label, f"{away:.2f}", f"{trained:.2f}", covered, trusted, str(len(runs))])
+        for label in ("EM", "BBSE", "calibrated, EM") if runs else ():
+            kind, name = COLUMNS[label]
+            sets: list[dict[str, Any]] = [one["results"][kind] for run in runs for one in run.test_sets]
+            away, trained = (mean(one[which]["total_variation"] for one in sets) for which in (name, "as trained"))
+            covered = f"{100 * mean(one[name]['covered'] for one in sets):.0f} %"
+            trusted = f"{sum(one[name]['trusted'] for one in sets)} of {len(sets)}"
+            found.append([title, label, f"{away:.2f}", f"{trained:.2f}", covered, trusted, str(len(runs))])
     return Table(header, found, left=2)
 
 
@@ -119,8 +116,7 @@ def drawn(records: Sequence[PriorShiftRecord]) -> dict[str, Any]:
 
 def digest(records: Sequence[PriorShiftRecord]) -> str:
     """A name of what the figure shows."""
-    text = json.dumps(drawn(records), sort_keys=True)
-    return f"prior-shift {hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return f"prior-shift {figures.digest(json.dumps(drawn(records), sort_keys=True))}"
 
 
 def figure(records: Sequence[PriorShiftRecord]) -> Spec:
@@ -130,15 +126,11 @@ def figure(records: Sequence[PriorShiftRecord]) -> Spec:
         single = [value for by in by_method.values() for each in by.values() for seeds in each for value in seeds]
         domain = [min(single) - 1, 100] if what == "accuracy" else [0, 1.04 * max(single)]
         panels = []
-        for method, by in by_method.items():
-            title = {"text": f"trained with {TITLES[method]}", "fontSize": 16, "fontWeight": 500}
-            panels.append(_panel(by, LABELS[what], domain) | ({"title": title} if what == "accuracy" else {}))
+        for method, by_column in by_method.items():
+            title = {"title": heading(f"trained with {TITLES[method]}")} if what == "accuracy" else {}
+            panels.append(_panel(by_column, LABELS[what], domain) | title)
         rows.append({"hconcat": panels})
     return finished({"vconcat": rows})
-
-
-def _positions() -> list[float]:
-    return [*range(len(SHIFTS) - 1), len(SHIFTS) - 0.6]  # the Dirichlet draws stand apart: they are not on the way
 
 
 def _panel(by_column: dict[str, list[list[float]]], label: str, domain: list[float]) -> Spec:
@@ -147,40 +139,27 @@ def _panel(by_column: dict[str, list[list[float]]], label: str, domain: list[flo
         {"target": NAMES[column], "line": f"{NAMES[column]} line", "place": place, "x": x + 0.07 * (beside - 1.5)}
         | {"value": mean(seeds), "seeds": seeds}
         for beside, (column, each) in enumerate(by_column.items())
-        for place, (x, seeds) in enumerate(zip(_positions(), each, strict=True))
+        for place, (x, seeds) in enumerate(zip(PLACES, each, strict=True))
     ]
-    words = [f"datum.value == {x} ? {name.split(', ')}" for x, name in zip(_positions(), SHIFTS.values(), strict=True)]
-    axis = {"values": _positions(), "labelExpr": " : ".join([*words, "''"]), "grid": True}
+    words = [f"datum.value == {x} ? {name.split(', ')}" for x, name in zip(PLACES, SHIFTS.values(), strict=True)]
+    axis = {"values": PLACES, "labelExpr": " : ".join([*words, "''"]), "grid": True}
     span = {"domain": [-0.35, len(SHIFTS) - 0.25], "nice": False}
     x = number("x", "class frequencies of the test set, against those of training", scale=span, axis=axis)
     y = number("value", label, scale={"domain": domain, "nice": False, "zero": False})
     legend = {"title": "the target prior is", "titleOrient": "left", "columns": 4, "labelLimit": 0, "symbolOpacity": 1}
     names = [NAMES[column] for column in by_column]
-    colour, shape = (
-        {"field": "target", "scale": {"domain": names, "range": found[: len(names)]}, "legend": legend}
-        for found in (COLOURS, SHAPES)
-    )  # the dash has a second name of them: legends of one field would merge
-    dashes = {"domain": [f"{name} line" for name in names], "range": DASHES[: len(names)]}
-    dash = {"field": "line", "scale": dashes, "legend": None}
-    point = {"type": "point", "filled": True, "opacity": 1}
-    return {
-        "width": 480,
-        "height": 300,
-        "data": {"values": rows},
-        "layer": [
-            {
-                "transform": [{"flatten": ["seeds"]}],
-                "mark": point | {"size": 18, "opacity": 0.4},
-                "encoding": {"x": x, "y": number("seeds"), "color": colour, "shape": shape},
-            },
-            {
-                "transform": [{"filter": f"datum.place < {len(SHIFTS) - 1}"}],
-                "mark": {"type": "line", "strokeWidth": 2},
-                "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
-            },
-            {"mark": point | {"size": 110}, "encoding": {"x": x, "y": y, "color": colour, "shape": shape}},
-        ],
-    }
+    looks = {"x": x, "color": by("target", names, COLOURS[: len(names)], legend)}
+    shape = {"shape": by("target", names, SHAPES[: len(names)], legend)}
+    # a second name of the target for the dash: legends of one field would merge
+    dash = {"strokeDash": by("line", [f"{name} line" for name in names], DASHES[: len(names)])}
+    on_the_way, seeds = [{"filter": f"datum.place < {len(SHIFTS) - 1}"}], [{"flatten": ["seeds"]}]
+    single = {"filled": True, "size": 18, "opacity": 0.4}
+    layers = [
+        layer("point", single, looks | shape | {"y": number("seeds")}, transform=seeds),
+        layer("line", {"strokeWidth": 2}, looks | dash | {"y": y}, transform=on_the_way),
+        layer("point", {"filled": True, "size": 110, "opacity": 1}, looks | shape | {"y": y}),
+    ]
+    return {"width": 480, "height": 300, "data": {"values": rows}, "layer": layers}
 
 
 # -------------------------------------------------------------------- what `equipoise table` shows and writes

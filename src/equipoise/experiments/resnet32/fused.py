@@ -69,7 +69,7 @@ def convolution(x: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]
     """y [N, H/stride, W/stride, O] of x [N, H, W, I] and weight [O, I, 3, 3]; and partial sums [programs, 2, O]."""
     number, height, width, _ = x.shape
     y = x.new_empty(number, height // stride, width // stride, len(weight))
-    return y, _convolve(x, weight, y, stride, CONVOLUTION[len(weight)], sums=True)
+    return y, _convolve(x, weight, y, stride, CONVOLUTION[len(weight)])
 
 
 def convolution_transposed(
@@ -80,8 +80,7 @@ def convolution_transposed(
     `added` is what else flows into the gradient of that output.
     """
     dz = torch.empty_like(below.out)
-    tiling = TRANSPOSED[dz.shape[3]]
-    return dz, _convolve(dy, weight, dz, stride, tiling, transposed=True, added=added, below=below)
+    return dz, _convolve(dy, weight, dz, stride, TRANSPOSED[dz.shape[3]], added, below)
 
 
 def _convolve(
@@ -90,16 +89,13 @@ def _convolve(
     y: Tensor,
     stride: int,
     tiling: Tiling,
-    *,
-    transposed: bool = False,
-    sums: bool = False,
     added: Tensor | None = None,
     below: Layer | None = None,
 ) -> Tensor:
     if not weight.is_contiguous(memory_format=torch.channels_last):
         raise ValueError(f"a weight {tuple(weight.shape)} is not channels_last: model.to(memory_format=...) first")
     channels, to = x.shape[3], y.shape[3]
-    taps = 1 if transposed and stride > 1 else tiling.taps
+    taps = 1 if below and stride > 1 else tiling.taps
     pixels = y.numel() // to
     programs = triton.cdiv(pixels, tiling.block * tiling.tiles)
     partial = torch.empty(programs, 2, to, device=x.device)
@@ -113,10 +109,8 @@ def _convolve(
         TAPS=taps,
         PACKED=_packed(taps * channels),
         STRIDE=stride,
-        TRANSPOSED=transposed,
+        TRANSPOSED=below is not None,
         ADD=added is not None,
-        SUMS=sums,
-        BELOW=below is not None,
         BLOCK=tiling.block,
         TILES=tiling.tiles,
         num_warps=tiling.warps,

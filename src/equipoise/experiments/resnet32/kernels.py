@@ -43,14 +43,15 @@ def convolve(
     TAPS: constexpr,  # that are multiplied at once: 1, or the 3 of a row, whose pixels lie side by side in memory
     PACKED: constexpr,  # at least TAPS · FROM, and 16; a power of two
     STRIDE: constexpr,
-    TRANSPOSED: constexpr,
+    TRANSPOSED: constexpr,  # y is the gradient of the output of a layer below: mask it, and sum dz and dz · ŷ
     ADD: constexpr,
-    SUMS: constexpr,  # of y and y²
-    BELOW: constexpr,  # y is the gradient of the output of a layer below: mask it, and sum dz and dz · ŷ
     BLOCK: constexpr,
     TILES: constexpr,
 ):
-    """3×3 convolution with padding 1, or its transpose; a program makes TILES times BLOCK pixels of y."""
+    """3×3 convolution with padding 1, or its transpose; a program makes TILES times BLOCK pixels of y.
+
+    Of a convolution it sums y and y².
+    """
     program = tl.program_id(0)
     packed = tl.arange(0, PACKED)
     step = packed // FROM  # 0 to TAPS − 1, more where nothing is
@@ -97,23 +98,21 @@ def convolve(
         place = pixel[:, None] * TO + after[None, :]
         if ADD:
             result += tl.load(added + place, mask=there[:, None], other=0.0).to(tl.float32)
-        if BELOW:
+        if TRANSPOSED:
             result = tl.where(tl.load(out_below + place, mask=there[:, None], other=0.0) > 0, result, 0.0)
         rounded = result.to(y.dtype.element_ty)
         tl.store(y + place, rounded, mask=there[:, None])
         value = rounded.to(tl.float32)
-        if SUMS:
-            total += tl.sum(value, 0)
-            second += tl.sum(value * value, 0)
-        if BELOW:
+        total += tl.sum(value, 0)
+        if TRANSPOSED:
             mean = tl.load(statistics_below + after)[None, :]
             inverse = tl.load(statistics_below + TO + after)[None, :]
             normal = (tl.load(y_below + place, mask=there[:, None], other=0.0).to(tl.float32) - mean) * inverse
-            total += tl.sum(value, 0)
             second += tl.sum(value * normal, 0)
-    if SUMS or BELOW:
-        tl.store(partial + program * (2 * TO) + after, total)
-        tl.store(partial + program * (2 * TO) + TO + after, second)
+        else:
+            second += tl.sum(value * value, 0)
+    tl.store(partial + program * (2 * TO) + after, total)
+    tl.store(partial + program * (2 * TO) + TO + after, second)
 
 
 @triton.jit

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from equipoise.report.tables import Table
+from equipoise.report.tables import Table, grouped
 from equipoise.training.records import Record
 
 
@@ -41,16 +41,12 @@ def engine_notes(record: Mapping[str, Any]) -> str:
 
 def speed_table(records: Iterable[Record]) -> str:
     """How fast whole runs were, start to evaluation, by engine and by how many shared the GPU."""
-    alike: dict[tuple[str, str, int], list[float]] = {}
-    for record in records:
-        if record.recipe["backbone"] is None and record.engine.get("cuda_graph"):
-            images = record.together * record.iterations * record.recipe["batch_size"] / record.seconds
-            made = (record.hardware["device"], _kernels(record.engine), record.together)
-            alike.setdefault(made, []).append(images)
-    rows = [
-        [device, kernels, str(together), str(len(speeds)), f"{statistics.median(speeds):,.0f}"]
-        for (device, kernels, together), speeds in sorted(alike.items())
-    ]
+    timed = [one for one in records if one.recipe["backbone"] is None and one.engine.get("cuda_graph")]
+    alike = grouped(timed, lambda one: (one.hardware["device"], _kernels(one.engine), one.together))
+    rows = []
+    for (device, kernels, together), runs in sorted(alike.items()):
+        speeds = [together * run.iterations * run.recipe["batch_size"] / run.seconds for run in runs]
+        rows.append([device, kernels, str(together), str(len(runs)), f"{statistics.median(speeds):,.0f}"])
     header = ["device", "engine", "runs together", "records", "images a second, median"]
     return str(Table(header, rows, left=2))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 NAME = "table1"
 DATA_SETS = {"cifar10-lt": "CIFAR-10-LT", "cifar100-lt": "CIFAR-100-LT"}
 IMBALANCES = (200, 100, 10)
+COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
 
 # Titles of the rows, by the name in paths and commands.
 METHODS = {

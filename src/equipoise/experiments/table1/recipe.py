@@ -24,7 +24,9 @@ One iterate is reported, the last.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from torch import nn
 
@@ -59,51 +61,33 @@ SIGMOID = replace(BASE, rare_bias=True)
 SECOND_STAGE = replace(BASE, backbone="softmax", iterations=2_000, warmup=0)
 
 
+def with_loss(recipe: Recipe, loss: Callable[..., nn.Module], **options: Any) -> Recipe:
+    """A recipe with another loss; an option may differ by data set."""
+    return replace(recipe, loss=loss, options=options)
+
+
+BETAS = {"cifar10-lt": 0.9999, "cifar100-lt": 0.9}
+THRESHOLDS = {"cifar10-lt": 0.02, "cifar100-lt": 3e-3}
 METHODS = (
     Method("softmax", BASE),
-    Method("cbw", replace(BASE, loss=weighted_cross_entropy)),
+    Method("cbw", with_loss(BASE, weighted_cross_entropy)),
     Method("cbs", replace(BASE, sampler="class_balanced")),
-    Method("focal", replace(BASE, loss=FocalLoss, options={"gamma": 1.0})),
-    Method(
-        "class_balanced",
-        replace(BASE, loss=ClassBalancedLoss, options={"beta": {"cifar10-lt": 0.9999, "cifar100-lt": 0.9}}),
-    ),
-    Method("ldam", replace(BASE, loss=LDAMLoss, options={"max_margin": 0.5, "scale": 30.0}, head="normalized")),
-    Method(
-        "eql",
-        replace(
-            BASE,
-            loss=EqualizationLoss,
-            options={"gamma": 0.95, "threshold": {"cifar10-lt": 0.02, "cifar100-lt": 3e-3}},
-        ),
-    ),
-    Method("balanced_softmax", replace(BASE, loss=BalancedSoftmaxLoss, options={"tau": 1.0})),
+    Method("focal", with_loss(BASE, FocalLoss, gamma=1.0)),
+    Method("class_balanced", with_loss(BASE, ClassBalancedLoss, beta=BETAS)),
+    Method("ldam", with_loss(replace(BASE, head="normalized"), LDAMLoss, max_margin=0.5, scale=30.0)),
+    Method("eql", with_loss(BASE, EqualizationLoss, gamma=0.95, threshold=THRESHOLDS)),
+    Method("balanced_softmax", with_loss(BASE, BalancedSoftmaxLoss, tau=1.0)),
 )
 
 # Under the rule line, on CIFAR-100-LT at 100 only. What keeps a backbone takes that of the same seed.
 BELOW = (
-    *(
-        Method(
-            f"balanced_softmax_tau_{tau}",
-            replace(BASE, loss=BalancedSoftmaxLoss, options={"tau": tau}),
-        )
-        for tau in (0.25, 0.5, 1.5)
-    ),
-    Method(
-        "softmax_adjusted",
-        replace(SECOND_STAGE, head="kept", iterations=0, adjusted=True),
-    ),
-    Method("sigmoid", replace(SIGMOID, loss=sigmoid_cross_entropy)),
-    Method(
-        "balanced_sigmoid",
-        replace(SIGMOID, loss=BalancedSigmoidLoss, options={"reduction": "batchmean"}),
-    ),
+    *(Method(f"balanced_softmax_tau_{tau}", with_loss(BASE, BalancedSoftmaxLoss, tau=tau)) for tau in (0.25, 0.5, 1.5)),
+    Method("softmax_adjusted", replace(SECOND_STAGE, head="kept", iterations=0, adjusted=True)),
+    Method("sigmoid", with_loss(SIGMOID, sigmoid_cross_entropy)),
+    Method("balanced_sigmoid", with_loss(SIGMOID, BalancedSigmoidLoss, reduction="batchmean")),
     Method("crt", replace(SECOND_STAGE, sampler="class_balanced")),
     Method("lws", replace(SECOND_STAGE, sampler="class_balanced", head="scaled")),
-    Method(
-        "decoupled_balanced_softmax",
-        replace(SECOND_STAGE, loss=BalancedSoftmaxLoss, options={"tau": 1.0}),
-    ),
+    Method("decoupled_balanced_softmax", with_loss(SECOND_STAGE, BalancedSoftmaxLoss, tau=1.0)),
 )
 
 # What had to be chosen, and among what: evaluated on the images of the factor-10 draw that the cell's draw leaves out.
@@ -114,27 +98,20 @@ CHOICES = (
         for suffix, nesterov in (("", False), ("_nesterov", True))
     ),
     *(
-        (
-            "cifar10-lt",
-            imbalance,
-            Method(
-                f"eql_threshold_{threshold}",
-                replace(BASE, loss=EqualizationLoss, options={"gamma": 0.95, "threshold": threshold}),
-            ),
-        )
+        ("cifar10-lt", imbalance, Method(f"eql_threshold_{threshold}", recipe))
         for imbalance in (100, 200)
         for threshold in (0.01, 0.02, 0.05, 0.1)
+        for recipe in [with_loss(BASE, EqualizationLoss, gamma=0.95, threshold=threshold)]
     ),
 )
 
 
 def recipe_of(cell: Cell) -> Recipe:
     """The cell's recipe, with the options for its data set."""
-    for method in (*METHODS, *BELOW):
-        if method.name == cell.method:
-            return method.recipe.for_data(cell.data_set)
-    known = ", ".join(method.name for method in (*METHODS, *BELOW))
-    raise ValueError(f"no method is named {cell.method!r}: expected one of {known}")
+    recipes = {method.name: method.recipe for method in (*METHODS, *BELOW)}
+    if cell.method not in recipes:
+        raise ValueError(f"no method is named {cell.method!r}: expected one of {', '.join(recipes)}")
+    return recipes[cell.method].for_data(cell.data_set)
 
 
 def choice_recipe_of(cell: Cell) -> Recipe:
@@ -147,23 +124,15 @@ def choice_recipe_of(cell: Cell) -> Recipe:
 
 def plan() -> list[Cell]:
     """Every run of the table, the most telling first."""
-    columns = [(data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES]
-    table = [method.name for method in METHODS]
-    ends = ["softmax", "balanced_softmax"]
+    ends, between = ["softmax", "balanced_softmax"], [m.name for m in METHODS[1:-1]]
+    below = [Cell(*BELOW_CELL, method.name, seed) for seed in SEEDS for method in BELOW]
+
+    def cells(seeds: Sequence[int], methods: Sequence[str]) -> list[Cell]:
+        return [Cell(*column, name, seed) for seed in seeds for column in published.COLUMNS for name in methods]
+
     # softmax and balanced_softmax first: what is trained together then shares its fate
-    first = sorted(table, key=lambda name: name not in ends)
-    cells = [Cell(*column, method, 0) for column in columns for method in first]
-    cells += [Cell(*column, method, seed) for seed in SEEDS[1:] for column in columns for method in ends]
-    cells += [Cell(*BELOW_CELL, method.name, 0) for method in BELOW]
-    cells += [
-        Cell(*column, method, seed)
-        for seed in SEEDS[1:]
-        for column in columns
-        for method in table
-        if method not in ends
-    ]
-    cells += [Cell(*BELOW_CELL, method.name, seed) for seed in SEEDS[1:] for method in BELOW]
-    return cells
+    first = cells(SEEDS[:1], ends + between) + cells(SEEDS[1:], ends) + below[: len(BELOW)]
+    return first + cells(SEEDS[1:], between) + below[len(BELOW) :]
 
 
 def choices_plan() -> list[Cell]:

@@ -4,8 +4,8 @@ from published.py.
     ours              mean over the n runs of a cell, ± their sample standard deviation where n > 1, (n)
     published         mean ± standard error over three runs, as printed
     difference        ours − published; its standard error is √(s²/n + e²), e being the published one and s the cell's
-                      standard deviation. A single run has none: there s is pooled over the cells with n > 1,
-                      s² = Σ (n − 1) s_cell² / Σ (n − 1)
+                      standard deviation. Fewer than three runs say too little of it: there s is pooled over the
+                      cells with n > 1, s² = Σ (n − 1) s_cell² / Σ (n − 1)
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,51 +27,22 @@ from equipoise.experiments.table1.published import title_of
 from equipoise.prior import Prior
 from equipoise.report import tables
 from equipoise.report.figures import save
-from equipoise.report.tables import UNKNOWN, Table, mean_std, plus_minus
+from equipoise.report.tables import UNKNOWN, Table, grouped, mean_std, plus_minus, versions_in_words
 from equipoise.training.records import Record, read_records
 
 Published = tuple[float, float]  # mean, standard error
 Cell = tuple[str, int, str]  # data set, imbalance, method
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Top-1 of the runs of a cell, in percent; `std` is None for a single run.
-
-    >>> str(Summary.of([45.0, 45.6])), str(Summary.of([45.0]))
-    ('45.3 ± 0.4 (2)', '45.0 (1)')
-    """
-
-    n: int
-    mean: float
-    std: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Summary:
-        return cls(len(values), statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
-
-    def __str__(self) -> str:
-        return f"{plus_minus(self.mean, self.std)} ({self.n})"
-
-
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """A cell beside one published number. `standard_error` is None while the spread between seeds is not known."""
 
     cell: Cell
     source: str
-    ours: Summary
+    ours: Sequence[float]
     theirs: Published
+    points: float
     standard_error: float | None
-
-    @property
-    def points(self) -> float:
-        return self.ours.mean - self.theirs[0]
-
-    @property
-    def beyond(self) -> bool:
-        """More than two standard errors apart."""
-        return self.standard_error is not None and abs(self.points) > 2 * self.standard_error
 
 
 # -------------------------------------------------------------------- numbers
@@ -89,28 +60,26 @@ def shown(records: Iterable[Record]) -> list[Record]:
 
 
 def by_cell(records: Iterable[Record]) -> dict[Cell, list[Record]]:
-    """The runs of each cell."""
-    cells: dict[Cell, list[Record]] = {}
-    for record in records:
-        cells.setdefault((record.data_set, record.imbalance, record.method), []).append(record)
-    return cells
+    """The runs of each cell that has one."""
+    return grouped(records, lambda record: (record.data_set, record.imbalance, record.method))
 
 
-def summaries(records: Iterable[Record]) -> dict[Cell, Summary]:
-    """Top-1 of each cell that has a run."""
-    return {cell: Summary.of([record.top1 for record in runs]) for cell, runs in by_cell(records).items()}
+def accuracies(records: Iterable[Record]) -> Mapping[Cell, list[float]]:
+    """Top-1 of the runs of each cell, in percent; of a cell without any an empty list."""
+    return defaultdict(list, {cell: [run.top1 for run in runs] for cell, runs in by_cell(records).items()})
 
 
-def pooled_std(cells: Iterable[Summary]) -> float | None:
+def pooled_std(cells: Iterable[Sequence[float]]) -> float | None:
     """Standard deviation between seeds, pooled over the cells with several; None if there is none.
 
-    >>> round(pooled_std([Summary(3, 45.0, 0.3), Summary(3, 50.0, 0.4), Summary(1, 60.0, None)]), 4)
+    >>> round(pooled_std([[44.7, 45.0, 45.3], [49.6, 50.0, 50.4], [60.0]]), 4)
     0.3536
     """
-    several = [(summary.n - 1, summary.std) for summary in cells if summary.std is not None]
+    several = [cell for cell in cells if len(cell) > 1]
     if not several:
         return None
-    return math.sqrt(sum(free * std**2 for free, std in several) / sum(free for free, _ in several))
+    squares = sum((len(cell) - 1) * statistics.variance(cell) for cell in several)
+    return math.sqrt(squares / sum(len(cell) - 1 for cell in several))
 
 
 def published(cell: Cell) -> dict[str, Published]:
@@ -129,35 +98,29 @@ def published(cell: Cell) -> dict[str, Published]:
 
 def differences(records: Iterable[Record]) -> list[Difference]:
     """Every cell with a run beside every number published for it, in the order of the table."""
-    ours = summaries(records)
+    ours = accuracies(records)
     pooled = pooled_std(ours.values())
     found = []
     for cell in all_cells():
-        for source, theirs in published(cell).items() if cell in ours else ():
-            std = pooled if ours[cell].std is None else ours[cell].std
-            error = None if std is None else math.hypot(std / math.sqrt(ours[cell].n), theirs[1])
-            found.append(Difference(cell, source, ours[cell], theirs, error))
+        for source, theirs in published(cell).items() if ours[cell] else ():
+            runs = ours[cell]
+            std = pooled if len(runs) < 3 else statistics.stdev(runs)
+            error = None if std is None else math.hypot(std / math.sqrt(len(runs)), theirs[1])
+            found.append(Difference(cell, source, runs, theirs, statistics.mean(runs) - theirs[0], error))
     return found
 
 
 def all_cells() -> list[Cell]:
     """Every cell of the table, column by column, then those under the line."""
-    table = [
-        (data_set, imbalance, method)
-        for data_set in table1.DATA_SETS
-        for imbalance in table1.IMBALANCES
-        for method in table1.METHODS
-    ]
+    table = [(*column, method) for column in table1.COLUMNS for method in table1.METHODS]
     return table + [(*table1.BELOW_CELL, method) for method in table1.BELOW]
 
 
-def group_accuracies(record: Record) -> dict[str, float | None]:
-    """Mean accuracy in percent of the classes with many, medium and few training images; None for an empty group."""
-    groups = Prior.from_counts(record.counts).groups()
+def group_accuracy(record: Record, group: str) -> float | None:
+    """Mean accuracy in percent of the classes with many, medium or few training images; None for an empty group."""
+    members = Prior.from_counts(record.counts).groups().get(group)
     accuracy = 100 * np.asarray(record.correct) / np.asarray(record.total)
-    return {
-        name: float(accuracy[groups[name]].mean()) if name in groups else None for name in ("many", "medium", "few")
-    }
+    return None if members is None else float(accuracy[members].mean())
 
 
 def total_variation(marginal: Sequence[float]) -> float | None:
@@ -170,28 +133,30 @@ def total_variation(marginal: Sequence[float]) -> float | None:
     return float(np.abs(p - 1 / len(p)).sum() / 2) if abs(p.sum() - 1) < 1e-3 else None
 
 
-# -------------------------------------------------------------------- rows, for the terminal and for Markdown
+# -------------------------------------------------------------------- tables, for the terminal and for Markdown
 
 
-def _method_rows(records: Iterable[Record], data_set: str) -> Iterator[list[str]]:
-    """Title, "ours" | "paper" | "companion", and one text per imbalance, for every line of a data set."""
-    ours = summaries(records)
+def data_set_table(records: Iterable[Record], data_set: str, column: str = "{}") -> Table:
+    """Ours, the paper's and the companion's of every method, by imbalance; `column` is how one is headed."""
+    ours, rows = accuracies(records), []
     for method, title in table1.METHODS.items():
         cells = [(data_set, imbalance, method) for imbalance in table1.IMBALANCES]
-        yield [title, "ours", *(_text(ours.get(cell)) for cell in cells)]
+        rows.append([title, "ours", *(mean_std(ours[cell], n=True) for cell in cells)])
         sources = [published(cell) for cell in cells]
         for source in ("paper", "companion"):
             if any(source in found for found in sources):
-                yield ["", source, *(_printed(found.get(source)) for found in sources)]
+                rows.append(["", source, *(_printed(found.get(source)) for found in sources)])
+    header = ["method", "", *map(column.format, table1.IMBALANCES)]
+    return Table(header, rows, left=2, title=f"{table1.DATA_SETS[data_set]}: top-1, %, by imbalance")
 
 
 def below_table(records: Iterable[Record]) -> Table:
     """Ours and the companion's for every row under the line."""
-    ours = summaries(records)
-    cells = [(*table1.BELOW_CELL, method) for method in table1.BELOW]
-    rows = [[title_of(cell[2]), _text(ours.get(cell)), _printed(published(cell).get("companion"))] for cell in cells]
-    data_set, imbalance = table1.BELOW_CELL
-    title = f"Under the line: {table1.DATA_SETS[data_set]} at {imbalance}"
+    ours, rows = accuracies(records), []
+    for method, title in table1.BELOW.items():
+        cell = (*table1.BELOW_CELL, method)
+        rows.append([title, mean_std(ours[cell], n=True), _printed(published(cell).get("companion"))])
+    title = f"Under the line: {table1.DATA_SETS[table1.BELOW_CELL[0]]} at {table1.BELOW_CELL[1]}"
     return Table(["method", "ours", "companion"], rows, title=title)
 
 
@@ -199,31 +164,23 @@ def missing(records: Iterable[Record]) -> str:
     """The cells without a run, in a sentence."""
     have = by_cell(records)
     parts = []
-    for data_set in table1.DATA_SETS:
+    for data_set, name in table1.DATA_SETS.items():
         absent = {
-            imbalance: [title for name, title in table1.METHODS.items() if (data_set, imbalance, name) not in have]
+            imbalance: [title for method, title in table1.METHODS.items() if (data_set, imbalance, method) not in have]
             for imbalance in table1.IMBALANCES
         }
-        whole = [str(i) for i, titles in absent.items() if len(titles) == len(table1.METHODS)]
-        if whole:
-            parts.append(f"{table1.DATA_SETS[data_set]} at {', '.join(whole)}")
+        whole = [str(imbalance) for imbalance, titles in absent.items() if len(titles) == len(table1.METHODS)]
+        parts += [f"{name} at {', '.join(whole)}"] * bool(whole)
         parts += [
-            f"{table1.DATA_SETS[data_set]} at {i}: {', '.join(titles)}"
-            for i, titles in absent.items()
-            if titles and str(i) not in whole
+            f"{name} at {i}: {', '.join(titles)}" for i, titles in absent.items() if titles and str(i) not in whole
         ]
     below = [title for name, title in table1.BELOW.items() if (*table1.BELOW_CELL, name) not in have]
-    if below:
-        parts.append("under the line: " + "; ".join(below))
+    parts += ["under the line: " + "; ".join(below)] * bool(below)
     return f"Not run yet: {'. '.join(parts)}." if parts else "Every cell has been run."
 
 
 def _column(data_set: str, imbalance: int) -> str:
     return f"{table1.DATA_SETS[data_set]}, {imbalance}"
-
-
-def _text(value: Summary | None) -> str:
-    return UNKNOWN if value is None else str(value)
 
 
 def _printed(value: Published | None) -> str:
@@ -235,27 +192,22 @@ def _printed(value: Published | None) -> str:
 
 def compact(records: Sequence[Record]) -> str:
     """For the README: ours / the paper's, a row a method."""
-    ours = summaries(records)
-    header = ["ours / paper"]
-    header += [_column(data_set, i) for data_set in table1.DATA_SETS for i in table1.IMBALANCES]
-    rows = []
-    for method, title in table1.METHODS.items():
-        row = [title]
-        for data_set in table1.DATA_SETS:
-            for imbalance in table1.IMBALANCES:
-                cell = (data_set, imbalance, method)
-                printed = ", ".join(plus_minus(mean) for mean, _ in published(cell).values()) or UNKNOWN
-                row.append(f"{_text(ours.get(cell))} / {printed}")
-        rows.append(row)
+    ours = accuracies(records)
+
+    def text(cell: Cell) -> str:
+        printed = ", ".join(plus_minus(mean) for mean, _ in published(cell).values()) or UNKNOWN
+        return f"{mean_std(ours[cell], n=True)} / {printed}"
+
+    header = ["ours / paper", *(_column(*column) for column in table1.COLUMNS)]
+    rows = [[title, *(text((*column, name)) for column in table1.COLUMNS)] for name, title in table1.METHODS.items()]
     return f"{Table(header, rows)}\n\n{missing(records)}"
 
 
 def whole(records: Sequence[Record]) -> str:
     """For results/README.md: the table, the rows under the line, groups of classes, where the numbers come from."""
     parts = [f"{missing(records)} Mean ± standard deviation (n runs); published: mean ± standard error of three runs."]
-    header = ["method", "", *(f"imbalance {i}" for i in table1.IMBALANCES)]
     for data_set, title in table1.DATA_SETS.items():
-        parts += [f"### {title}", str(Table(header, list(_method_rows(records, data_set)), left=2))]
+        parts += [f"### {title}", str(data_set_table(records, data_set, "imbalance {}"))]
     below = below_table(records)
     parts += [
         f"### {below.title}",
@@ -273,32 +225,29 @@ def whole(records: Sequence[Record]) -> str:
 
 def groups(records: Sequence[Record]) -> str:
     """A row a cell that has runs: accuracy by group, total variation of p(y), n."""
-    cells = by_cell(records)
+    cells, names = by_cell(records), ("many", "medium", "few")
     rows = []
     for cell in all_cells():
-        if cell in cells:
-            runs = [group_accuracies(record) for record in cells[cell]]
-            distance = mean_std((total_variation(record.marginal) for record in cells[cell]), digits=2)
-            columns = [mean_std(run[name] for run in runs) for name in ("many", "medium", "few")]
+        if runs := cells.get(cell):
+            distance = mean_std((total_variation(run.marginal) for run in runs), digits=2)
+            columns = [mean_std(group_accuracy(run, name) for run in runs) for name in names]
             rows.append([_column(*cell[:2]), title_of(cell[2]), *columns, distance, str(len(runs))])
     return str(Table(["data", "method", "many", "medium", "few", "p(y) from uniform", "n"], rows, left=2))
 
 
 def provenance(records: Iterable[Record]) -> str:
     """On what, with what and how long: a row for runs of equal length, made alike."""
-    alike: dict[tuple[str, ...], list[Record]] = {}
-    for record in records:
-        versions = [f"torch {record.versions['torch']}"]
-        if "cudnn" in record.versions:
-            versions.append(f"cuDNN {record.versions['cudnn']}")
-        device, commit = record.hardware["device"], (record.commit or "unknown")[:7]
-        made: tuple[str, ...] = (device, ", ".join(versions), _engine(record.engine), commit, f"{record.iterations:,}")
-        alike.setdefault(made, []).append(record)
+
+    def made(record: Record) -> tuple[str, ...]:
+        versions = versions_in_words(record.versions, torch="torch", cudnn="cuDNN")
+        commit = (record.commit or "unknown")[:7]
+        return record.hardware["device"], versions, _engine(record.engine), commit, f"{record.iterations:,}"
+
     rows = []
-    for made, runs in sorted(alike.items()):
+    for alike, runs in sorted(grouped(records, made).items()):
         each = [record.seconds / record.together for record in runs]
         together = sorted({record.together for record in runs})
-        rows.append([*made, str(len(runs)), ", ".join(map(str, together)), f"{statistics.median(each):.0f}"])
+        rows.append([*alike, str(len(runs)), ", ".join(map(str, together)), f"{statistics.median(each):.0f}"])
     header = ["device", "versions", "engine", "commit", "iterations", "runs", "together", "seconds a run"]
     note = "Seconds a run: the time of a group of runs over the runs in it, evaluation included, the median of the row."
     return f"{Table(header, rows, left=4)}\n\n{note}"
@@ -315,32 +264,22 @@ def _engine(engine: Mapping[str, Any]) -> str:
 
 def draws(records: Iterable[Record]) -> str:
     """The training sets: how many images, and the names of the draw and of its pixels."""
-    columns = {(record.data_set, record.imbalance): record for record in records}
+    runs = {(record.data_set, record.imbalance): record for record in records}
     rows = []
-    for data_set in table1.DATA_SETS:
-        for imbalance in table1.IMBALANCES:
-            if (data_set, imbalance) in columns:
-                one = columns[data_set, imbalance]
-                sizes = [f"{sum(one.counts):,}", f"{max(one.counts):,}", f"{min(one.counts):,}"]
-                rows.append([_column(data_set, imbalance), *sizes, f"`{one.draw}`", f"`{one.pixels}`"])
+    for column in table1.COLUMNS:
+        if one := runs.get(column):
+            sizes = [f"{size:,}" for size in (sum(one.counts), max(one.counts), min(one.counts))]
+            rows.append([_column(*column), *sizes, f"`{one.draw}`", f"`{one.pixels}`"])
     return str(Table(["data", "images", "largest class", "smallest", "draw", "pixels"], rows))
 
 
 def difference_table(records: Sequence[Record]) -> str:
     """For docs/table1.md: every cell that has runs beside what was published for it, then what to make of it."""
     found = differences(records)
-    rows = [
-        [
-            _column(*one.cell[:2]),
-            title_of(one.cell[2]),
-            one.source,
-            str(one.ours),
-            _printed(one.theirs),
-            _signed(one.points),
-            UNKNOWN if one.standard_error is None else f"{one.standard_error:.1f}",
-        ]
-        for one in found
-    ]
+    rows = []
+    for cell, source, ours, theirs, points, error in found:
+        numbers = [mean_std(ours, n=True), _printed(theirs), _signed(points), mean_std([error])]
+        rows.append([_column(*cell[:2]), title_of(cell[2]), source, *numbers])
     header = ["data", "method", "published in", "ours", "published", "difference", "standard error"]
     return "\n\n".join([str(Table(header, rows, left=3)), _verdict(found, records)])
 
@@ -353,7 +292,7 @@ def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
         f"Over the {len(points)} cells of the table that have a run, ours is {_signed(statistics.mean(points))} points "
         f"from the paper on average, {_signed(min(points))} to {_signed(max(points))}. {missing(records)}"
     )
-    pooled = pooled_std(summaries(records).values())
+    pooled = pooled_std(accuracies(records).values())
     if pooled is None:
         return (
             f"{text}\n\nEvery cell has one run so far. How much a number moves from seed to seed is therefore not "
@@ -363,14 +302,12 @@ def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
         f"- {table1.DATA_SETS[one.cell[0]]} at {one.cell[1]}, {title_of(one.cell[2])}: {_signed(one.points)} against "
         f"the {one.source}, {abs(one.points) / (one.standard_error or math.inf):.1f} standard errors"
         for one in found
-        if one.beyond
+        if one.standard_error is not None and abs(one.points) > 2 * one.standard_error
     ]
     text += f"\n\nThe standard deviation between seeds, pooled over the cells with several, is {pooled:.2f} points."
-    return text + (
-        "\n\nBeyond two standard errors:\n\n" + "\n".join(beyond)
-        if beyond
-        else " No difference is beyond two standard errors."
-    )
+    if not beyond:
+        return f"{text} No difference is beyond two standard errors."
+    return "\n\n".join([text, "Beyond two standard errors:", "\n".join(beyond)])
 
 
 def _signed(value: float) -> str:
@@ -413,7 +350,7 @@ def causes_table(records: Sequence[Record], tried: Sequence[Record]) -> str:
     """For docs/table1.md: runs with one thing changed, beside the same cell of the table and what was published."""
     from equipoise.experiments.table1 import causes  # recipes: they need torch
 
-    as_printed, changed = summaries(records), {record.key: record.top1 for record in tried}
+    in_table, changed = accuracies(records), {record.key: record.top1 for record in tried}
     rows, not_run = [], []
     for cause in causes.CAUSES:
         name, method = _column(*cause.cell[:2]), title_of(cause.cell[2])
@@ -422,7 +359,8 @@ def causes_table(records: Sequence[Record], tried: Sequence[Record]) -> str:
             not_run.append(f"{method} on {name}: {cause.title}")
             continue
         theirs = ", ".join(_printed(value) for value in published(cause.cell).values())
-        rows.append([name, method, cause.title, str(Summary.of(results)), _text(as_printed.get(cause.cell)), theirs])
+        both = [mean_std(values, n=True) for values in (results, in_table[cause.cell])]
+        rows.append([name, method, cause.title, *both, theirs])
     header = ["data", "method", "changed", "with it", "in the table", "published"]
     parts = [str(Table(header, rows, left=3))] if rows else []
     if not_run:
@@ -442,21 +380,12 @@ def read(results: Path) -> list[Record]:
 
 def shown_tables(records: Sequence[Record]) -> list[Table]:
     """A table per data set, and the rows under the line."""
-    header = ["method", "", *map(str, table1.IMBALANCES)]
-    return [
-        *(
-            Table(header, list(_method_rows(records, name)), left=2, title=f"{title}: top-1, %, by imbalance")
-            for name, title in table1.DATA_SETS.items()
-        ),
-        below_table(records),
-    ]
+    return [*(data_set_table(records, data_set) for data_set in table1.DATA_SETS), below_table(records)]
 
 
 def notes(records: Sequence[Record]) -> list[str]:
-    return [
-        "ours: mean ± standard deviation (n runs); published: mean ± standard error of three runs",
-        missing(records),
-    ]
+    words = "ours: mean ± standard deviation (n runs); published: mean ± standard error of three runs"
+    return [words, missing(records)]
 
 
 def documents(root: Path, results: Path) -> dict[Path, str]:

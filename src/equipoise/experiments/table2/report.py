@@ -10,7 +10,7 @@ from typing import Any
 
 from equipoise.experiments.table2.published import BACKBONES, METHODS, NAME, PAPER
 from equipoise.report import tables
-from equipoise.report.tables import UNKNOWN, Table, low_to_high, mean_std, plus_minus
+from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std, plus_minus, versions_in_words
 from equipoise.training.detection_records import COLUMNS, DetectionRecord
 from equipoise.training.records import read_records
 
@@ -47,29 +47,22 @@ def numbers(runs: Sequence[DetectionRecord]) -> list[str]:
 
 def provenance(records: Sequence[DetectionRecord]) -> str:
     """Where the numbers come from: a row a device, versions and commit."""
-    groups: dict[tuple[str, ...], list[DetectionRecord]] = {}
-    for record in records:
-        shown = ", ".join(
-            f"{name} {record.versions[name]}" for name in ("torch", "torchvision", "hotcoco") if name in record.versions
-        )
-        key = (
-            record.hardware.get("device", UNKNOWN),
-            shown,
-            str(record.engine.get("precision", UNKNOWN)),
-            (record.commit or UNKNOWN)[:7],
-        )
-        groups.setdefault(key, []).append(record)
+
+    def made(record: DetectionRecord) -> tuple[str, ...]:
+        versions = versions_in_words(record.versions, torch="torch", torchvision="torchvision", hotcoco="hotcoco")
+        device, precision = record.hardware.get("device", UNKNOWN), str(record.engine.get("precision", UNKNOWN))
+        return device, versions, precision, (record.commit or UNKNOWN)[:7]
+
     rows = [
         (
-            *key[:3],
-            key[3],
+            *alike,
             str(len(runs)),
             low_to_high([run.engine.get("together", 1) for run in runs]),
             low_to_high([run.seconds for run in runs]),
             low_to_high([run.images_per_second for run in runs]),
             f"{median(run.evaluation_seconds for run in runs):.0f}",
         )
-        for key, runs in groups.items()
+        for alike, runs in grouped(records, made).items()
     ]
     named = ("device", "versions", "precision", "commit")
     header = (*named, "runs", "together", "seconds a run", "img/s", "seconds to evaluate")
@@ -95,8 +88,7 @@ def benchmark_part(found: dict[str, Any]) -> str:
         for name, title in (("masks", "the mask predictor, forward and backward"), ("step", "a whole training step")):
             if name in content:
                 lines.append(_classes_table(content[name], title))
-        if "evaluation" in content:
-            measured = content["evaluation"]
+        if measured := content.get("evaluation"):
             line = (
                 f"- Evaluation of boxes, {measured['images']:,} images with {measured['detections']:,} detections of "
                 f"{measured['classes']:,} classes: {measured['ours, CPU s']:.1f} CPU seconds"
@@ -108,8 +100,7 @@ def benchmark_part(found: dict[str, Any]) -> str:
                     f"{measured['faster']:.0f} times as long, and the 13 numbers are {equal}"
                 )
             lines.append(line + ".")
-        if "profile" in content:
-            measured = content["profile"]
+        if measured := content.get("profile"):
             lines.append(
                 f"- A step of {measured['images']} images of {measured['size'][0]} × {measured['size'][1]}: "
                 f"{measured['batched']['images/s']:,.0f} img/s; torchvision's losses, which go image by image, "
@@ -162,7 +153,3 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         "docs/detection.md": {"detection-benchmarks": benchmark_part(benchmarks)},
     }
     return tables.filled(root, parts)
-
-
-def draw(root: Path, results: Path) -> list[Path]:
-    return []

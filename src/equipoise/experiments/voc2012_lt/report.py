@@ -51,11 +51,8 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHO
     """Which order of the methods came out, and how far it is the paper's (LVIS, ResNet-50)."""
     lines = []
     for column in ("AP_mask", "AP_r"):
-        ours: dict[str, float] = {}
-        for name in methods:
-            values = [getattr(record, column) for record in runs_of(records, name)]
-            if values and None not in values:
-                ours[name] = mean(values)
+        found = {name: [getattr(record, column) for record in runs_of(records, name)] for name in methods}
+        ours = {name: mean(values) for name, values in found.items() if values and None not in values}
         both = {name: row[COLUMNS.index(column)] for name, row in PAPER["resnet50"].items() if name in ours}
         pairs = list(combinations(both, 2))
         if not pairs:
@@ -137,13 +134,8 @@ def choices_part(records: Sequence[DetectionRecord]) -> str:
     if not records:
         return "Not run yet."
     images = records[0].evaluated_images
-    return "\n\n".join(
-        [
-            f"On the {images:,} training images that the long-tailed draw leaves out; no test image was looked at.",
-            str(methods_table(records, CHOICES, "choice")),
-            provenance(records),
-        ]
-    )
+    where = f"On the {images:,} training images that the long-tailed draw leaves out; no test image was looked at."
+    return "\n\n".join([where, str(methods_table(records, CHOICES, "choice")), provenance(records)])
 
 
 # -------------------------------------------------------------------- what `equipoise table` shows and writes
@@ -175,7 +167,3 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         "docs/lab-notes.md": {f"{NAME}-choices": choices_part(choices)},
     }
     return tables.filled(root, parts)
-
-
-def draw(root: Path, results: Path) -> list[Path]:
-    return []
