@@ -135,6 +135,7 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
 
     log_prior: Tensor
     weight: Tensor | None
+    label_smoothing: float
 
     def __init__(
         self,
@@ -146,22 +147,11 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
         label_smoothing: float = 0.0,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
+        super().__init__(tau=tau, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction)
         self.register_buffer("log_prior", softmax_shift(prior, tau=tau))
         self.register_buffer("weight", weight)
-        self.tau = tau
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
-        self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return balanced_softmax_loss(
-            logits,
-            target,
-            self.log_prior,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
+            logits, target, self.log_prior, weight=self.weight, label_smoothing=self.label_smoothing, **self.common()
         )

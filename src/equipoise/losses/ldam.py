@@ -18,7 +18,6 @@ from equipoise.losses.balanced_softmax import cross_entropy
 from equipoise.losses.shared import (
     SoftmaxLoss,
     along,
-    check_reduction,
     class_dim,
     counting,
     full_precision,
@@ -74,6 +73,7 @@ class LDAMLoss(SoftmaxLoss):
 
     margins: Tensor
     weight: Tensor | None
+    scale: float
 
     def __init__(
         self,
@@ -85,25 +85,13 @@ class LDAMLoss(SoftmaxLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
+        super().__init__(scale=scale, ignore_index=ignore_index, reduction=reduction)
         self.register_buffer("margins", ldam_margins(prior, max_margin))
         self.register_buffer("weight", weight)
-        self.scale = scale
-        self.ignore_index = ignore_index
-        self.reduction = reduction
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """The softmax of the scaled cosines."""
         return super().probabilities(self.scale * full_precision(logits))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return ldam_loss(
-            logits,
-            target,
-            self.margins,
-            scale=self.scale,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        return ldam_loss(logits, target, self.margins, scale=self.scale, weight=self.weight, **self.common())

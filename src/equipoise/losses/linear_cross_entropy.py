@@ -119,6 +119,7 @@ class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
 
     log_prior: Tensor
     class_weight: Tensor | None
+    label_smoothing: float
 
     def __init__(
         self,
@@ -130,27 +131,13 @@ class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
         label_smoothing: float = 0.0,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
+        super().__init__(tau=tau, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction)
         self.register_buffer("log_prior", softmax_shift(prior, tau=tau))
         self.register_buffer("class_weight", class_weight)
-        self.tau = tau
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
-        self.reduction = reduction
 
     def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
-        return linear_cross_entropy(
-            features,
-            weight,
-            bias,
-            target,
-            self.log_prior,
-            class_weight=self.class_weight,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
-        )
+        options = {"class_weight": self.class_weight, "label_smoothing": self.label_smoothing, **self.common()}
+        return linear_cross_entropy(features, weight, bias, target, self.log_prior, **options)
 
 
 def _by_kernel(

@@ -217,7 +217,25 @@ class PriorModule(nn.Module):
         return ", ".join(sizes + [f"{k}={v!r}" for k, v in options.items()])
 
 
-class SoftmaxLoss(PriorModule):
+class Loss(PriorModule):
+    """Abstract: a loss that keeps its options as attributes."""
+
+    reductions: tuple[str, ...] = ()  # beside torch's
+    ignore_index: int
+    reduction: str
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        check_reduction(options["reduction"], *self.reductions)
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def common(self) -> dict[str, Any]:
+        """The options that every function of a loss takes."""
+        return {"ignore_index": self.ignore_index, "reduction": self.reduction}
+
+
+class SoftmaxLoss(Loss):
     """A loss after which the softmax of the logits are probabilities."""
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -225,8 +243,10 @@ class SoftmaxLoss(PriorModule):
         return full_precision(logits).softmax(class_dim(logits))
 
 
-class SigmoidLoss(PriorModule):
+class SigmoidLoss(Loss):
     """A loss after which the sigmoid of each logit is a probability."""
+
+    reductions = ("batchmean",)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """What `logits` [N, K, ...] mean after training with this loss: the same shape, at least fp32."""
