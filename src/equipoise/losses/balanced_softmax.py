@@ -112,13 +112,16 @@ def cross_entropy(
     )
     if reduction != "mean":
         return loss
-    if not indices:
-        return ratio(loss, rows_of(logits))
+    return mean_over_indices(loss, target, weight, ignore_index) if indices else ratio(loss, rows_of(logits))
+
+
+def mean_over_indices(total: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
+    """A sum of losses over the class indices `target` as torch's mean: by their weights, if any, where they count."""
     valid = counting(target, ignore_index)
     if weight is None:
-        return ratio(loss, valid.sum())
+        return ratio(total, valid.sum())
     rows = weight.gather(0, torch.where(valid, target, 0).reshape(-1))  # gather, not weight[...]: works under vmap
-    return ratio(loss, torch.where(valid.reshape(-1), rows, 0.0).sum())
+    return ratio(total, torch.where(valid.reshape(-1), rows, 0.0).sum())
 
 
 class BalancedSoftmaxLoss(SoftmaxLoss):

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.losses.shared import SoftmaxLoss, check_reduction, ratio
+from equipoise.losses.balanced_softmax import cross_entropy, mean_over_indices
+from equipoise.losses.shared import SoftmaxLoss, check_reduction
 from equipoise.prior import PriorLike, softmax_shift
 
 HAS_KERNEL = hasattr(F, "linear_cross_entropy")  # torch ≥ 2.13
@@ -94,16 +94,12 @@ def linear_cross_entropy(
     # torch's kernel sums loss and gradients over parts in the precision of the features: right for fp32 and fp64 only
     use = _by_kernel if HAS_KERNEL and label_smoothing == 0 and not half else _by_parts
     weight = weight.float() if half else weight.to(dtype)
-    how = "none" if reduction == "none" else "sum"
-    loss = use(rows, weight, bias, indices, class_weight, ignore_index, label_smoothing, how)
-    if reduction == "none":
-        return loss.reshape(target.shape)
-    if reduction == "sum":
-        return loss
-    counts = (indices != ignore_index).to(loss.dtype)
-    if class_weight is not None:
-        counts = counts * class_weight.to(loss.dtype)[torch.where(indices == ignore_index, 0, indices)]
-    return ratio(loss, counts.sum())
+    class_weight = None if class_weight is None else class_weight.to(weight.dtype)
+    how = {"weight": class_weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    loss = use(rows, weight, bias, indices, how | {"reduction": "none" if reduction == "none" else "sum"})
+    if reduction == "mean":
+        return mean_over_indices(loss, indices, class_weight, ignore_index)
+    return loss.reshape(target.shape) if reduction == "none" else loss
 
 
 class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
@@ -140,66 +136,32 @@ class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
         return linear_cross_entropy(features, weight, bias, target, self.log_prior, **options)
 
 
-def _by_kernel(
-    rows: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    class_weight: Tensor | None,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
-) -> Tensor:
+def _by_kernel(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:
     # torch's own choice is so many rows that their logits are as large as the features: one row at a time for a million
     # classes, and every part reads and writes the whole gradient of the weight.
     options = torch.nn.LinearCrossEntropyOptions(
         batch_chunk_size=_rows_a_part(weight), chunking_method=None, allow_retain_graph=torch.compiler.is_compiling()
     )
-    loss: Tensor = F.linear_cross_entropy(
-        rows,
-        weight,
-        target,
-        linear_bias=bias,
-        weight=None if class_weight is None else class_weight.to(rows.dtype),
-        ignore_index=ignore_index,
-        reduction=reduction,
-        options=options,
-    )
+    loss: Tensor = F.linear_cross_entropy(rows, weight, target, linear_bias=bias, options=options, **how)
     return loss
 
 
-def _by_parts(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *how: Any) -> Tensor:
+def _by_parts(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:
     size = _rows_a_part(weight)
     if len(rows) <= size:
-        return _part(rows, weight, bias, target, *how)
+        return _part(rows, weight, bias, target, how)
     parts = zip(torch.split(rows, size), torch.split(target, size), strict=True)
-    losses = [checkpoint(_part, x, weight, bias, y, *how, use_reentrant=False) for x, y in parts]
+    losses = [checkpoint(_part, x, weight, bias, y, how, use_reentrant=False) for x, y in parts]
     return torch.cat(losses) if losses[0].ndim else torch.stack(losses).sum()
 
 
-def _part(
-    rows: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    class_weight: Tensor | None,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
-) -> Tensor:
+def _part(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:
     if rows.dtype in (torch.float16, torch.bfloat16):  # the weight is fp32, so that its gradient adds up in fp32
         logits = F.linear(rows, weight.to(rows.dtype)).float()
         logits = logits if bias is None else logits + bias  # a shift of 15 has no business in bf16
     else:
         logits = F.linear(rows, weight, bias)
-    return cross_entropy(
-        logits,
-        target,
-        weight=class_weight,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        reduction=reduction,
-    )
+    return cross_entropy(logits, target, **how)
 
 
 def _rows_a_part(weight: Tensor) -> int:

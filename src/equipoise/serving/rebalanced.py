@@ -235,7 +235,8 @@ class Rebalanced(Served):
             )
         correction = SoftmaxCorrection(trained or _uniform_like(known), wanted or _uniform_like(known), tau, scale, dim)
         super().__init__(model, correction)
-        if trained is not None and trained.imbalance > 1 and _has_folded_head(model):
+        folded = any(isinstance(module, BalancedLinear) for module in model.modules())
+        if folded and trained is not None and trained.imbalance > 1:
             warnings.warn(
                 f"the model's head was trained with fold_prior, so its logits mean a uniform prior, not {trained!r}: "
                 "pass source=None, or unfold_prior(model) if that is not so",
@@ -340,10 +341,6 @@ def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) 
             "pass the scale that training multiplied them by, e.g. scale=30 (the default of LDAMLoss), "
             "or scale=1 if the model multiplies them itself"
         )
-
-
-def _has_folded_head(model: nn.Module) -> bool:
-    return any(isinstance(module, BalancedLinear) for module in model.modules())
 
 
 def _is_traced() -> bool:
