@@ -128,8 +128,6 @@ def dense_target(
 
     Rows outside `foreground` that come as indices are of no class.
     """
-    if foreground is not None:
-        row_mask(foreground, logits)  # refuses another shape or dtype
     if not is_indices(logits, target):
         return target.to(logits.dtype), None
     counts = counting(target, ignore_index)

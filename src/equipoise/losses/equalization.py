@@ -26,10 +26,8 @@ from equipoise.losses.shared import (
     along,
     check_reduction,
     class_dim,
-    counting,
     full_precision,
-    need_indices,
-    one_hot,
+    own_class,
 )
 from equipoise.prior import Prior, PriorLike, as_prior
 
@@ -61,9 +59,8 @@ def equalization_loss(
     >>> equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([[True, False, True]]))
     tensor(0.6931)
     """
-    need_indices(logits, target, "the softmax equalization loss")
     logits = full_precision(logits)
-    own = one_hot(logits, torch.where(counting(target, ignore_index), target, 0)).bool()
+    own = own_class(logits, target, ignore_index, "the softmax equalization loss").bool()
     # not −inf: a row whose every class is dropped is possible where it is ignored, and 0 · NaN is NaN
     logits = logits.masked_fill(drop & ~own, torch.finfo(logits.dtype).min)
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)

@@ -15,15 +15,7 @@ import torch
 from torch import Tensor
 
 from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.losses.shared import (
-    SoftmaxLoss,
-    along,
-    class_dim,
-    counting,
-    full_precision,
-    need_indices,
-    one_hot,
-)
+from equipoise.losses.shared import SoftmaxLoss, along, class_dim, full_precision, own_class
 from equipoise.prior import Prior, as_prior
 
 
@@ -56,10 +48,9 @@ def ldam_loss(
     >>> ldam_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.25, 0.5]), scale=2.0)
     tensor(1.3133)
     """
-    need_indices(logits, target, "LDAM")
     logits = full_precision(logits)
+    own = own_class(logits, target, ignore_index, "LDAM")
     margins = along(margins, logits, class_dim(logits))
-    own = one_hot(logits, torch.where(counting(target, ignore_index), target, 0))
     logits = scale * (logits - own * margins)
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 

@@ -82,7 +82,7 @@ def linear_cross_entropy(
     tensor(0.6931)
     """
     check_reduction(reduction)
-    _check(features, weight, bias, target, log_prior, class_weight)
+    _check(features, weight, target, {"bias": bias, "prior": log_prior, "class_weight": class_weight})
     if log_prior is not None:
         bias = log_prior if bias is None else bias + log_prior
     if bias is not None:
@@ -168,14 +168,7 @@ def _rows_a_part(weight: Tensor) -> int:
     return max(1, PART // weight.shape[0])
 
 
-def _check(
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    log_prior: Tensor | None,
-    class_weight: Tensor | None,
-) -> None:
+def _check(features: Tensor, weight: Tensor, target: Tensor, vectors: dict[str, Tensor | None]) -> None:
     if weight.ndim != 2 or features.ndim == 0 or features.shape[-1] != weight.shape[1]:
         raise ValueError(
             f"features of shape {tuple(features.shape)} do not fit a weight of shape {tuple(weight.shape)}: expected "
@@ -186,7 +179,7 @@ def _check(
             f"target is {target.dtype} of shape {tuple(target.shape)}: expected class indices of shape "
             f"{tuple(features.shape[:-1])}; for probabilities use balanced_softmax_loss on the logits"
         )
-    for name, vector in (("bias", bias), ("prior", log_prior), ("class_weight", class_weight)):
+    for name, vector in vectors.items():
         if vector is not None and vector.shape != weight.shape[:1]:
             raise ValueError(
                 f"{name} has shape {tuple(vector.shape)}, the weight has {weight.shape[0]} classes: expected [K]"

@@ -71,7 +71,7 @@ def is_indices(logits: Tensor, target: Tensor, num_classes: int | None = None) -
             f"target of shape {tuple(target.shape)} does not fit logits of shape {tuple(logits.shape)}: expected class "
             f"indices {tuple(logits.shape[:dim] + logits.shape[dim + 1 :])} or one value a class {tuple(logits.shape)}"
         )
-    if target.is_floating_point() or target.dtype == torch.bool:
+    if not is_integer(target):
         raise TypeError(f"target is {target.dtype}: class indices are integers (long)")
     return True
 
@@ -80,13 +80,15 @@ def is_integer(tensor: Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.dtype == torch.bool)
 
 
-def need_indices(logits: Tensor, target: Tensor, loss: str) -> None:
-    """Refuse anything but class indices, for losses whose formula singles out one class."""
+def own_class(logits: Tensor, target: Tensor, ignore_index: int, loss: str) -> Tensor:
+    """`one_hot` of class indices, any class where they are ignored; for losses whose formula singles out one class,
+    which refuse any other target."""
     if not is_indices(logits, target):
         raise ValueError(
             f"{loss} is defined for one class a row, but target has the logits' shape {tuple(target.shape)}: "
             "pass class indices"
         )
+    return one_hot(logits, torch.where(counting(target, ignore_index), target, 0))
 
 
 def as_probabilities(target: Tensor, logits: Tensor) -> Tensor:

@@ -328,13 +328,10 @@ def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) 
     while isinstance(last, nn.Sequential) and len(last) > 0:
         last = last[-1]
     if num_classes is not None and isinstance(last, nn.Linear | NormalizedLinear) and last.out_features != num_classes:
-        outputs, way = f"{last.out_features} outputs", "build the prior with the model's num_classes"
+        found = f"{last.out_features} outputs: build the prior with the model's num_classes"
         if last.out_features == 1:
-            outputs, way = (
-                "one output",
-                "a single logit is a sigmoid's, so use RebalancedSigmoid with one rate, e.g. 0.1",
-            )
-        raise ValueError(f"the prior has {num_classes} classes, the model's last layer has {outputs}: {way}")
+            found = "one output: a single logit is a sigmoid's, so use RebalancedSigmoid with one rate, e.g. 0.1"
+        raise ValueError(f"the prior has {num_classes} classes, the model's last layer has {found}")
     if scale is None and any(isinstance(module, NormalizedLinear) for module in model.modules()):
         raise ValueError(
             "the model has a NormalizedLinear, whose outputs are cosines in [−1, 1], and a log prior would drown them: "
