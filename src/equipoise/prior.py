@@ -277,16 +277,12 @@ class Prior:
         >>> Prior.from_counts([3, 1]).to_json()
         '{"counts": [3, 1], "total": 4}'
         """
-        content: dict[str, Any] = {}
+        content: dict[str, Any] = {"class_names": self.class_names, "class_ids": self.class_ids}
         if self._counts is None:
-            content["probabilities"] = self._probabilities.tolist()
+            content = {"probabilities": self._probabilities.tolist(), **content}
         else:
-            content |= {"counts": self._counts.tolist(), "total": self._total}
-        if self.class_names is not None:
-            content["class_names"] = list(self.class_names)
-        if self.class_ids is not None:
-            content["class_ids"] = list(self.class_ids)
-        return json.dumps(content, ensure_ascii=False)
+            content = {"counts": self._counts.tolist(), "total": self._total, **content}
+        return json.dumps({name: value for name, value in content.items() if value is not None}, ensure_ascii=False)
 
     # ---------------------------------------------------------------- what it says
 
@@ -411,13 +407,10 @@ class Prior:
         occurring = np.flatnonzero(values)
         head, tail = int(values.argmax()), int(occurring[values[occurring].argmin()])
         absent = f", {self.num_classes - len(occurring)} absent" if len(occurring) < self.num_classes else ""
-        size, imbalance = (
-            "," if self.counted else ".4g",
-            f"{self.imbalance:{',.0f' if self.imbalance >= 1000 else '.4g'}}",
-        )
+        size, rounded = "," if self.counted else ".4g", ",.0f" if self.imbalance >= 1000 else ".4g"
         return (
             f"Prior({self.num_classes:,} class{'es' if self.num_classes > 1 else ''}{absent}, "
-            f"{f'total {self._total:,}' if self.counted else 'not counted'}, imbalance {imbalance}, "
+            f"{f'total {self._total:,}' if self.counted else 'not counted'}, imbalance {self.imbalance:{rounded}}, "
             f"head {self._label(head)}: {values[head]:{size}}, tail {self._label(tail)}: {values[tail]:{size}})"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from equipoise.models.decoupled import ScaledHead
+from equipoise.models.heads import ScaledHead
 from equipoise.models.resnet_cifar import FEATURES, BasicBlock, ResNetCifar
 
 

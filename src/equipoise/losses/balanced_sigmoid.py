@@ -33,7 +33,7 @@ from equipoise.losses.shared import (
     is_indices,
     kernels_apply,
     one_hot,
-    ratio,
+    reduce_rows,
     rows_of,
 )
 from equipoise.prior import PriorLike, sigmoid_shift
@@ -128,8 +128,6 @@ def dense_target(
 
     Rows outside `foreground` that come as indices are of no class.
     """
-    if foreground is not None:
-        row_mask(foreground, logits)  # refuses another shape or dtype
     if not is_indices(logits, target):
         return target.to(logits.dtype), None
     counts = counting(target, ignore_index)
@@ -145,11 +143,8 @@ def reduce_elements(loss: Tensor, counts: Tensor | None, reduction: str) -> Tens
     if counts is not None:
         loss = torch.where(counts.unsqueeze(dim), loss, 0.0)
         rows = counts.sum()
-    if reduction == "none":
-        return loss
-    if reduction == "sum":
-        return loss.sum()
-    return ratio(loss.sum(), rows if reduction == "batchmean" else rows * loss.shape[dim])
+    counted = rows if reduction == "batchmean" else rows * loss.shape[dim]
+    return reduce_rows(loss, counted, "mean" if reduction == "batchmean" else reduction)
 
 
 class BalancedSigmoidLoss(SigmoidLoss):
@@ -176,23 +171,12 @@ class BalancedSigmoidLoss(SigmoidLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction, "batchmean")
+        super().__init__(ignore_index=ignore_index, reduction=reduction)
         self.register_buffer("shift", sigmoid_shift(prior, target_rate))
         self.register_buffer("pos_weight", pos_weight)
-        self.ignore_index = ignore_index
-        self.reduction = reduction
 
     def forward(
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
-        return balanced_sigmoid_loss(
-            logits,
-            target,
-            self.shift,
-            foreground=foreground,
-            weight=weight,
-            pos_weight=self.pos_weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        options = {"foreground": foreground, "weight": weight, "pos_weight": self.pos_weight, **self.common()}
+        return balanced_sigmoid_loss(logits, target, self.shift, **options)

@@ -112,13 +112,16 @@ def cross_entropy(
     )
     if reduction != "mean":
         return loss
-    if not indices:
-        return ratio(loss, rows_of(logits))
+    return mean_over_indices(loss, target, weight, ignore_index) if indices else ratio(loss, rows_of(logits))
+
+
+def mean_over_indices(total: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
+    """A sum of losses over the class indices `target` as torch's mean: by their weights, if any, where they count."""
     valid = counting(target, ignore_index)
     if weight is None:
-        return ratio(loss, valid.sum())
+        return ratio(total, valid.sum())
     rows = weight.gather(0, torch.where(valid, target, 0).reshape(-1))  # gather, not weight[...]: works under vmap
-    return ratio(loss, torch.where(valid.reshape(-1), rows, 0.0).sum())
+    return ratio(total, torch.where(valid.reshape(-1), rows, 0.0).sum())
 
 
 class BalancedSoftmaxLoss(SoftmaxLoss):
@@ -135,6 +138,7 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
 
     log_prior: Tensor
     weight: Tensor | None
+    label_smoothing: float
 
     def __init__(
         self,
@@ -146,22 +150,11 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
         label_smoothing: float = 0.0,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
+        super().__init__(tau=tau, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction)
         self.register_buffer("log_prior", softmax_shift(prior, tau=tau))
         self.register_buffer("weight", weight)
-        self.tau = tau
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
-        self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return balanced_softmax_loss(
-            logits,
-            target,
-            self.log_prior,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
+            logits, target, self.log_prior, weight=self.weight, label_smoothing=self.label_smoothing, **self.common()
         )

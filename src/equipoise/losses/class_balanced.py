@@ -13,7 +13,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from equipoise.losses.focal import check_gamma, focal_rows
-from equipoise.losses.shared import SoftmaxLoss, check_reduction, counting, is_indices, reduce_rows, rows_of
+from equipoise.losses.shared import SoftmaxLoss, counting, is_indices, reduce_rows, rows_of
 from equipoise.losses.weights import effective_number_weights
 from equipoise.prior import Prior
 
@@ -46,6 +46,7 @@ class ClassBalancedLoss(SoftmaxLoss):
     """
 
     weight: Tensor
+    gamma: float
 
     def __init__(
         self,
@@ -57,18 +58,12 @@ class ClassBalancedLoss(SoftmaxLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
         if base not in ("cross_entropy", "focal"):
             raise ValueError(f"base={base!r}: expected 'cross_entropy' or 'focal'")
         check_gamma(gamma)
-        check_reduction(reduction)
+        gamma = gamma if base == "focal" else 0.0
+        super().__init__(beta=beta, gamma=gamma, ignore_index=ignore_index, reduction=reduction)
         self.register_buffer("weight", effective_number_weights(prior, beta))
-        self.beta = beta
-        self.gamma = gamma if base == "focal" else 0.0
-        self.ignore_index = ignore_index
-        self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return class_balanced_loss(
-            logits, target, self.weight, gamma=self.gamma, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        return class_balanced_loss(logits, target, self.weight, gamma=self.gamma, **self.common())

@@ -26,10 +26,8 @@ from equipoise.losses.shared import (
     along,
     check_reduction,
     class_dim,
-    counting,
     full_precision,
-    need_indices,
-    one_hot,
+    own_class,
 )
 from equipoise.prior import Prior, PriorLike, as_prior
 
@@ -61,9 +59,8 @@ def equalization_loss(
     >>> equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([[True, False, True]]))
     tensor(0.6931)
     """
-    need_indices(logits, target, "the softmax equalization loss")
     logits = full_precision(logits)
-    own = one_hot(logits, torch.where(counting(target, ignore_index), target, 0)).bool()
+    own = own_class(logits, target, ignore_index, "the softmax equalization loss").bool()
     # not −inf: a row whose every class is dropped is possible where it is ignored, and 0 · NaN is NaN
     logits = logits.masked_fill(drop & ~own, torch.finfo(logits.dtype).min)
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
@@ -79,6 +76,7 @@ class EqualizationLoss(SoftmaxLoss):
 
     rare: Tensor
     weight: Tensor | None
+    gamma: float
 
     def __init__(
         self,
@@ -90,15 +88,11 @@ class EqualizationLoss(SoftmaxLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
         if not 0 <= gamma <= 1:
             raise ValueError(f"gamma is {gamma}: it is the probability that a rare class is dropped, in [0, 1]")
-        check_reduction(reduction)
+        super().__init__(gamma=gamma, ignore_index=ignore_index, reduction=reduction)
         self.register_buffer("rare", rare_classes(prior, threshold))
         self.register_buffer("weight", weight)
-        self.gamma = gamma
-        self.ignore_index = ignore_index
-        self.reduction = reduction
 
     def draw(self, rows: int, random: np.random.Generator) -> NDArray[np.bool_]:
         """Which classes to drop in each of `rows` rows: [rows, K], for `forward`, where the caller owns the seed."""
@@ -110,14 +104,8 @@ class EqualizationLoss(SoftmaxLoss):
         return chance & along(self.rare, logits, class_dim(logits))
 
     def forward(self, logits: Tensor, target: Tensor, drawn: Tensor | None = None) -> Tensor:
-        return equalization_loss(
-            logits,
-            target,
-            self._draw(logits) if drawn is None else drawn,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        drop = self._draw(logits) if drawn is None else drawn
+        return equalization_loss(logits, target, drop, weight=self.weight, **self.common())
 
 
 def sigmoid_equalization_loss(
@@ -159,21 +147,11 @@ class SigmoidEqualizationLoss(SigmoidLoss):
     rare: Tensor
 
     def __init__(self, prior: Prior, threshold: float, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__()
-        check_reduction(reduction, "batchmean")
+        super().__init__(ignore_index=ignore_index, reduction=reduction)
         self.register_buffer("rare", rare_classes(prior, threshold))
-        self.ignore_index = ignore_index
-        self.reduction = reduction
 
     def forward(
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
-        return sigmoid_equalization_loss(
-            logits,
-            target,
-            self.rare,
-            foreground=foreground,
-            weight=weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        options = {"foreground": foreground, "weight": weight, **self.common()}
+        return sigmoid_equalization_loss(logits, target, self.rare, **options)

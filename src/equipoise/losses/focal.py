@@ -99,22 +99,17 @@ class FocalLoss(SoftmaxLoss):
     """
 
     weight: Tensor | None
+    gamma: float
 
     def __init__(
         self, gamma: float, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
-        super().__init__()
         check_gamma(gamma)
-        check_reduction(reduction)
+        super().__init__(gamma=gamma, ignore_index=ignore_index, reduction=reduction)
         self.register_buffer("weight", weight)
-        self.gamma = gamma
-        self.ignore_index = ignore_index
-        self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return focal_loss(
-            logits, target, self.gamma, weight=self.weight, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        return focal_loss(logits, target, self.gamma, weight=self.weight, **self.common())
 
 
 def sigmoid_focal_loss(
@@ -152,21 +147,17 @@ class SigmoidFocalLoss(SigmoidLoss):
     tensor(0.1733)
     """
 
+    gamma: float
+    alpha: float | None
+
     def __init__(
         self, gamma: float, *, alpha: float | None = None, ignore_index: int = -100, reduction: str = "mean"
     ) -> None:
-        super().__init__()
         check_gamma(gamma)
-        check_reduction(reduction, "batchmean")
-        self.gamma = gamma
-        self.alpha = alpha
-        self.ignore_index = ignore_index
-        self.reduction = reduction
+        super().__init__(gamma=gamma, alpha=alpha, ignore_index=ignore_index, reduction=reduction)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return sigmoid_focal_loss(
-            logits, target, self.gamma, alpha=self.alpha, ignore_index=self.ignore_index, reduction=self.reduction
-        )
+        return sigmoid_focal_loss(logits, target, self.gamma, alpha=self.alpha, **self.common())
 
 
 def check_gamma(gamma: float) -> None:

@@ -218,32 +218,19 @@ def wrap_triton(kernel: Any) -> Any:
     return kernel if INTERPRETED else torch.library.wrap_triton(kernel)
 
 
-def programs(logits: Tensor) -> tuple[int]:
-    """One more than fill the rows where they fill whole tiles: an empty batch has a program too."""
-    return (logits.shape[0] // ROWS + 1,)
-
-
-def sizes(shift: Tensor) -> dict[str, int]:
-    """Constants of the kernels; as many classes as the shift has, which a compiler does not take for dynamic."""
+def launch(kernel: Any, logits: Tensor, shift: Tensor, *tensors: Tensor, ignore: int, **options: Any) -> None:
+    """Run a wrapped kernel over all rows, for as many classes as the shift has: a compiler does not take them for
+    dynamic. There is one program more than fill the rows where they fill whole tiles: an empty batch has one too."""
     classes = int(shift.shape[0])
-    return {"K": classes, "R": ROWS, "C": min(COLUMNS, max(16, 1 << (classes - 1).bit_length()))}
+    columns = min(COLUMNS, max(16, 1 << (classes - 1).bit_length()))
+    programs = (logits.shape[0] // ROWS + 1,)
+    kernel[programs](logits, shift, *tensors, logits.shape[0], ignore, K=classes, R=ROWS, C=columns, **options)
 
 
 @operation
 def softmax_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor, Tensor]:
-    loss, most, total = (logits.new_empty(logits.shape[0], dtype=torch.float32) for _ in range(3))
-    wrap_triton(softmax_forward)[programs(logits)](
-        logits,
-        shift,
-        target,
-        loss,
-        most,
-        total,
-        logits.shape[0],
-        ignore,
-        **sizes(shift),
-        num_warps=SOFTMAX_WARPS,
-    )
+    loss, most, total = outputs = tuple(logits.new_empty(logits.shape[0], dtype=torch.float32) for _ in range(3))
+    launch(wrap_triton(softmax_forward), logits, shift, target, *outputs, ignore=ignore, num_warps=SOFTMAX_WARPS)
     return loss, most, total
 
 
@@ -252,77 +239,42 @@ def softmax_slope(
     logits: Tensor, shift: Tensor, target: Tensor, most: Tensor, total: Tensor, slope: Tensor, ignore: int
 ) -> Tensor:
     gradient = torch.empty_like(logits)
-    wrap_triton(softmax_backward)[programs(logits)](
-        logits,
-        shift,
-        target,
-        most,
-        total,
-        slope,
-        gradient,
-        logits.shape[0],
-        ignore,
-        **sizes(shift),
-        num_warps=SOFTMAX_WARPS,
-    )
+    tensors = target, most, total, slope, gradient
+    launch(wrap_triton(softmax_backward), logits, shift, *tensors, ignore=ignore, num_warps=SOFTMAX_WARPS)
     return gradient
 
 
 @operation
 def sigmoid_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> Tensor:
     loss = logits.new_empty(logits.shape[0], dtype=torch.float32)
-    wrap_triton(sigmoid_forward)[programs(logits)](
-        logits,
-        shift,
-        target,
-        loss,
-        logits.shape[0],
-        ignore,
-        INDICES=target.ndim == 1,
-        **sizes(shift),
-        num_warps=SIGMOID_WARPS,
-    )
+    options = {"ignore": ignore, "INDICES": target.ndim == 1, "num_warps": SIGMOID_WARPS}
+    launch(wrap_triton(sigmoid_forward), logits, shift, target, loss, **options)
     return loss
 
 
 @operation
 def sigmoid_slope(logits: Tensor, shift: Tensor, target: Tensor, slope: Tensor, ignore: int) -> Tensor:
     gradient = torch.empty_like(logits)
-    wrap_triton(sigmoid_backward)[programs(logits)](
-        logits,
-        shift,
-        target,
-        slope,
-        gradient,
-        logits.shape[0],
-        ignore,
-        INDICES=target.ndim == 1,
-        **sizes(shift),
-        num_warps=SIGMOID_WARPS,
-    )
+    options = {"ignore": ignore, "INDICES": target.ndim == 1, "num_warps": SIGMOID_WARPS}
+    launch(wrap_triton(sigmoid_backward), logits, shift, target, slope, gradient, **options)
     return gradient
 
 
-def keep_softmax(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]) -> None:
     *tensors, ctx.ignore = inputs
-    ctx.save_for_backward(*tensors, *output[1:])
+    ctx.save_for_backward(*tensors, *(output[1:] if isinstance(output, tuple) else ()))
 
 
 def softmax_gradient(ctx: Any, slope: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     return softmax_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
 
 
-def keep_sigmoid(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    *tensors, ctx.ignore = inputs
-    ctx.save_for_backward(*tensors)
-
-
 def sigmoid_gradient(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
     return sigmoid_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
 
 
-softmax_rows.register_autograd(softmax_gradient, setup_context=keep_softmax)
-sigmoid_rows.register_autograd(sigmoid_gradient, setup_context=keep_sigmoid)
+softmax_rows.register_autograd(softmax_gradient, setup_context=keep)
+sigmoid_rows.register_autograd(sigmoid_gradient, setup_context=keep)
 
 
 # -------------------------------------------------------------------- losses

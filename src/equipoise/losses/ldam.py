@@ -15,16 +15,7 @@ import torch
 from torch import Tensor
 
 from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.losses.shared import (
-    SoftmaxLoss,
-    along,
-    check_reduction,
-    class_dim,
-    counting,
-    full_precision,
-    need_indices,
-    one_hot,
-)
+from equipoise.losses.shared import SoftmaxLoss, along, class_dim, full_precision, own_class
 from equipoise.prior import Prior, as_prior
 
 
@@ -57,10 +48,9 @@ def ldam_loss(
     >>> ldam_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.25, 0.5]), scale=2.0)
     tensor(1.3133)
     """
-    need_indices(logits, target, "LDAM")
     logits = full_precision(logits)
+    own = own_class(logits, target, ignore_index, "LDAM")
     margins = along(margins, logits, class_dim(logits))
-    own = one_hot(logits, torch.where(counting(target, ignore_index), target, 0))
     logits = scale * (logits - own * margins)
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
@@ -74,6 +64,7 @@ class LDAMLoss(SoftmaxLoss):
 
     margins: Tensor
     weight: Tensor | None
+    scale: float
 
     def __init__(
         self,
@@ -85,25 +76,13 @@ class LDAMLoss(SoftmaxLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
+        super().__init__(scale=scale, ignore_index=ignore_index, reduction=reduction)
         self.register_buffer("margins", ldam_margins(prior, max_margin))
         self.register_buffer("weight", weight)
-        self.scale = scale
-        self.ignore_index = ignore_index
-        self.reduction = reduction
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """The softmax of the scaled cosines."""
         return super().probabilities(self.scale * full_precision(logits))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return ldam_loss(
-            logits,
-            target,
-            self.margins,
-            scale=self.scale,
-            weight=self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-        )
+        return ldam_loss(logits, target, self.margins, scale=self.scale, weight=self.weight, **self.common())

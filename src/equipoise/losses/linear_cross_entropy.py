@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.losses.shared import SoftmaxLoss, check_reduction, ratio
+from equipoise.losses.balanced_softmax import cross_entropy, mean_over_indices
+from equipoise.losses.shared import SoftmaxLoss, check_reduction
 from equipoise.prior import PriorLike, softmax_shift
 
 HAS_KERNEL = hasattr(F, "linear_cross_entropy")  # torch ≥ 2.13
@@ -82,7 +82,7 @@ def linear_cross_entropy(
     tensor(0.6931)
     """
     check_reduction(reduction)
-    _check(features, weight, bias, target, log_prior, class_weight)
+    _check(features, weight, target, {"bias": bias, "prior": log_prior, "class_weight": class_weight})
     if log_prior is not None:
         bias = log_prior if bias is None else bias + log_prior
     if bias is not None:
@@ -94,16 +94,12 @@ def linear_cross_entropy(
     # torch's kernel sums loss and gradients over parts in the precision of the features: right for fp32 and fp64 only
     use = _by_kernel if HAS_KERNEL and label_smoothing == 0 and not half else _by_parts
     weight = weight.float() if half else weight.to(dtype)
-    how = "none" if reduction == "none" else "sum"
-    loss = use(rows, weight, bias, indices, class_weight, ignore_index, label_smoothing, how)
-    if reduction == "none":
-        return loss.reshape(target.shape)
-    if reduction == "sum":
-        return loss
-    counts = (indices != ignore_index).to(loss.dtype)
-    if class_weight is not None:
-        counts = counts * class_weight.to(loss.dtype)[torch.where(indices == ignore_index, 0, indices)]
-    return ratio(loss, counts.sum())
+    class_weight = None if class_weight is None else class_weight.to(weight.dtype)
+    how = {"weight": class_weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
+    loss = use(rows, weight, bias, indices, how | {"reduction": "none" if reduction == "none" else "sum"})
+    if reduction == "mean":
+        return mean_over_indices(loss, indices, class_weight, ignore_index)
+    return loss.reshape(target.shape) if reduction == "none" else loss
 
 
 class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
@@ -119,6 +115,7 @@ class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
 
     log_prior: Tensor
     class_weight: Tensor | None
+    label_smoothing: float
 
     def __init__(
         self,
@@ -130,103 +127,48 @@ class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
         label_smoothing: float = 0.0,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
-        check_reduction(reduction)
+        super().__init__(tau=tau, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction)
         self.register_buffer("log_prior", softmax_shift(prior, tau=tau))
         self.register_buffer("class_weight", class_weight)
-        self.tau = tau
-        self.ignore_index = ignore_index
-        self.label_smoothing = label_smoothing
-        self.reduction = reduction
 
     def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
-        return linear_cross_entropy(
-            features,
-            weight,
-            bias,
-            target,
-            self.log_prior,
-            class_weight=self.class_weight,
-            ignore_index=self.ignore_index,
-            label_smoothing=self.label_smoothing,
-            reduction=self.reduction,
-        )
+        options = {"class_weight": self.class_weight, "label_smoothing": self.label_smoothing, **self.common()}
+        return linear_cross_entropy(features, weight, bias, target, self.log_prior, **options)
 
 
-def _by_kernel(
-    rows: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    class_weight: Tensor | None,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
-) -> Tensor:
+def _by_kernel(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:
     # torch's own choice is so many rows that their logits are as large as the features: one row at a time for a million
     # classes, and every part reads and writes the whole gradient of the weight.
     options = torch.nn.LinearCrossEntropyOptions(
         batch_chunk_size=_rows_a_part(weight), chunking_method=None, allow_retain_graph=torch.compiler.is_compiling()
     )
-    loss: Tensor = F.linear_cross_entropy(
-        rows,
-        weight,
-        target,
-        linear_bias=bias,
-        weight=None if class_weight is None else class_weight.to(rows.dtype),
-        ignore_index=ignore_index,
-        reduction=reduction,
-        options=options,
-    )
+    loss: Tensor = F.linear_cross_entropy(rows, weight, target, linear_bias=bias, options=options, **how)
     return loss
 
 
-def _by_parts(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, *how: Any) -> Tensor:
+def _by_parts(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:
     size = _rows_a_part(weight)
     if len(rows) <= size:
-        return _part(rows, weight, bias, target, *how)
+        return _part(rows, weight, bias, target, how)
     parts = zip(torch.split(rows, size), torch.split(target, size), strict=True)
-    losses = [checkpoint(_part, x, weight, bias, y, *how, use_reentrant=False) for x, y in parts]
+    losses = [checkpoint(_part, x, weight, bias, y, how, use_reentrant=False) for x, y in parts]
     return torch.cat(losses) if losses[0].ndim else torch.stack(losses).sum()
 
 
-def _part(
-    rows: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    class_weight: Tensor | None,
-    ignore_index: int,
-    label_smoothing: float,
-    reduction: str,
-) -> Tensor:
+def _part(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:
     if rows.dtype in (torch.float16, torch.bfloat16):  # the weight is fp32, so that its gradient adds up in fp32
         logits = F.linear(rows, weight.to(rows.dtype)).float()
         logits = logits if bias is None else logits + bias  # a shift of 15 has no business in bf16
     else:
         logits = F.linear(rows, weight, bias)
-    return cross_entropy(
-        logits,
-        target,
-        weight=class_weight,
-        ignore_index=ignore_index,
-        label_smoothing=label_smoothing,
-        reduction=reduction,
-    )
+    return cross_entropy(logits, target, **how)
 
 
 def _rows_a_part(weight: Tensor) -> int:
     return max(1, PART // weight.shape[0])
 
 
-def _check(
-    features: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    log_prior: Tensor | None,
-    class_weight: Tensor | None,
-) -> None:
+def _check(features: Tensor, weight: Tensor, target: Tensor, vectors: dict[str, Tensor | None]) -> None:
     if weight.ndim != 2 or features.ndim == 0 or features.shape[-1] != weight.shape[1]:
         raise ValueError(
             f"features of shape {tuple(features.shape)} do not fit a weight of shape {tuple(weight.shape)}: expected "
@@ -237,7 +179,7 @@ def _check(
             f"target is {target.dtype} of shape {tuple(target.shape)}: expected class indices of shape "
             f"{tuple(features.shape[:-1])}; for probabilities use balanced_softmax_loss on the logits"
         )
-    for name, vector in (("bias", bias), ("prior", log_prior), ("class_weight", class_weight)):
+    for name, vector in vectors.items():
         if vector is not None and vector.shape != weight.shape[:1]:
             raise ValueError(
                 f"{name} has shape {tuple(vector.shape)}, the weight has {weight.shape[0]} classes: expected [K]"

@@ -71,7 +71,7 @@ def is_indices(logits: Tensor, target: Tensor, num_classes: int | None = None) -
             f"target of shape {tuple(target.shape)} does not fit logits of shape {tuple(logits.shape)}: expected class "
             f"indices {tuple(logits.shape[:dim] + logits.shape[dim + 1 :])} or one value a class {tuple(logits.shape)}"
         )
-    if target.is_floating_point() or target.dtype == torch.bool:
+    if not is_integer(target):
         raise TypeError(f"target is {target.dtype}: class indices are integers (long)")
     return True
 
@@ -80,13 +80,15 @@ def is_integer(tensor: Tensor) -> bool:
     return not (tensor.is_floating_point() or tensor.dtype == torch.bool)
 
 
-def need_indices(logits: Tensor, target: Tensor, loss: str) -> None:
-    """Refuse anything but class indices, for losses whose formula singles out one class."""
+def own_class(logits: Tensor, target: Tensor, ignore_index: int, loss: str) -> Tensor:
+    """`one_hot` of class indices, any class where they are ignored; for losses whose formula singles out one class,
+    which refuse any other target."""
     if not is_indices(logits, target):
         raise ValueError(
             f"{loss} is defined for one class a row, but target has the logits' shape {tuple(target.shape)}: "
             "pass class indices"
         )
+    return one_hot(logits, torch.where(counting(target, ignore_index), target, 0))
 
 
 def as_probabilities(target: Tensor, logits: Tensor) -> Tensor:
@@ -217,7 +219,25 @@ class PriorModule(nn.Module):
         return ", ".join(sizes + [f"{k}={v!r}" for k, v in options.items()])
 
 
-class SoftmaxLoss(PriorModule):
+class Loss(PriorModule):
+    """Abstract: a loss that keeps its options as attributes."""
+
+    reductions: tuple[str, ...] = ()  # beside torch's
+    ignore_index: int
+    reduction: str
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        check_reduction(options["reduction"], *self.reductions)
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def common(self) -> dict[str, Any]:
+        """The options that every function of a loss takes."""
+        return {"ignore_index": self.ignore_index, "reduction": self.reduction}
+
+
+class SoftmaxLoss(Loss):
     """A loss after which the softmax of the logits are probabilities."""
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -225,8 +245,10 @@ class SoftmaxLoss(PriorModule):
         return full_precision(logits).softmax(class_dim(logits))
 
 
-class SigmoidLoss(PriorModule):
+class SigmoidLoss(Loss):
     """A loss after which the sigmoid of each logit is a probability."""
+
+    reductions = ("batchmean",)
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """What `logits` [N, K, ...] mean after training with this loss: the same shape, at least fp32."""

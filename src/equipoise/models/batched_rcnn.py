@@ -29,7 +29,7 @@ from torchvision.models.detection.image_list import ImageList  # type: ignore[im
 from torchvision.models.detection.rpn import concat_box_prediction_layers  # type: ignore[import-untyped]
 from torchvision.ops import roi_align  # type: ignore[import-untyped]
 
-from equipoise.models.mask_rcnn import FIRST_CANDIDATES, best_boxes
+from equipoise.models.mask_rcnn import FIRST_CANDIDATES
 
 ROUNDS = 48  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
 ASK_AGAIN = 4  # rounds between two questions whether NMS still changes anything: an answer is waited for
@@ -237,10 +237,12 @@ def largest_over_ranks(numbers: list[int], device: torch.device) -> list[int]:
     return [int(number) for number in most.tolist()]
 
 
-def random_keys(rows: int, columns: int, device: torch.device) -> Tensor:
-    """Keys [rows, columns] for this process, out of those of the whole batch."""
-    number, rank = world()
-    return torch.rand(number * rows, columns, device=device)[rank * rows : (rank + 1) * rows]
+def drawn(labels: Tensor, sampler: Any) -> tuple[Tensor, Tensor]:
+    """What torchvision's `sampler` is to choose of boxes with `labels` [B, P], as from `sample`; this process takes its
+    keys out of those of the whole batch."""
+    (number, rank), (rows, columns) = world(), labels.shape
+    keys = torch.rand(number * rows, columns, device=labels.device)[rank * rows : (rank + 1) * rows]
+    return sample(labels, sampler.batch_size_per_image, sampler.positive_fraction, keys)
 
 
 # -------------------------------------------------------------------- the detector
@@ -265,7 +267,7 @@ class Batched(nn.Module):
 
     def frozen_loss(self, batch: FrozenBatch) -> Tensor:
         """The classification loss: sampled as ever, but from features that are there."""
-        places, taken = self.drawn(batch.labels)
+        places, taken = drawn(batch.labels, self.model.roi_heads.fg_bg_sampler)
         logits = self.model.roi_heads.box_predictor.classify(take(batch.features, places).flatten(0, 1))
         return self.classification_loss(logits, take(batch.labels, places), taken, batch.verified)
 
@@ -336,11 +338,10 @@ class Batched(nn.Module):
         with torch.no_grad():
             anchors = found.anchors.expand(len(batch.boxes), -1, -1)
             index, shared, best = match(anchors, batch.boxes, batch.labels)
-            matcher, sampler = rpn.proposal_matcher, rpn.fg_bg_sampler
+            matcher = rpn.proposal_matcher
             positive = (shared >= matcher.high_threshold) | best
             labels = torch.where(positive, 1, torch.where(shared < matcher.low_threshold, 0, -1))
-            keys = random_keys(labels.shape[0], labels.shape[1], labels.device)
-            places, taken = sample(labels, sampler.batch_size_per_image, sampler.positive_fraction, keys)
+            places, taken = drawn(labels, rpn.fg_bg_sampler)
             labels = take(labels, places)
             counted = (taken & (labels > 0))[..., None]
             wanted = encode(take(batch.boxes, take(index, places)), found.anchors[places], rpn.box_coder.weights)
@@ -368,17 +369,11 @@ class Batched(nn.Module):
         labels = torch.where(shared >= heads.proposal_matcher.high_threshold, take(batch.labels, index), 0)
         return Regions(boxes, torch.where(there, labels, -1), index)
 
-    def drawn(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Places [B, n] of the boxes that are trained on, positives first, and which of these are boxes at all."""
-        sampler = self.model.roi_heads.fg_bg_sampler
-        keys = random_keys(labels.shape[0], labels.shape[1], labels.device)
-        return sample(labels, sampler.batch_size_per_image, sampler.positive_fraction, keys)
-
     def region_losses(self, features: dict[str, Tensor], regions: Regions, batch: Batch) -> dict[str, Tensor]:
         heads = self.model.roi_heads
-        places, taken = self.drawn(regions.labels)
-        labels, boxes = take(regions.labels, places), take(regions.boxes, places)
         sampler = heads.fg_bg_sampler
+        places, taken = drawn(regions.labels, sampler)
+        labels, boxes = take(regions.labels, places), take(regions.boxes, places)
         first = min(int(sampler.batch_size_per_image * sampler.positive_fraction), labels.shape[1])  # all positives
         positive = (taken & (labels > 0))[:, :first]
         count = count_on_host(positive)
@@ -505,13 +500,7 @@ class Batched(nn.Module):
         more = (kept.sum(dim=1) < most) & ((scores > heads.score_thresh).sum(dim=(1, 2)) > looked_at)
         for image in more.nonzero().flatten().tolist():  # boxes so alike that NMS left too few: look at all of them
             every = decode(regression[image], boxes[image][:, None], heads.box_coder.weights)
-            again = best_boxes(
-                clip(every[None], sizes[image : image + 1])[0],
-                scores[image],
-                threshold=heads.score_thresh,
-                overlap=heads.nms_thresh,
-                most=most,
-            )
+            again = heads.best(clip(every[None], sizes[image : image + 1])[0], scores[image])
             for name, values in again.items():
                 results[name][image] = 0
                 results[name][image, : len(values)] = values

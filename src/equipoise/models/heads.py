@@ -1,4 +1,4 @@
-"""Classifier heads."""
+"""Classifier heads: cosines, and a head that is kept as it was trained but for one factor per class."""
 
 from __future__ import annotations
 
@@ -36,6 +36,28 @@ class NormalizedLinear(nn.Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}"
+
+
+class ScaledHead(nn.Module):
+    """`head`, frozen, with a learnable factor a class: learnable weight scaling (LWS).
+
+        logits_j = s_j · (w_j · x + b_j),      s_j = 1 at first; only s is learnt
+
+    Reference: Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020,
+    arXiv 1910.09217.
+
+    >>> scaled = ScaledHead(nn.Linear(4, 3))
+    >>> [name for name, parameter in scaled.named_parameters() if parameter.requires_grad]
+    ['scales']
+    """
+
+    def __init__(self, head: nn.Linear) -> None:
+        super().__init__()
+        self.head = head.requires_grad_(False)
+        self.scales = nn.Parameter(torch.ones(head.out_features))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return self.scales * self.head(features)  # type: ignore[no-any-return]
 
 
 def _unit(vectors: Tensor) -> Tensor:

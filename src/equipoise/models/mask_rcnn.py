@@ -44,6 +44,7 @@ FIRST_CANDIDATES = 4096  # boxes looked at before NMS; twice as many where these
 PASTED_PIXELS = 1 << 26  # pixels of masks drawn at a time
 
 Targets = list[dict[str, Tensor]]
+Shapes = list[tuple[int, int]]  # height and width of each image
 
 
 # -------------------------------------------------------------------- the classification part
@@ -165,23 +166,10 @@ class MaskPredictor(MaskRCNNPredictor):  # type: ignore[misc]
 class Heads(RoIHeads):  # type: ignore[misc]
     """torchvision's heads on regions, with a classification part, boxes and masks without a background class."""
 
-    def __init__(self, template: RoIHeads, classification: Any) -> None:
-        nn.Module.__init__(self)
-        self.__dict__.update({k: v for k, v in template.__dict__.items() if not k.startswith("_")})
-        for name, module in template.named_children():
-            self.add_module(name, module)
-        for name in ("mask_roi_pool", "mask_head", "mask_predictor"):
-            if not hasattr(self, name):
-                self.add_module(name, None)
-        self.keypoint_roi_pool = self.keypoint_head = self.keypoint_predictor = None
-        self.classification = classification
+    classification: Any  # a part from above
 
     def forward(
-        self,
-        features: dict[str, Tensor],
-        proposals: list[Tensor],
-        image_shapes: list[tuple[int, int]],
-        targets: Targets | None = None,
+        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Shapes, targets: Targets | None = None
     ) -> tuple[list[dict[str, Tensor]], dict[str, Tensor]]:
         if self.training:
             return [], self._losses(features, proposals, image_shapes, targets)
@@ -196,17 +184,13 @@ class Heads(RoIHeads):  # type: ignore[misc]
         return results, {}
 
     def _predict(
-        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: list[tuple[int, int]]
+        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Shapes
     ) -> tuple[Tensor, Tensor]:
         logits, boxes = self.box_predictor(self.box_head(self.box_roi_pool(features, proposals, image_shapes)))
         return logits, boxes
 
     def _losses(
-        self,
-        features: dict[str, Tensor],
-        proposals: list[Tensor],
-        image_shapes: list[tuple[int, int]],
-        targets: Targets | None,
+        self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Shapes, targets: Targets | None
     ) -> dict[str, Tensor]:
         proposals, matched, labels, wanted = self.select_training_samples(proposals, targets)
         assert targets is not None  # select_training_samples refuses None
@@ -233,21 +217,17 @@ class Heads(RoIHeads):  # type: ignore[misc]
         )
 
     def _detections(
-        self, logits: Tensor, regression: Tensor, proposals: list[Tensor], image_shapes: list[tuple[int, int]]
+        self, logits: Tensor, regression: Tensor, proposals: list[Tensor], image_shapes: Shapes
     ) -> list[dict[str, Tensor]]:
         sizes, every = [len(boxes) for boxes in proposals], self.classification.scores(logits)
         decoded = self.box_coder.decode(regression, proposals).reshape(*every.shape, 4)  # also of no box at all
-        boxes, scores = decoded.split(sizes), every.split(sizes)
-        return [
-            best_boxes(
-                clip_boxes_to_image(boxes_of_image, shape),
-                scores_of_image,
-                threshold=self.score_thresh,
-                overlap=self.nms_thresh,
-                most=self.detections_per_img,
-            )
-            for boxes_of_image, scores_of_image, shape in zip(boxes, scores, image_shapes, strict=True)
-        ]
+        images = zip(decoded.split(sizes), every.split(sizes), image_shapes, strict=True)
+        return [self.best(clip_boxes_to_image(boxes, shape), scores) for boxes, scores, shape in images]
+
+    def best(self, boxes: Tensor, scores: Tensor) -> dict[str, Tensor]:
+        """What is found in an image, of clipped boxes [N, K, 4] with scores [N, K]."""
+        options = {"threshold": self.score_thresh, "overlap": self.nms_thresh, "most": self.detections_per_img}
+        return best_boxes(boxes, scores, **options)
 
 
 def verified_weight(labels: list[Tensor], targets: Targets, columns: int) -> Tensor | None:
@@ -313,10 +293,7 @@ class Transform(GeneralizedRCNNTransform):  # type: ignore[misc]
         return super().normalize(image if image.is_floating_point() else image / 255)  # type: ignore[no-any-return]
 
     def postprocess(
-        self,
-        result: list[dict[str, Tensor]],
-        image_shapes: list[tuple[int, int]],
-        original_image_sizes: list[tuple[int, int]],
+        self, result: list[dict[str, Tensor]], image_shapes: Shapes, original_image_sizes: Shapes
     ) -> list[dict[str, Tensor]]:
         if self.training:
             return result
@@ -466,14 +443,13 @@ def detector(
     """
     size = {"min_size": min_size, "max_size": max_size}
     kept = {"box_score_thresh": score_threshold, "box_detections_per_img": detections}
+    model = (MaskRCNN if masks else FasterRCNN)(backbone, num_classes, **size, **kept, **options)
     if masks:
-        model = MaskRCNN(backbone, num_classes, **size, **kept, **options)
         model.roi_heads.mask_predictor = MaskPredictor(256, 256, num_classes)
-    else:
-        model = FasterRCNN(backbone, num_classes, **size, **kept, **options)
     width = model.roi_heads.box_predictor.cls_score.in_features
     model.roi_heads.box_predictor = BoxPredictor(width, num_classes, classification, scaled=scaled)
-    model.roi_heads = Heads(model.roi_heads, classification)
+    model.roi_heads.__class__ = Heads  # changed in place: it has torchvision's parts and options already
+    model.roi_heads.classification = classification
     model.rpn.head.register_forward_hook(_full_precision)
     old = model.transform
     model.transform = Transform(old.min_size, old.max_size, old.image_mean, old.image_std, old.size_divisible)

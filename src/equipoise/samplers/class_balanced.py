@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -167,17 +168,11 @@ def progressive(epochs: int) -> Callable[[int], float]:
     """
     if epochs < 2:
         raise ValueError(f"epochs is {epochs}: a strength that rises needs at least 2")
-    return _Progressive(epochs)
+    return partial(_rising, epochs=epochs)  # can be pickled: samplers travel to other processes
 
 
-@dataclass(frozen=True)
-class _Progressive:
-    """A function that can be pickled: samplers travel to other processes."""
-
-    epochs: int
-
-    def __call__(self, epoch: int) -> float:
-        return min(epoch / (self.epochs - 1), 1.0)
+def _rising(epoch: int, epochs: int) -> float:
+    return min(epoch / (epochs - 1), 1.0)
 
 
 # -------------------------------------------------------------------- the items of each class
@@ -190,6 +185,14 @@ class _Index:
     counts: IntArray
     starts: IntArray
     items: NDArray[Any]  # uint32 where it holds the largest index: half the memory
+
+    @classmethod
+    def empty(cls, counts: IntArray, num_items: int) -> _Index:
+        """Room for the items of each class, out of `num_items`."""
+        if counts.max() >= LARGEST:
+            raise ValueError(f"a class has {counts.max()} items: at most 2^31 − 1 can be shuffled")
+        dtype = np.uint32 if num_items <= 1 << 32 else np.int64
+        return cls(counts, np.cumsum(counts) - counts, np.empty(int(counts.sum()), dtype))
 
 
 def _label_array(labels: Any) -> NDArray[Any]:
@@ -204,7 +207,7 @@ def _label_array(labels: Any) -> NDArray[Any]:
 def _index_labels(labels: NDArray[Any], num_classes: int | None, ignore_index: int | None) -> _Index:
     """Sort the items by class, a chunk at a time: the labels may be a memory map larger than the memory."""
     counts = count_labels(labels, num_classes, ignore_index=ignore_index)
-    index = _empty_index(counts, len(labels))
+    index = _Index.empty(counts, len(labels))
     free = index.starts.copy()
     for start in range(0, len(labels), CHUNK):
         part = np.asarray(labels[start : start + CHUNK])
@@ -221,17 +224,9 @@ def _index_labels(labels: NDArray[Any], num_classes: int | None, ignore_index: i
 
 
 def _index_membership(member: Membership) -> _Index:
-    index = _empty_index(member.counts(), member.num_items, len(member.classes))
+    index = _Index.empty(member.counts(), member.num_items)
     index.items[:] = member.items()[np.argsort(member.classes, kind="stable")]
     return index
-
-
-def _empty_index(counts: IntArray, num_items: int, entries: int | None = None) -> _Index:
-    if counts.max() >= LARGEST:
-        raise ValueError(f"a class has {counts.max()} items: at most 2^31 − 1 can be shuffled")
-    dtype = np.uint32 if num_items <= 1 << 32 else np.int64
-    size = int(counts.sum()) if entries is None else entries
-    return _Index(counts, np.cumsum(counts) - counts, np.empty(size, dtype))
 
 
 # -------------------------------------------------------------------- the stream
@@ -303,7 +298,8 @@ class _Timeline:
         drawn = last - first
         number = np.repeat(np.arange(len(drawn)), drawn)
         turn = np.arange(len(number)) + np.repeat(first - (np.cumsum(drawn) - drawn), drawn)
-        order = _argsort((turn + _jitter(self.keys[number], turn)) * self.gaps[number] - block * width, 2 * width)
+        time = (turn + _jitter(self.keys[number], turn)) * self.gaps[number] - block * width  # in [0, 2 · width)
+        order = _radix_argsort((np.maximum(time, 0) * (2.0**48 / (2 * width))).astype(np.int64), 48)
         return int(first.sum()), number[order], turn[order]
 
     def _turns(self, time: int) -> IntArray:
@@ -325,20 +321,13 @@ def _jitter(keys: Words, turns: IntArray) -> FloatArray:
 def _argsort_rows(words: Words) -> IntArray:
     """The order of each row. Sorts hash and column packed in one number: several times faster than argsort."""
     bits = words.shape[1].bit_length()
-    columns = np.arange(words.shape[1])
-    if bits <= 12:  # 20 bits of hash are left
-        mask = np.uint32((1 << bits) - 1)
-        packed = words & ~mask | columns.astype(np.uint32)
-        packed.sort(axis=1)
-        return (packed & mask).astype(np.int64)
-    wide = words.astype(np.uint64) << np.uint64(32) | columns.astype(np.uint64)
-    wide.sort(axis=1)
-    return (wide & np.uint64((1 << 32) - 1)).astype(np.int64)
-
-
-def _argsort(times: FloatArray, span: int) -> IntArray:
-    """The order of `times` in [0, span), to 48 bits."""
-    return _radix_argsort((np.maximum(times, 0) * (2.0**48 / span)).astype(np.int64), 48)
+    packed: NDArray[Any] = words
+    if bits > 12:  # fewer than 20 bits of hash would be left
+        packed, bits = words.astype(np.uint64) << np.uint64(32), 32
+    mask = packed.dtype.type((1 << bits) - 1)
+    packed = packed & ~mask | np.arange(words.shape[1], dtype=packed.dtype)
+    packed.sort(axis=1)
+    return np.asarray(packed & mask, dtype=np.int64)
 
 
 def _radix_argsort(values: NDArray[Any], bits: int) -> IntArray:
@@ -364,8 +353,7 @@ def _whole_counts(rates: FloatArray, draws: int) -> IntArray:
     counts = np.rint(rates * draws)
     drawn = rates > 0
     if not (np.abs(counts[drawn] / counts.sum() * rates.sum() / rates[drawn] - 1) < 0.01).all():
-        epochs = min(
-            np.ceil(1000 / (rates[drawn].min() * draws)), np.floor(2.0**53 / draws)
-        )  # whole numbers stay exact
+        most = np.floor(2.0**53 / draws)  # whole numbers stay exact
+        epochs = min(np.ceil(1000 / (rates[drawn].min() * draws)), most)
         counts = np.rint(rates * draws * epochs)
     return counts.astype(np.int64)

@@ -52,7 +52,7 @@ def as_membership(classes_per_item: ClassesPerItem, num_classes: int | None = No
     if isinstance(classes_per_item, tuple) and len(classes_per_item) == 2 and np.ndim(classes_per_item[0]) == 1:
         offsets, classes = _from_pair(*classes_per_item)
     elif isinstance(classes_per_item, np.ndarray | Tensor):
-        return _from_multi_hot(as_array(classes_per_item), num_classes)
+        offsets, classes, num_classes = _from_multi_hot(as_array(classes_per_item), num_classes)
     else:
         offsets, classes = _from_lists(cast(Sequence[Sequence[int]], classes_per_item))
     if len(offsets) == 1:
@@ -88,7 +88,7 @@ def _from_pair(offsets: Any, classes: Any) -> tuple[IntArray, IntArray]:
     return starts, flat
 
 
-def _from_multi_hot(matrix: NDArray[Any], num_classes: int | None) -> Membership:
+def _from_multi_hot(matrix: NDArray[Any], num_classes: int | None) -> tuple[IntArray, IntArray, int]:
     if matrix.ndim != 2 or matrix.size == 0:
         raise ValueError(f"classes_per_item has shape {matrix.shape}: a multi-hot matrix is [items, classes]")
     if num_classes not in (None, matrix.shape[1]):
@@ -97,10 +97,8 @@ def _from_multi_hot(matrix: NDArray[Any], num_classes: int | None) -> Membership
     if not (matrix[hot] == 1).all():
         row, column = np.argwhere(hot & (matrix != 1))[0]
         raise ValueError(f"classes_per_item[{row}, {column}] is {matrix[row, column]}: expected only 0 and 1")
-    if not hot.any():
-        raise ValueError(f"none of the {len(matrix)} items has a class: there is nothing to balance")
     offsets = np.concatenate([[0], np.cumsum(hot.sum(axis=1, dtype=np.int64))])
-    return Membership(offsets, np.flatnonzero(hot) % matrix.shape[1], matrix.shape[1])
+    return offsets, np.flatnonzero(hot) % matrix.shape[1], matrix.shape[1]
 
 
 def _whole(values: NDArray[Any]) -> IntArray:
@@ -117,8 +115,6 @@ def _checked(offsets: IntArray, classes: IntArray, num_classes: int | None) -> M
             f"class {low if low < 0 else high} is out of range for num_classes={num_classes}: "
             "classes run from 0 to num_classes − 1"
         )
-    items = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    entries = np.sort(items * num_classes + classes)
-    entries = entries[np.concatenate([[True], entries[1:] != entries[:-1]])]
+    entries = np.unique(Membership(offsets, classes, num_classes).items() * num_classes + classes)
     kept = np.bincount(entries // num_classes, minlength=len(offsets) - 1)
     return Membership(np.concatenate([[0], np.cumsum(kept)]), entries % num_classes, num_classes)

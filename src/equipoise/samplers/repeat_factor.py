@@ -78,7 +78,7 @@ class RepeatFactorSampler(ResumableSampler):
     @property
     def draws(self) -> int:
         if self._last_draws is None or self._last_draws[:2] != (self.seed, self.epoch):
-            repeats = _repeats(self.repeat_factors, _random(self.seed, self.epoch))
+            repeats = _repeats(self.repeat_factors, np.random.default_rng([self.seed, self.epoch]))
             self._last_draws = (self.seed, self.epoch, int(repeats.sum()))
         return self._last_draws[2]
 
@@ -114,7 +114,7 @@ def epoch_indices(repeat_factors: FloatArray, seed: int, epoch: int) -> IntArray
     >>> np.bincount(epoch_indices(np.array([1.0, 2.5, 3.0]), seed=0, epoch=0)).tolist()
     [1, 3, 3]
     """
-    random = _random(seed, epoch)
+    random = np.random.default_rng([seed, epoch])
     indices = np.repeat(np.arange(len(repeat_factors)), _repeats(repeat_factors, random))
     random.shuffle(indices)
     return indices
@@ -123,7 +123,3 @@ def epoch_indices(repeat_factors: FloatArray, seed: int, epoch: int) -> IntArray
 def _repeats(factors: FloatArray, random: np.random.Generator) -> IntArray:
     whole = np.floor(factors)
     return (whole + (random.random(len(factors)) < factors - whole)).astype(np.int64)
-
-
-def _random(seed: int, epoch: int) -> np.random.Generator:
-    return np.random.default_rng([seed, epoch])

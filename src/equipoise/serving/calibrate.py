@@ -131,14 +131,10 @@ def fit_temperature(
     def loss(calibrated: Tensor) -> Tensor:
         return (F.cross_entropy(calibrated - shift, truth, reduction="none") * weights).sum()
 
-    temperature, offset = _fit(loss, scores, bias)
-    after = _calibrated(scores, temperature, offset)
-    return Calibration(
-        temperature,
-        offset,
-        before=softmax_scores(scores - shift, truth, weights),
-        after=softmax_scores(after - shift, truth, weights),
-    ).to(logits.device)
+    def judged(calibrated: Tensor) -> CalibrationScores:
+        return softmax_scores(calibrated - shift, truth, weights)
+
+    return _fit(loss, judged, scores, bias).to(logits.device)
 
 
 @torch.inference_mode(False)
@@ -168,16 +164,14 @@ def fit_sigmoid_temperature(
         each = F.binary_cross_entropy_with_logits(calibrated - shift, answers, reduction="none")
         return (each * weights).sum()
 
-    temperature, offset = _fit(loss, scores, bias)
-    after = _calibrated(scores, temperature, offset)
-
     def judged(calibrated: Tensor) -> CalibrationScores:
         found = sigmoid_calibration_scores((calibrated - shift).sigmoid(), answers, weights=weights)
         return CalibrationScores(float(loss(calibrated)), found.brier, found.ece)
 
-    if offset is not None and logits.ndim == 1:
-        offset = offset.squeeze(0)
-    return Calibration(temperature, offset, before=judged(scores), after=judged(after)).to(logits.device)
+    calibration = _fit(loss, judged, scores, bias)
+    if calibration.bias is not None and logits.ndim == 1:
+        calibration.bias = calibration.bias.squeeze(0)
+    return calibration.to(logits.device)
 
 
 def rate_thresholds(
@@ -229,8 +223,10 @@ def _in_double(logits: Tensor) -> Tensor:
     return (found.cpu() if found.device.type == "mps" else found).clone().double()
 
 
-def _fit(loss: Callable[[Tensor], Tensor], scores: Tensor, bias: bool) -> tuple[Tensor, Tensor | None]:
-    """The temperature [] and bias [K] of least loss; the bias has mean 0 where the loss does not see its mean."""
+def _fit(
+    loss: Callable[[Tensor], Tensor], judged: Callable[[Tensor], CalibrationScores], scores: Tensor, bias: bool
+) -> Calibration:
+    """The temperature and bias [K] of least loss; the bias has mean 0 where the loss does not see its mean."""
     scale = scores.std().clamp_min(1e-12) if scores.numel() > 1 else scores.new_ones(())
     log_sharpness = (-scale.log()).clamp(-LARGEST_LOG_TEMPERATURE, LARGEST_LOG_TEMPERATURE).clone().requires_grad_()
     offset = scores.new_zeros(scores.shape[1]).requires_grad_(bias)
@@ -256,7 +252,9 @@ def _fit(loss: Callable[[Tensor], Tensor], scores: Tensor, bias: bool) -> tuple[
         why = "the logits say nothing of the labels: check that rows and labels belong together"
     if why:
         warnings.warn(f"there is no best temperature ({float(temperature):.2g} was found): {why}", stacklevel=outside())
-    return temperature, offset.detach() if bias else None
+    found = offset.detach() if bias else None
+    after = judged(_calibrated(scores, temperature, found))
+    return Calibration(temperature, found, before=judged(scores), after=after)
 
 
 def _checked_weights(weights: Tensor) -> Tensor:

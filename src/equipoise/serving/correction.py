@@ -99,11 +99,8 @@ class SigmoidCorrection:
 
 def as_rates(value: Any) -> Any:
     """A rate as a float, several as a tuple: frozen, comparable, and the same after JSON. A Prior is refused later."""
-    return value if isinstance(value, Prior) else _frozen(as_array(value).tolist())
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    rates = value if isinstance(value, Prior) else as_array(value).tolist()
+    return tuple(rates) if isinstance(rates, list) else rates
 
 
 def _make_plain(correction: SoftmaxCorrection | SigmoidCorrection, *options: str) -> None:

@@ -18,7 +18,6 @@ Varadhan, Roland, "Simple and globally convergent methods for accelerating ... a
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,21 +81,18 @@ class PriorEstimate:
 
     def __str__(self) -> str:
         """A table, largest classes first (at most 20), then the doubts."""
-        return "\n".join(self._lines())
-
-    def _lines(self) -> Iterator[str]:
         order = np.argsort(-self.probabilities, kind="stable")
-        yield f"{'class':<16}{'estimate':>10}  95 % interval   ({self.method}, {self.num_items:,} items)"
+        lines = [f"{'class':<16}{'estimate':>10}  95 % interval   ({self.method}, {self.num_items:,} items)"]
         for j in order[:20]:
             name = " ".join(self.prior.name(int(j)).split())[:15]
             interval = "–" if np.isnan(self.low[j]) else f"{self.low[j]:.4f} to {self.high[j]:.4f}"
-            yield f"{name:<16}{self.probabilities[j]:>10.4f}  {interval}"
+            lines.append(f"{name:<16}{self.probabilities[j]:>10.4f}  {interval}")
         if len(order) > 20:
-            yield f"... and {len(order) - 20} classes more"
-        for doubt in self.doubts:
-            yield f"not to be trusted: {doubt}"
+            lines.append(f"... and {len(order) - 20} classes more")
+        lines += [f"not to be trusted: {doubt}" for doubt in self.doubts]
         if self.method == "em" and not self.calibration_checked:
-            yield "calibration was not checked: pass validation=(probabilities, labels)"
+            lines.append("calibration was not checked: pass validation=(probabilities, labels)")
+        return "\n".join(lines)
 
 
 def estimate_prior(
@@ -141,7 +137,7 @@ def estimate_prior(
         )
     if method == "bbse":
         assert held_out is not None
-        estimate, replicates, found = _bbse(scores, *held_out, prior, resamples, generator)
+        estimate, replicates, found = _bbse(scores, held_out, prior, resamples, generator)
     else:
         estimate, replicates, found = _em(scores, prior, resamples, generator)
         if held_out is not None:
@@ -287,14 +283,10 @@ def _climb(ratios: Tensor, weights: Tensor, pi: Tensor, tolerance: float) -> tup
 
 
 def _bbse(
-    scores: Tensor,
-    held_out: Tensor,
-    labels: IntArray,
-    prior: Prior,
-    resamples: int,
-    generator: np.random.Generator,
+    scores: Tensor, validation: tuple[Tensor, IntArray], prior: Prior, resamples: int, generator: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, list[str]]:
     """The estimate [K], resampled estimates [resamples, K], and doubts."""
+    held_out, labels = validation
     num_items, num_classes = scores.shape
     predicted = np.bincount(scores.argmax(1).cpu().numpy(), minlength=num_classes)
     cells = held_out.argmax(1).cpu().numpy() * num_classes + labels

@@ -155,7 +155,9 @@ def _head_of_logits(served: Served, inputs: tuple[Any, ...]) -> str | None:
     if not program.call_spec.out_spec.is_leaf():
         served.corrected(served.model(*inputs))  # refuses what is not a tensor alone, and says so
     (output,) = (node for node in program.graph.nodes if node.op == "output")
-    logits = _before_dropout(output.args[0][0])
+    logits = output.args[0][0]
+    while getattr(logits, "target", None) is torch.ops.aten.dropout.default:  # does nothing in evaluation mode
+        logits = logits.args[0]
     if getattr(logits, "target", None) is not torch.ops.aten.linear.default:
         return None
     values = logits.meta["val"]
@@ -169,13 +171,6 @@ def _head_of_logits(served: Served, inputs: tuple[Any, ...]) -> str | None:
         return None  # computed, or used elsewhere too, where no shift belongs
     owner = name.rpartition(".")[0]
     return owner if type(served.model.get_submodule(owner)) is nn.Linear else None
-
-
-def _before_dropout(node: Any) -> Any:
-    """In evaluation mode dropout does nothing, but stays in the graph."""
-    while getattr(node, "target", None) is torch.ops.aten.dropout.default:
-        node = node.args[0]
-    return node
 
 
 def _is_shared(model: nn.Module, name: str) -> bool:

@@ -235,7 +235,8 @@ class Rebalanced(Served):
             )
         correction = SoftmaxCorrection(trained or _uniform_like(known), wanted or _uniform_like(known), tau, scale, dim)
         super().__init__(model, correction)
-        if trained is not None and trained.imbalance > 1 and _has_folded_head(model):
+        folded = any(isinstance(module, BalancedLinear) for module in model.modules())
+        if folded and trained is not None and trained.imbalance > 1:
             warnings.warn(
                 f"the model's head was trained with fold_prior, so its logits mean a uniform prior, not {trained!r}: "
                 "pass source=None, or unfold_prior(model) if that is not so",
@@ -327,23 +328,16 @@ def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) 
     while isinstance(last, nn.Sequential) and len(last) > 0:
         last = last[-1]
     if num_classes is not None and isinstance(last, nn.Linear | NormalizedLinear) and last.out_features != num_classes:
-        outputs, way = f"{last.out_features} outputs", "build the prior with the model's num_classes"
+        found = f"{last.out_features} outputs: build the prior with the model's num_classes"
         if last.out_features == 1:
-            outputs, way = (
-                "one output",
-                "a single logit is a sigmoid's, so use RebalancedSigmoid with one rate, e.g. 0.1",
-            )
-        raise ValueError(f"the prior has {num_classes} classes, the model's last layer has {outputs}: {way}")
+            found = "one output: a single logit is a sigmoid's, so use RebalancedSigmoid with one rate, e.g. 0.1"
+        raise ValueError(f"the prior has {num_classes} classes, the model's last layer has {found}")
     if scale is None and any(isinstance(module, NormalizedLinear) for module in model.modules()):
         raise ValueError(
             "the model has a NormalizedLinear, whose outputs are cosines in [−1, 1], and a log prior would drown them: "
             "pass the scale that training multiplied them by, e.g. scale=30 (the default of LDAMLoss), "
             "or scale=1 if the model multiplies them itself"
         )
-
-
-def _has_folded_head(model: nn.Module) -> bool:
-    return any(isinstance(module, BalancedLinear) for module in model.modules())
 
 
 def _is_traced() -> bool:

@@ -19,8 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from equipoise.models.decoupled import ScaledHead
-from equipoise.models.heads import NormalizedLinear
+from equipoise.models.heads import NormalizedLinear, ScaledHead
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler
