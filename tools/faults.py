@@ -378,7 +378,7 @@ FAULTS = [
     Fault("training/queue.py", "if now - saved >= SAVE_EVERY and not over:", "if False:", "test_queue.py"),
     Fault("training/queue.py", "            yield self._kind.agree(file is not None)\n", "            yield True\n", "test_queue.py"),
     Fault("training/queue.py", "finished = str(cell) in self.recorded_by_now()", "finished = False", "test_queue.py"),
-    Fault("training/queue.py", "        if self._on_cpu:\n", "        if False:\n", "test_queue.py"),
+    Fault("training/queue.py", '        if self._settings.device.type == "cpu":\n', "        if False:\n", "test_queue.py"),
     Fault("training/weights.py", "    except (OSError, RuntimeError) as error:", "    except OSError as error:", "test_damaged_files.py"),
     Fault("training/weights.py", "    except Exception as error:", "    except RuntimeError as error:", "test_damaged_files.py"),
     Fault("models/mask_rcnn.py", "    except Exception as error:  # both", "    except RuntimeError as error:  # both", "test_damaged_files.py"),

@@ -107,6 +107,7 @@ def train_cells(
         settings = Settings(
             device=place,
             checkpoints=kept,
+            claims=options.out.with_name(f"{options.out.name}.claims"),
             together=options.together or together,
             budget=float("inf") if options.budget is None else options.budget,
             validate=options.validate,

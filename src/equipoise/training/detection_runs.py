@@ -300,7 +300,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
     def _engine_of_record(self, run: DetectionTraining, detections: int, predicted: float) -> dict[str, Any]:
         return self.engine(run) | {
             "stride": stride_of(run.model),
-            "together": max(claims_held(self.settings.checkpoints), 1),
+            "together": max(claims_held(self.settings.claims), 1),
             "features": "computed anew" if run.features_seconds is None else "computed once",
             "features_seconds": run.features_seconds,  # for all methods
             "detections": detections,

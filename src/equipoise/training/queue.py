@@ -12,8 +12,8 @@ Classifiers and detectors are two kinds of runs (`Kind`). For both:
                       what it starts from, engine, torch version and, on a CPU, threads. Else the difference is logged
                       and the run starts over. Weights that others start from may come from another engine
     smoke tests       are never shown in a table, and one of the same length that is recorded already is not repeated
-    claims            a run is trained by one process at a time: whoever holds the lock of its claim file. What another
-                      process trains is left to it; the claim of a dead process is free
+    claims            a run is trained by one process at a time: whoever holds the lock of its claim file, beside the
+                      file of records. What another process trains is left to it; the claim of a dead process is free
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Settings:
 
     device: torch.device
     checkpoints: Path
+    claims: Path  # shared by all processes that write records to the same file
     together: int = 1  # runs that are trained at the same time
     budget: float = float("inf")  # seconds
     validate: bool = False  # judge on held-out training images instead of the test set
@@ -284,7 +285,7 @@ def note_of(weights: Path) -> Path:
 
 
 def claims_held(folder: Path) -> int:
-    """How many runs are being trained by processes that share a folder of checkpoints."""
+    """How many runs are being trained by processes that share a folder of claims."""
 
     def is_held(path: Path) -> bool:
         with suppress(OSError), open(path, "rb") as file:
@@ -298,8 +299,7 @@ class Kept(Generic[C, R]):
     """Unfinished runs, weights of finished ones and claims, in a folder; each file with what it was made from."""
 
     def __init__(self, kind: Kind[C, R], settings: Settings) -> None:
-        self._kind, self._folder, self._log = kind, settings.checkpoints, settings.log
-        self._on_cpu = settings.device.type == "cpu"
+        self._kind, self._settings = kind, settings
         self._starts: dict[C, dict[str, Tensor]] = {}
         self._seconds: dict[C, float] = {}
         self._warned: set[str] = set()
@@ -320,7 +320,9 @@ class Kept(Generic[C, R]):
     def _finished(self, cell: C, here: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Weights and note of a finished run that was made from `here`, perhaps under another name."""
         own = self._path(cell, "weights.pt")
-        for path in dict.fromkeys([own, *sorted(self._folder.glob(f"{self._kind.alike(cell)}.weights.pt"))]):
+        for path in dict.fromkeys(
+            [own, *sorted(self._settings.checkpoints.glob(f"{self._kind.alike(cell)}.weights.pt"))]
+        ):
             if not (path.is_file() and note_of(path).is_file()):
                 continue
             try:
@@ -346,7 +348,7 @@ class Kept(Generic[C, R]):
             self._seconds[cell] = float(content["seconds"])
         else:
             return
-        self._log(f"{cell}: taken up at iteration {run.iteration} of {run.iterations}")
+        self._settings.log(f"{cell}: taken up at iteration {run.iteration} of {run.iterations}")
 
     def save(self, cell: C, run: R, seconds: float) -> str | None:
         """Keep a run; `seconds` is what its group took in this process. Why it could not be kept, or None."""
@@ -380,7 +382,8 @@ class Kept(Generic[C, R]):
     @contextmanager
     def claimed(self, cell: C) -> Iterator[bool]:
         """Whether this process may train the run; others may not until the block ends."""
-        path = self._path(cell, "claim")
+        length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
+        path = self._settings.claims / (f"{self._kind.table}/{cell}{length}".replace("/", "-") + ".claim")
         file = self._claim(path) if self._kind.leads else None
         try:
             yield self._kind.agree(file is not None)
@@ -388,27 +391,29 @@ class Kept(Generic[C, R]):
             if file is not None:
                 path.unlink(missing_ok=True)
                 file.close()
+                with suppress(OSError):  # other claims are in it
+                    path.parent.rmdir()
 
     def _claim(self, path: Path, attempts: int = 3) -> IO[bytes] | None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(attempts):
-            file = open(path, "ab")  # noqa: SIM115  # stays open as long as the claim is held
-            with suppress(FileNotFoundError):  # the file may be one that its holder has just removed
+            with suppress(FileNotFoundError), ExitStack() as opened:  # its holder may just have removed it
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = opened.enter_context(open(path, "ab"))
                 if locked(file, wait=False) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    opened.pop_all()  # stays open as long as the claim is held
                     return file
-            file.close()
             time.sleep(0.05)  # another process may only be counting claims
         return None
 
     # files
 
     def _path(self, cell: C, ending: str) -> Path:
-        return self._folder / f"{self._kind.name(cell)}.{ending}"
+        return self._settings.checkpoints / f"{self._kind.name(cell)}.{ending}"
 
     def _made_from(self, cell: C, run: R) -> dict[str, Any]:
         """Everything that must be the same for a run to be taken up."""
         content = self._kind.made_from(cell) | self._kind.engine(run) | {"torch": torch.__version__}
-        if self._on_cpu:
+        if self._settings.device.type == "cpu":
             content["threads"] = torch.get_num_threads()  # sums depend on them
         start = self.start_of(cell)
         return self._plain(content | {"started_from": None if start is None else weights_digest(start)})
@@ -439,7 +444,7 @@ class Kept(Generic[C, R]):
         """Log it, once."""
         if text not in self._warned:
             self._warned.add(text)
-            self._log(text)
+            self._settings.log(text)
 
 
 # -------------------------------------------------------------------- the queue
