@@ -25,8 +25,8 @@ from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits
-from equipoise.training.augmentation import TrainingAugmentation, draw, normalise
 from equipoise.training.augmentation.autoaugment import upload
+from equipoise.training.augmentation.cifar import TrainingAugmentation, draw, normalise
 from equipoise.training.recipe import Recipe
 
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together

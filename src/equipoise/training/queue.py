@@ -319,10 +319,8 @@ class Kept(Generic[C, R]):
 
     def _finished(self, cell: C, here: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Weights and note of a finished run that was made from `here`, perhaps under another name."""
-        own = self._path(cell, "weights.pt")
-        for path in dict.fromkeys(
-            [own, *sorted(self._settings.checkpoints.glob(f"{self._kind.alike(cell)}.weights.pt"))]
-        ):
+        others = sorted(self._settings.checkpoints.glob(f"{self._kind.alike(cell)}.weights.pt"))
+        for path in dict.fromkeys([self._path(cell, "weights.pt"), *others]):
             if not (path.is_file() and note_of(path).is_file()):
                 continue
             try:
