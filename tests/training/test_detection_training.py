@@ -18,8 +18,8 @@ from equipoise.models.mask_rcnn import RARE, balanced_sigmoid, detector_weights,
 from equipoise.training.detection import (
     DetectionRecipe,
     DetectionTraining,
-    Draws,
     drawn_images,
+    draws,
     flipped,
     predict,
     train,
@@ -93,11 +93,9 @@ def test_a_longer_run_draws_the_same_images_first(data: CocoImages) -> None:
 
 
 def test_half_of_the_draws_are_flipped_with_their_boxes_and_masks(data: CocoImages) -> None:
-    draws = Draws(data, np.zeros(64, np.int64), seed=0, federated=False)
     image, target = data[0]
     turned = 0
-    for position in range(64):
-        drawn, found = draws[position]
+    for drawn, found in zip(*draws(range(64), data, np.zeros(64, np.int64), seed=0, federated=False), strict=True):
         assert "verified" not in found
         turned += not torch.equal(drawn, image)
         for box, mask in zip(found["boxes"].int().tolist(), found["masks"], strict=True):
@@ -107,7 +105,7 @@ def test_half_of_the_draws_are_flipped_with_their_boxes_and_masks(data: CocoImag
     again = flipped(*flipped(image, target))
     assert torch.equal(again[0], image)
     assert torch.equal(again[1]["boxes"], target["boxes"])
-    assert "verified" in Draws(data, np.zeros(1, np.int64), seed=0, federated=True)[0][1]
+    assert "verified" in draws([0], data, np.zeros(1, np.int64), seed=0, federated=True)[1][0]
 
 
 # -------------------------------------------------------------------- stages

@@ -25,7 +25,7 @@ from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.batched_rcnn import ROUNDS, world
 from equipoise.models.mask_rcnn import detector_weights, stride_of
 from equipoise.training.classification import thinned
-from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, shortened, train
+from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, train
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.queue import Context, Kind, Settings, Status, claims_held
 from equipoise.training.recipe import Method, MethodCell
@@ -173,7 +173,9 @@ class Detection(Kind[MethodCell, DetectionTraining]):
     def recipe(self, cell: MethodCell) -> DetectionRecipe:
         """The cell's recipe; of a smoke test, with a shorter warm-up."""
         recipe, iterations = self.recipes[cell.method], self.settings.iterations
-        return recipe if iterations is None else shortened(recipe, iterations, len(self.images.train))
+        if iterations is None:
+            return recipe
+        return replace(recipe, warmup=recipe.warmup * iterations // max(recipe.iterations(len(self.images.train)), 1))
 
     def iterations(self, cell: MethodCell) -> int:
         given = self.settings.iterations

@@ -29,7 +29,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -60,40 +60,39 @@ class Settings:
     report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
 
 
-class Run(Protocol):
-    """One run in progress."""
+class Run(ABC):
+    """Abstract: one run in progress."""
+
+    iteration = 0
+    iterations: int
+    batch_size: int
+    losses: Any = ()  # of the iterations so far
 
     @property
-    def iteration(self) -> int: ...
-    @property
-    def iterations(self) -> int: ...
-    @property
-    def done(self) -> bool: ...
-    @property
-    def whole(self) -> bool:
-        """Whether its state may be saved now."""
-        ...
+    def done(self) -> bool:
+        return self.iteration >= self.iterations
 
     @property
     def finite(self) -> bool:
-        """Whether its loss has stayed a number."""
-        ...
+        """Whether the loss has stayed a number."""
+        return bool(torch.isfinite(torch.as_tensor(self.losses)).all())
 
     @property
-    def batch_size(self) -> int: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-    def weights(self) -> dict[str, Tensor]:
-        """What another run can start from."""
-        ...
+    @abstractmethod
+    def whole(self) -> bool:
+        """Whether its state may be saved now."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data; "model" is what another run can start from."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`; or, from a `note` and "model", become the finished run that gave them."""
 
     def note(self) -> dict[str, Any]:
         """Plain data that is kept beside the weights of a finished run."""
-        ...
-
-    def take_weights(self, weights: dict[str, Tensor], note: Mapping[str, Any]) -> None:
-        """Become the finished run that gave them."""
-        ...
+        return {}
 
 
 R = TypeVar("R", bound=Run)
@@ -339,7 +338,7 @@ class Kept(Generic[C, R]):
         here = self._made_from(cell, run)
         path = self._path(cell, "checkpoint.pt")
         if self._kind.keeps(cell) and (found := self._finished(cell, here)):
-            run.take_weights(*found)
+            run.load_state_dict(found[1] | {"model": found[0]})
             self._seconds[cell] = float(found[1].get("seconds", 0.0))
         elif path.is_file() and (content := self._read(path)) is not None and self._is_of(path, content, here):
             run.load_state_dict(content["run"])
@@ -365,7 +364,7 @@ class Kept(Generic[C, R]):
 
     def _finish(self, path: Path, run: R, content: dict[str, Any]) -> None:
         note_of(path).unlink(missing_ok=True)  # the weights never lie beside the note of others
-        write_tensors(path, run.weights())
+        write_tensors(path, run.state_dict()["model"])
         write_text(note_of(path), json.dumps(content | run.note()))
 
     def forget(self, cell: C) -> None:
