@@ -359,7 +359,7 @@ FAULTS = [
     Fault("models/batched_rcnn.py", "torch.where(counted, cost, 0.0).sum()", "cost.sum()", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "return total / number", "return total", "test_detection_distributed.py"),
     Fault("models/batched_rcnn.py", "[rank * rows : (rank + 1) * rows]", "[:rows]", "test_detection_distributed.py"),
-    Fault("training/resident.py", "image.flip(-1) if turned else image", "image", "test_batched_rcnn.py"),
+    Fault("training/resident.py", "[item, flipped(*item)] if", "[item, item] if", "test_batched_rcnn.py"),
     Fault("training/detection.py", '"unsettled": self.unsettled,\n            "model"', '"unsettled": 0,\n            "model"', "test_detection_training.py"),
     Fault("training/queue.py", "return 0 if self.trained else 1", "return 1", "test_queue.py"),
     Fault("training/detection.py", 'int(state["unsettled"]), state.get("features_seconds")', 'int(state["unsettled"]), None', "test_detection_tables.py"),

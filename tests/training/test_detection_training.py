@@ -20,11 +20,10 @@ from equipoise.training.detection import (
     DetectionTraining,
     drawn_images,
     draws,
-    flipped,
     predict,
     train,
 )
-from equipoise.training.resident import Resident
+from equipoise.training.resident import Resident, flipped
 
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
 CPU = torch.device("cpu")
@@ -233,7 +232,7 @@ def test_resident_images_give_the_detections_of_their_files(
     run = quick(SECOND, data, 0, CPU, start=first_stage)
     run.model.roi_heads.detections_per_img = 20
     expected = predict(run.model, data, CPU, batch_size=3)
-    resident, done = Resident(data, CPU, shorter=SIDE, longer=SIDE, targets=False, mirrored=False), []
+    resident, done = Resident(data, CPU, shorter=SIDE, longer=SIDE, training=False), []
     found = predict(run.model, data, CPU, batch_size=3, resident=resident, report=done.append)
     assert done == [3, 6, 8]
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)

@@ -44,7 +44,7 @@ from equipoise.prior import IntArray, Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.samplers.repeat_factor import RepeatFactorSampler
 from equipoise.training.queue import Run
-from equipoise.training.resident import FrozenRegions, Resident
+from equipoise.training.resident import FrozenRegions, Resident, flipped
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
 ASK_SECONDS, ASK_ITERATIONS = 5.0, 20  # at most, of several processes between two looks at the clock
@@ -162,17 +162,6 @@ def draws(
         images.append(image)
         targets.append(target)
     return images, targets
-
-
-def flipped(image: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Left and right exchanged."""
-    width = image.shape[-1]
-    target = dict(target)
-    x0, y0, x1, y1 = target["boxes"].unbind(1)
-    target["boxes"] = torch.stack([width - x1, y0, width - x0, y1], dim=1)
-    if "masks" in target:
-        target["masks"] = target["masks"].flip(-1)
-    return image.flip(-1), target
 
 
 def loader(positions: Sequence[int], batch_size: int, workers: int, read: Callable[[list[int]], Any]) -> Iterable[Any]:

@@ -31,6 +31,7 @@ from equipoise.training.queue import Context, Kind, Settings, Status, claims_hel
 from equipoise.training.recipe import Method, MethodCell
 from equipoise.training.records import hardware, versions
 from equipoise.training.resident import FrozenRegions, Resident
+from equipoise.training.weights import weights_digest
 
 EVALUATION = {"cuda": 0.02}  # seconds per image kept for it before it was measured; elsewhere none
 REPORT_EVERY = 2.0  # seconds
@@ -93,25 +94,14 @@ class Images:
         if self.given.resident is False or len(recipe.min_sizes) > 1:
             return None
         if (training, *sizes) not in self._resident:
-            if self.given.resident is None and not self._fits(data, sizes, training):
+            needed = Resident.bytes(data, *sizes, training=training)
+            if self.given.resident is None and (self.device.type == "cpu" or needed >= SHARE * self._free()):
                 return None
             began = time.monotonic()
-            self._resident[training, *sizes] = Resident(
-                data,
-                self.device,
-                shorter=sizes[0],
-                longer=sizes[1],
-                targets=training,
-                mirrored=training,
-                workers=max(1, self.given.workers),
-            )
+            shape = {"shorter": sizes[0], "longer": sizes[1], "workers": max(1, self.given.workers)}
+            self._resident[training, *sizes] = Resident(data, self.device, training=training, **shape)
             self.log(f"{len(data)} images decoded in {time.monotonic() - began:.0f} s, kept on the device")
         return self._resident[training, *sizes]
-
-    def _fits(self, data: CocoImages, sizes: tuple[int, int], training: bool) -> bool:
-        if self.device.type != "cuda":
-            return False
-        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * self._free()
 
     def _free(self) -> float:
         """Bytes of a GPU's memory that nothing holds."""
@@ -258,7 +248,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         boxes = _rounded(truth.evaluate(found, "bbox"))
         seconds = time.monotonic() - began
         self._evaluation = seconds * 1.2
-        groups = boxes if masks is None else masks
+        groups, weights = boxes if masks is None else masks, detector_weights(run.model)
         return DetectionRecord(
             table=self.table,
             method=cell.method,
@@ -280,7 +270,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             counts=run.data.prior().counts.tolist(),
             class_names=list(run.data.class_names),
             loss_curve=thinned(run.losses),
-            weights=detector_digest(run.model),
+            weights=weights_digest({name: weights[name].float() for name in sorted(weights)}),
             seconds=round(run.seconds, 1),
             images_per_second=round(run.iterations * run.batch_size / max(run.seconds, 1e-9), 1),
             evaluation_seconds=round(seconds, 1),
@@ -296,8 +286,8 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         def report(done: int) -> None:
             self.settings.report(Status.at(done, number, 1, time.monotonic() - began, what="images evaluated"))
 
-        options: dict[str, Any] = {"workers": self.data.workers, "resident": resident, "report": report}
-        return predict(run.model, self.images.val, self.settings.device, batch_size=16, **options)
+        given, workers = self.images.val, self.data.workers
+        return predict(run.model, given, run.device, batch_size=16, workers=workers, resident=resident, report=report)
 
     def _engine_of_record(self, run: DetectionTraining, detections: int, predicted: float) -> dict[str, Any]:
         return self.engine(run) | {
@@ -331,11 +321,3 @@ def _detection_versions() -> dict[str, str]:
     import torchvision  # type: ignore[import-untyped]
 
     return {"torchvision": torchvision.__version__, "hotcoco": str(getattr(hotcoco(), "__version__", "unknown"))}
-
-
-def detector_digest(model: torch.nn.Module) -> str:
-    """Names a detector's weights."""
-    total = hashlib.sha256()
-    for name, value in sorted(detector_weights(model).items()):
-        total.update(name.encode() + value.detach().float().cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()[:16]
