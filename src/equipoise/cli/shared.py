@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -72,11 +72,6 @@ def check_writable(out: Path, checkpoints: Path) -> None:
     except OSError as error:
         why = error.strerror or error
         raise typer.BadParameter(f"{checkpoints} cannot be written ({why}): name a folder with --checkpoints") from None
-
-
-def in_runs(cells: Sequence[object]) -> str:
-    """How many they are: "1 run", "2 runs"."""
-    return counted(len(cells), "run")
 
 
 @contextmanager

@@ -308,11 +308,6 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         return ", ".join(f"{key} {'–' if value is None else f'{value:.1f}'}" for key, value in values.items()) + of
 
 
-def with_changes(methods: Sequence[Method[DetectionRecipe]], **changes: Any) -> tuple[Method[DetectionRecipe], ...]:
-    """The methods with something changed in every recipe."""
-    return tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
-
-
 def _rounded(numbers: dict[str, float | None]) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 4) for name, value in numbers.items()}
 
