@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from itertools import count, islice
+from itertools import accumulate, count, islice
 from typing import Any, Literal
 
 import numpy as np
@@ -185,19 +185,15 @@ def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: An
     # processes that share a batch pad it alike, so that they see the same anchors and draw the same random keys
     most, height, width = largest_over_ranks([max(1, *numbers), high, wide], device)
     pixels = F.pad(together.tensors, (0, width - wide, 0, height - high))
-    boxes = torch.zeros(len(targets), most, 4, device=device)
-    labels = torch.zeros(boxes.shape[:2], dtype=torch.int64, device=device)
+    boxes = torch.stack([F.pad(t["boxes"], (0, 0, 0, most - len(t["boxes"]))) for t in targets])
+    labels = torch.stack([F.pad(t["labels"], (0, most - len(t["labels"]))) for t in targets])
     masks = first = None
     if all("masks" in target for target in targets):
-        masks = torch.zeros(sum(numbers), height, width, dtype=torch.uint8, device=device)
-        first = torch.tensor([sum(numbers[:place]) for place in range(len(numbers))], device=device)
-    start = 0
-    for place, (target, number) in enumerate(zip(targets, numbers, strict=True)):
-        boxes[place, :number], labels[place, :number] = target["boxes"], target["labels"]
-        if masks is not None and number:
-            high, wide = target["masks"].shape[-2:]
-            masks[start : start + number, :high, :wide] = target["masks"]
-            start += number
+        starts = [0, *accumulate(numbers)]
+        first = torch.tensor(starts[:-1], device=device)
+        masks = torch.zeros(starts[-1], height, width, dtype=torch.uint8, device=device)
+        for start, drawn in zip(starts, (target["masks"] for target in targets), strict=False):
+            masks[start : start + len(drawn), : drawn.shape[1], : drawn.shape[2]] = drawn
     verified = [target["verified"] for target in targets if "verified" in target]
     sizes = torch.tensor(together.image_sizes, dtype=torch.float32, device=device)
     known = torch.stack(verified) if len(verified) == len(targets) else None

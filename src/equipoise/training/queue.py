@@ -278,6 +278,12 @@ class Interrupts:
 # -------------------------------------------------------------------- what outlives a process
 
 
+def as_in_json(content: dict[str, Any]) -> dict[str, Any]:
+    """What is read again of what is written."""
+    plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
+    return plain
+
+
 def note_of(weights: Path) -> Path:
     """The file beside the weights of a finished run that says how they came about."""
     return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
@@ -310,9 +316,14 @@ class Kept(Generic[C, R]):
         first = self._kind.starts_from(cell)
         return None if first is None else self.weights_of(first)
 
+    def started_from(self, cell: C) -> str | None:
+        """The digest of these weights."""
+        start = self.start_of(cell)
+        return None if start is None else weights_digest(start)
+
     def weights_of(self, cell: C) -> dict[str, Tensor] | None:
         """The weights of a finished run."""
-        if cell not in self._starts and (found := self._finished(cell, self._plain(self._kind.made_from(cell)))):
+        if cell not in self._starts and (found := self._finished(cell, as_in_json(self._kind.made_from(cell)))):
             self._starts[cell] = found[0]
         return self._starts.get(cell)
 
@@ -349,23 +360,22 @@ class Kept(Generic[C, R]):
 
     def save(self, cell: C, run: R, seconds: float) -> str | None:
         """Keep a run; `seconds` is what its group took in this process. Why it could not be kept, or None."""
+        self._starts.pop(cell, None)
+        if not self._kind.leads:
+            return None
         content: dict[str, Any] = {"made_from": self._made_from(cell, run), "seconds": seconds + self.before(cell)}
-        finished = run.done and self._kind.keeps(cell)
+        path = self._path(cell, "weights.pt")
         try:
-            if finished and self._kind.leads:
-                self._finish(self._path(cell, "weights.pt"), run, content)
+            if run.done and self._kind.keeps(cell):
+                note_of(path).unlink(missing_ok=True)  # the weights never lie beside the note of others
+                write_tensors(path, run.state_dict()["model"])
+                write_text(note_of(path), json.dumps(content | run.note()))
                 self.forget(cell)
-            elif self._kind.leads:
+            else:
                 write_tensors(self._path(cell, "checkpoint.pt"), content | {"run": run.state_dict()})
         except OSError as error:
             return f"{error}: these iterations are lost"
-        self._starts.pop(cell, None)
         return None
-
-    def _finish(self, path: Path, run: R, content: dict[str, Any]) -> None:
-        note_of(path).unlink(missing_ok=True)  # the weights never lie beside the note of others
-        write_tensors(path, run.state_dict()["model"])
-        write_text(note_of(path), json.dumps(content | run.note()))
 
     def forget(self, cell: C) -> None:
         """Remove the checkpoint of a run."""
@@ -412,13 +422,7 @@ class Kept(Generic[C, R]):
         content = self._kind.made_from(cell) | self._kind.engine(run) | {"torch": torch.__version__}
         if self._settings.device.type == "cpu":
             content["threads"] = torch.get_num_threads()  # sums depend on them
-        start = self.start_of(cell)
-        return self._plain(content | {"started_from": None if start is None else weights_digest(start)})
-
-    @staticmethod
-    def _plain(content: dict[str, Any]) -> dict[str, Any]:
-        plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
-        return plain
+        return as_in_json(content | {"started_from": self.started_from(cell)})
 
     def _is_of(self, path: Path, content: Any, here: dict[str, Any]) -> bool:
         """Whether a file was made from what is here; if not, the difference is logged."""
@@ -641,10 +645,8 @@ class _Queue(Generic[C, R]):
                 if self.kind.agree(late and not (judged_only and not self.recorded)):
                     self.settings.log(f"{cell}: trained, but too little time is left to judge it; saved for next time")
                     return False
-                start = self.kept.start_of(cell)
-                digest = None if start is None else weights_digest(start)
-                context = Context(time.monotonic() - began + self.kept.before(cell), len(cells), digest)
-                self._record(cell, runs[cell], context)
+                seconds = time.monotonic() - began + self.kept.before(cell)
+                self._record(cell, runs[cell], Context(seconds, len(cells), self.kept.started_from(cell)))
             self.waiting.remove(cell)
             self.kept.forget(cell)  # only now: a process killed before has its checkpoint still
         return True
