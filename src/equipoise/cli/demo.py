@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+
+from equipoise.cli.shared import counting_bar
 
 console = Console()
 
@@ -44,8 +45,7 @@ def demo(
 
     start = time.perf_counter()
     results: dict[str, list[Judged]] = {method: [] for method in METHODS}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+    with counting_bar(console) as progress:
         task = progress.add_task("training", total=len(METHODS) * seeds)
         for method, _, judged in runs(settings, digits):
             results[method].append(judged)

@@ -214,10 +214,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     if origin in (Union, types.UnionType):
         return any(_fits(value, one) for one in of)
-    if origin is list:
-        return isinstance(value, list) and all(_fits(item, of[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(item, of[1]) for item in value.values())
+    if origin in (list, dict):
+        items = value.values() if isinstance(value, dict) else value
+        return isinstance(value, origin) and all(_fits(item, of[-1]) for item in items)
     if hint in (int, float):
         return isinstance(value, (int, hint)) and not isinstance(value, bool)
     return isinstance(value, hint)
