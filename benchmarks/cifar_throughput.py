@@ -34,7 +34,8 @@ from equipoise.losses.ldam import LDAMLoss
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import Prior
 from equipoise.training import classification
-from equipoise.training.augmentation import ATOMS, AutoAugment, TrainingAugmentation, draw, normalise
+from equipoise.training.augmentation.autoaugment import ATOMS, AutoAugment
+from equipoise.training.augmentation.cifar import TrainingAugmentation, draw, normalise
 from equipoise.training.classification import (
     CHUNK,
     Features,

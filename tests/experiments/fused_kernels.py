@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from equipoise.experiments.resnet32 import fused
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
-from equipoise.training.augmentation import normalise
+from equipoise.training.augmentation.cifar import normalise
 
 LAYERS = [(3, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1)]
 BATCH, SIDE = 3, 8  # 192 pixels, or 48: no whole number of tiles

@@ -54,7 +54,7 @@ class Queue:
         return self.folder / "checkpoints"
 
     def settings(self, **options: Any) -> Settings:
-        return Settings(CPU, self.checkpoints, **options)
+        return Settings(CPU, self.checkpoints, self.folder / "claims", **options)
 
     def __call__(self, *methods: str, recorded: Any = tuple, **options: Any) -> tuple[list[Any], list[str]]:
         """Train, and return the records and what was logged."""

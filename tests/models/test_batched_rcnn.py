@@ -237,7 +237,7 @@ def test_detections_of_a_batch_are_those_of_its_images(data: CocoImages) -> None
     images = [data[number][0] / 255 for number in range(3)]
     with torch.no_grad():
         expected = model([torch.nn.functional.pad(image, (0, 32)) for image in images])
-        batch = resident(data, mirrored=False).batch(0, torch.arange(3).numpy(), model.transform)
+        batch = resident(data, training=False).batch(0, torch.arange(3).numpy(), model.transform)
         pixels, sizes = batch.pixels.clone(), batch.sizes.clone()
         sizes[:, 1] = SIDE + 32
         black = torch.zeros(3, 3, SIDE, 32, dtype=torch.uint8)

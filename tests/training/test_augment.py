@@ -12,17 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from equipoise.training.augmentation import (
-    ATOMS,
-    POLICY,
-    Atom,
-    AutoAugment,
-    TrainingAugmentation,
-    cutout,
-    draw,
-    draw_atoms,
-    normalise,
-)
+from equipoise.training.augmentation.autoaugment import ATOMS, POLICY, Atom, AutoAugment, draw_atoms
+from equipoise.training.augmentation.cifar import TrainingAugmentation, cutout, draw, normalise
 
 CPU = torch.device("cpu")
 

@@ -55,7 +55,7 @@ def queue(tmp_path: Path) -> Callable[..., tuple[list[Cell], list[Record], list[
         write = options.pop("write", records.append)
         recorded = options.pop("recorded", tuple)
         kernels = Kernels(deterministic=options.pop("deterministic", True))  # type: ignore[arg-type]
-        settings = Settings(CPU, tmp_path / "checkpoints", **({"log": said.append} | options))  # type: ignore[arg-type]
+        settings = Settings(CPU, tmp_path / "checkpoints", tmp_path / "claims", **({"log": said.append} | options))  # type: ignore[arg-type]
         store = Store(tmp_path / "data", CPU)
         kind = Classification(
             "table1", lambda c: RECIPES[c.method], store, settings, kernels=kernels, backbones={"softmax", "diverges"}
@@ -366,7 +366,7 @@ def test_the_kernels_that_are_given_compute_the_features_of_trained_backbones_on
         return features(model, images)
 
     write_cifar10(tmp_path / "data")
-    settings = Settings(CPU, tmp_path / "checkpoints", log=lambda line: None)
+    settings = Settings(CPU, tmp_path / "checkpoints", tmp_path / "claims", log=lambda line: None)
     store = Store(tmp_path / "data", CPU)
     written: list[Record] = []
     for kernels in (Kernels(), Kernels(trained=counting, fused=True)):

@@ -18,13 +18,12 @@ from equipoise.models.mask_rcnn import RARE, balanced_sigmoid, detector_weights,
 from equipoise.training.detection import (
     DetectionRecipe,
     DetectionTraining,
-    Draws,
     drawn_images,
-    flipped,
+    draws,
     predict,
     train,
 )
-from equipoise.training.resident import Resident
+from equipoise.training.resident import Resident, flipped
 
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
 CPU = torch.device("cpu")
@@ -93,11 +92,9 @@ def test_a_longer_run_draws_the_same_images_first(data: CocoImages) -> None:
 
 
 def test_half_of_the_draws_are_flipped_with_their_boxes_and_masks(data: CocoImages) -> None:
-    draws = Draws(data, np.zeros(64, np.int64), seed=0, federated=False)
     image, target = data[0]
     turned = 0
-    for position in range(64):
-        drawn, found = draws[position]
+    for drawn, found in zip(*draws(range(64), data, np.zeros(64, np.int64), seed=0, federated=False), strict=True):
         assert "verified" not in found
         turned += not torch.equal(drawn, image)
         for box, mask in zip(found["boxes"].int().tolist(), found["masks"], strict=True):
@@ -107,7 +104,7 @@ def test_half_of_the_draws_are_flipped_with_their_boxes_and_masks(data: CocoImag
     again = flipped(*flipped(image, target))
     assert torch.equal(again[0], image)
     assert torch.equal(again[1]["boxes"], target["boxes"])
-    assert "verified" in Draws(data, np.zeros(1, np.int64), seed=0, federated=True)[0][1]
+    assert "verified" in draws([0], data, np.zeros(1, np.int64), seed=0, federated=True)[1][0]
 
 
 # -------------------------------------------------------------------- stages
@@ -235,7 +232,7 @@ def test_resident_images_give_the_detections_of_their_files(
     run = quick(SECOND, data, 0, CPU, start=first_stage)
     run.model.roi_heads.detections_per_img = 20
     expected = predict(run.model, data, CPU, batch_size=3)
-    resident, done = Resident(data, CPU, shorter=SIDE, longer=SIDE, targets=False, mirrored=False), []
+    resident, done = Resident(data, CPU, shorter=SIDE, longer=SIDE, training=False), []
     found = predict(run.model, data, CPU, batch_size=3, resident=resident, report=done.append)
     assert done == [3, 6, 8]
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)

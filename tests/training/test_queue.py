@@ -200,14 +200,14 @@ def test_a_run_that_another_process_trains_is_left_to_it(queue: Queue) -> None:
     settings = queue.settings(log=lambda line: None)
     with Kept(queue.make(settings), settings).claimed(queue.cell("one")) as claimed:
         assert claimed
-        assert claims_held(queue.checkpoints) == 1
+        assert claims_held(queue.folder / "claims") == 1
         records, said = queue("one", "two", "second")
     assert [record.method for record in records] == ["two"]
     assert said[-1].endswith("or what it starts from: 2 runs to go")
-    assert claims_held(queue.checkpoints) == 0
+    assert claims_held(queue.folder / "claims") == 0
     records, _ = queue("second")
     assert [record.method for record in records] == ["second"]
-    assert [path for path in queue.checkpoints.iterdir() if path.suffix == ".claim"] == []
+    assert not (queue.folder / "claims").exists()
 
 
 def test_a_run_that_another_process_has_recorded_meanwhile_is_not_trained_again(queue: Queue) -> None:
@@ -227,7 +227,7 @@ def hold(folder: str, name: str, held: Any) -> None:
 
 def test_the_claim_of_a_dead_process_is_free(tmp_path: Path) -> None:
     queue = classifiers(tmp_path)
-    path = queue.file("two", "claim")
+    path = tmp_path / "claims" / "table1-cifar10-lt-20-two-0.claim"
     path.parent.mkdir()
     context = multiprocessing.get_context("spawn")
     held = context.Queue()
@@ -243,7 +243,7 @@ def test_the_claim_of_a_dead_process_is_free(tmp_path: Path) -> None:
     assert len(records) == 1
 
 
-def test_two_commands_on_one_file_train_every_run_once(tmp_path: Path) -> None:
+def test_two_commands_on_one_file_train_every_run_once_wherever_their_checkpoints_are(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data")
     (tmp_path / "own.py").write_text(
         "from dataclasses import replace\n"
@@ -256,10 +256,17 @@ def test_two_commands_on_one_file_train_every_run_once(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "equipoise", "run", "own.py", "--data", "data", "--device", "cpu"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     running = [
-        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        for _ in range(2)
+        subprocess.Popen(
+            [*command, "--checkpoints", folder],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for folder in ("here", "there")
     ]
     said = [process.communicate(timeout=300)[0].decode() for process in running]
     assert [process.returncode for process in running] == [0, 0], said
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
     assert Counter(json.loads(line)["seed"] for line in lines) == {0: 1, 1: 1, 2: 1, 3: 1}, said
+    assert not (tmp_path / "records.jsonl.claims").exists()

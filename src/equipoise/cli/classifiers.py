@@ -7,7 +7,7 @@ import re
 import runpy
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,23 +15,17 @@ import typer
 
 from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
-from equipoise.cli.shared import device_of, in_runs, refusing
+from equipoise.cli.shared import device_of, refusing
 from equipoise.data.cifar import LAYOUTS, found_data_sets, held_out, source_of
 from equipoise.experiments.table1 import causes
 from equipoise.experiments.table1 import recipe as table1
 from equipoise.training.classification import compiled_features, features
 from equipoise.training.classification_runs import Classification, Kernels, Store
+from equipoise.training.queue import Settings
 from equipoise.training.recipe import Cell, Recipe
-from equipoise.training.records import NAMES, Record, names_a_folder
+from equipoise.training.records import NAMES, Record, counted, names_a_folder
 
-TAKEN = (
-    "choices",
-    "benchmarks",
-    table1.NAME,
-    causes.NAME,
-    "table2",
-    "own",
-)  # folders of results/ that are not a user's
+TAKEN = ("choices", "benchmarks", table1.NAME, causes.NAME, "table2", "own")  # folders of results/, not a user's
 
 
 @dataclass(frozen=True)
@@ -44,51 +38,38 @@ class ClassifierTable:
     checkpoints: str = ""  # the folder below --checkpoints: methods of other files may have the same names
 
 
-@dataclass(frozen=True)
-class KernelOptions:
-    """What is to compute the network."""
-
-    compiled: bool = False
-    fused: bool = False
-    deterministic: bool = True
-
-
-def train_classifiers(name: str, options: RunOptions, data: Path, asked_for: KernelOptions, *, download: bool) -> None:
+def train_classifiers(name: str, options: RunOptions, data: Path, *, download: bool, **asked_kernels: bool) -> None:
     """Train what is missing of a table."""
     table = table_of(name, options.validate)
     place = device_of(options.device)
-    kernels = kernels_of(place, asked_for)
+    kernels = kernels_of(place, **asked_kernels)
     asked = asked_cells(table.plan, options)
     recorded = options.recorded(table.name, Record)
     cells = present_cells(missing_cells(asked, recorded), data, download=download)
     if not cells:
         return
     check_recipes(cells, table.recipe_of)
-    store = Store(data, place, download=download)
     backbones = {method for cell in table.plan if (method := table.recipe_of(cell).backbone)}
-    train_cells(
-        cells,
-        options,
-        recorded,
-        place,
-        lambda settings: Classification(
-            table.name, table.recipe_of, store, settings, kernels=kernels, backbones=backbones
-        ),
-        kept=options.kept / table.checkpoints,
-        together=4 if place.type == "cuda" else 1,
-        before=lambda: read_draws(store, cells, options.validate),
-    )
+    together = options.together or (4 if place.type == "cuda" else 1)
+    options = replace(options, checkpoints=options.kept / table.checkpoints, together=together)
+
+    def make(settings: Settings) -> Classification:
+        store = Store(data, place, download=download)
+        read_draws(store, cells, options.validate)
+        return Classification(table.name, table.recipe_of, store, settings, kernels=kernels, backbones=backbones)
+
+    train_cells(cells, options, recorded, place, make)
 
 
-def kernels_of(place: torch.device, asked: KernelOptions) -> Kernels:
+def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: bool) -> Kernels:
     """The kernels that were asked for."""
-    if asked.fused and (place.type != "cuda" or asked.compiled):
+    if fused and (place.type != "cuda" or compiled):
         raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
-    frozen = compiled_features() if asked.compiled else features
+    frozen = compiled_features() if compiled else features
     trained = frozen
-    if asked.fused:
+    if fused:
         from equipoise.experiments.resnet32.fused import fused_features as trained  # needs Triton
-    return Kernels(trained, frozen, **asdict(asked))
+    return Kernels(trained, frozen, compiled, fused, deterministic)
 
 
 # -------------------------------------------------------------------- what to train
@@ -182,5 +163,5 @@ def present_cells(cells: list[Cell], data: Path, *, download: bool = False) -> l
     if left and len(left) == len(cells):
         raise typer.BadParameter(f"{lacks}: pass the folder that has it as --data, or --download")
     if left:
-        typer.echo(f"{lacks}: leaving out {in_runs(left)}")
+        typer.echo(f"{lacks}: leaving out {counted(len(left), 'run')}")
     return [cell for cell in cells if cell not in left]

@@ -9,8 +9,9 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
+
+from equipoise.cli.shared import counting_bar
+from equipoise.report.tables import Table
 
 console = Console()
 
@@ -45,19 +46,14 @@ def demo(
 
     start = time.perf_counter()
     results: dict[str, list[Judged]] = {method: [] for method in METHODS}
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+    with counting_bar(console) as progress:
         task = progress.add_task("training", total=len(METHODS) * seeds)
         for method, _, judged in runs(settings, digits):
             results[method].append(judged)
             progress.advance(task)
 
-    shown = Table(title="Accuracy on the balanced test set, % (mean ± standard deviation over n seeds)")
-    shown.add_column("loss")
-    for name in ("top-1", "many (> 100)", "medium", "few (< 20)", "n"):
-        shown.add_column(name, justify="right")
-    for row in summary(results):
-        shown.add_row(*row)
-    console.print(shown)
+    title = "Accuracy on the balanced test set, % (mean ± standard deviation over n seeds)"
+    header = ["loss", "top-1", "many (> 100)", "medium", "few (< 20)", "n"]
+    Table(header, summary(results), title=title).print(console)
     path = Report(results, title="Long-tailed digits, three losses").save(out / "report.html")
     console.print(f"Report: {path}   ({time.perf_counter() - start:.0f} s)", soft_wrap=True)

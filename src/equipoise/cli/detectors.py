@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from equipoise.models.batched_rcnn import world
 from equipoise.models.mask_rcnn import stride_by_name
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.detection_records import DetectionRecord
-from equipoise.training.detection_runs import Detection, DetectionData, join_processes, with_changes
+from equipoise.training.detection_runs import Detection, DetectionData, join_processes
 from equipoise.training.queue import Settings
 from equipoise.training.recipe import Method, MethodCell
 
@@ -62,37 +62,25 @@ class Source:
         return f"backbone from {self.weights}, its stride in the {where} convolutions"
 
 
-@dataclass(frozen=True)
-class Changes:
-    """What the options change in every recipe."""
-
-    size: Sequence[int] | None = None
-    longest: int | None = None
-    federated: bool = False
-
-    @property
-    def suffix(self) -> str:
-        """What they add to the name of the records."""
-        return (f"-{max(self.size)}px" if self.size else "") + ("-federated" if self.federated else "")
-
-    def as_dict(self) -> dict[str, Any]:
-        if self.longest is not None and not self.size:
-            raise typer.BadParameter("--longest goes with --size")
-        changes: dict[str, Any] = {"federated": True} if self.federated else {}
-        if self.size:
-            longest = self.longest or round(max(self.size) * 5 / 3)
-            changes |= {"min_sizes": tuple(sorted(self.size)), "max_size": longest}
-        return changes
+def changes_of(size: Sequence[int] | None, longest: int | None, federated: bool) -> tuple[dict[str, Any], str]:
+    """What the options change in every recipe, and what they add to the name of the records."""
+    if longest is not None and not size:
+        raise typer.BadParameter("--longest goes with --size")
+    changes: dict[str, Any] = {"federated": True} if federated else {}
+    if size:
+        changes |= {"min_sizes": tuple(sorted(size)), "max_size": longest or round(max(size) * 5 / 3)}
+    return changes, (f"-{max(size)}px" if size else "") + ("-federated" if federated else "")
 
 
-def train_detectors(table: str, options: RunOptions, source: Source, backbone: str, changes: Changes) -> None:
+def train_detectors(table: str, options: RunOptions, source: Source, backbone: str, **changed: Any) -> None:
     """Train what is missing of a table."""
     if source.stride not in (None, "1x1", "3x3"):
         raise typer.BadParameter(f"--stride {source.stride}: expected 1x1 or 3x3")
     methods, known_seeds, name = _rows(table, backbone, options.validate)
     own, (train, val, images) = source.own, source.paths(table)
-    name = (f"own/{train.stem}/" if own else "") + name + changes.suffix
-    methods = with_changes(methods, **changes.as_dict())
+    changes, suffix = changes_of(**changed)
+    name = (f"own/{train.stem}/" if own else "") + name + suffix
+    methods = tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
     evaluated_on = "val"
     if options.validate and source.data is not None:
         evaluated_on = "held_out"

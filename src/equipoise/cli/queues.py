@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
 
 from equipoise.cli.options import RunOptions
-from equipoise.cli.shared import check_writable, in_runs, progress, refusing
-from equipoise.training.records import Recorded, counted, current_commit, hardware
+from equipoise.cli.shared import check_writable, progress, refusing
+from equipoise.training.records import Recorded, append_record, counted, current_commit, hardware
 
 if TYPE_CHECKING:
     import torch
@@ -88,26 +88,22 @@ def train_cells(
     place: torch.device,
     make: Callable[[Settings], Kind[C, Any]],
     *,
-    kept: Path | None = None,
-    together: int = 1,
-    before: Callable[[], None] = lambda: None,
     leads: bool = True,
 ) -> None:
-    """Train the cells within the budget, each record appended to `--out`; `before` runs once files can be written."""
+    """Train the cells within the budget, each record appended to `--out`; `make` runs once files can be written."""
     from equipoise.training.queue import Settings, run_cells
 
     log: Callable[[str], None] = typer.echo if leads else lambda text: None
-    kept = kept or options.kept
     smoke = "missing" if options.iterations is None else f"of {counted(options.iterations, 'iteration')}, for no table"
-    log(f"{in_runs(cells)} {smoke}, on {hardware(place)['device']}")
-    check_writable(options.out, kept)
-    before()
+    log(f"{counted(len(cells), 'run')} {smoke}, on {hardware(place)['device']}")
+    check_writable(options.out, options.kept)
     quiet: Any = nullcontext((log, lambda status: None))
     with refusing(), progress() if leads else quiet as (tell, report):
         settings = Settings(
             device=place,
-            checkpoints=kept,
-            together=options.together or together,
+            checkpoints=options.kept,
+            claims=options.out.with_name(f"{options.out.name}.claims"),
+            together=options.together or 1,
             budget=float("inf") if options.budget is None else options.budget,
             validate=options.validate,
             iterations=options.iterations,
@@ -115,5 +111,6 @@ def train_cells(
             log=tell,
             report=report,
         )
-        done = run_cells(cells, make(settings), settings, write=recorded.append, recorded=recorded.appended)
-    log(f"{in_runs(done)} recorded in {options.out}, {len(cells) - len(done)} to go")
+        write = partial(append_record, options.out)
+        done = run_cells(cells, make(settings), settings, write=write, recorded=recorded.appended)
+    log(f"{counted(len(done), 'run')} recorded in {options.out}, {len(cells) - len(done)} to go")

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from equipoise.cli.shared import refusing
+from equipoise.cli.shared import counting_bar, refusing
 from equipoise.data.reading import visible
 from equipoise.report.tables import UNKNOWN, Table
 
@@ -101,8 +100,7 @@ def _report_of_files(
     prior, where = training_prior(counts, opened, column=column)
     results: dict[str, Any] = {}
     notes: dict[str, list[str]] = {}
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
+    with counting_bar(Console(stderr=True), transient=True) as progress:
         for number, (file, name) in enumerate(zip(opened, called, strict=True)):
             mean: Any = means[number] if means else file.logits_mean or "train"
             task = progress.add_task(visible(f"judging {file.path.name}"), total=file.num_items)

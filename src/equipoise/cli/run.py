@@ -73,12 +73,13 @@ def run_classifiers(
     equipoise run table1 --data DIR --only cifar100-lt/100/balanced_softmax
     equipoise run table1 --data DIR --only cifar10-lt/100 --seeds 0 1 2
     """
-    from equipoise.cli.classifiers import KernelOptions, train_classifiers
+    from equipoise.cli.classifiers import train_classifiers
 
     options = o.RunOptions(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
     )
-    train_classifiers(str(ctx.info_name), options, data, KernelOptions(compiled, fused, not timed), download=download)
+    kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
+    train_classifiers(str(ctx.info_name), options, data, download=download, **kernels)
 
 
 @run_app.command("voc2012-lt", cls=o.SeedsCommand, short_help="The detectors of Table 2 on PASCAL VOC.")
@@ -129,11 +130,12 @@ def run_detectors(
     equipoise run voc2012-lt --data DIR --weights FILE --only rfs --seeds 0 1 2
     equipoise run table2 --train FILE --val FILE --images DIR --weights FILE
     """
-    from equipoise.cli.detectors import Changes, Source, train_detectors
+    from equipoise.cli.detectors import Source, train_detectors
 
     options = o.RunOptions(only, seeds, out, results, budget, iterations, validate, 1, device, checkpoints, commit)
     source = Source(data, train, val, images, weights, stride, workers, resident)
-    train_detectors(str(ctx.info_name), options, source, backbone, Changes(size, longest, federated))
+    changed = {"size": size, "longest": longest, "federated": federated}
+    train_detectors(str(ctx.info_name), options, source, backbone, **changed)
 
 
 @run_app.command(

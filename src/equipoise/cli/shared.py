@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from equipoise.cli.options import Results as Results
 from equipoise.data.reading import visible
@@ -55,28 +55,24 @@ def device_of(text: str | None) -> torch.device:
 
 def check_writable(out: Path, checkpoints: Path) -> None:
     """Whether records can be appended to `out`, and `checkpoints` written: before the training, not after it."""
+    what, instead = f"--out {out}", "name another file"
     try:
         path = out.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
         # one that is not there is not made: to remove it again could take what another process has written meanwhile
         with open(path, "a+b") if path.exists() else tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise typer.BadParameter(
-            f"--out {out} cannot be written ({error.strerror or error}): name another file"
-        ) from None
-    try:
+            what, instead = str(checkpoints), "name a folder with --checkpoints"
         checkpoints.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=checkpoints):
             pass
     except OSError as error:
-        why = error.strerror or error
-        raise typer.BadParameter(f"{checkpoints} cannot be written ({why}): name a folder with --checkpoints") from None
+        raise typer.BadParameter(f"{what} cannot be written ({error.strerror or error}): {instead}") from None
 
 
-def in_runs(cells: Sequence[object]) -> str:
-    """How many they are: "1 run", "2 runs"."""
-    return counted(len(cells), "run")
+def counting_bar(console: Console, *, transient: bool = False) -> Progress:
+    """A bar with how many items are done, and the time that passed and is left."""
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Progress(*columns, TimeRemainingColumn(), console=console, transient=transient)
 
 
 @contextmanager

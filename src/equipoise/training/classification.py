@@ -24,8 +24,9 @@ from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits
-from equipoise.training.augmentation import TrainingAugmentation, draw, normalise
 from equipoise.training.augmentation.autoaugment import upload
+from equipoise.training.augmentation.cifar import TrainingAugmentation, draw, normalise
+from equipoise.training.queue import Run
 from equipoise.training.recipe import Recipe
 
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
@@ -129,12 +130,14 @@ def compiled_features() -> Features:
     return torch.compile(features)
 
 
-class Training:
+class Training(Run):
     """One run in progress: call `advance` until `done`, then `model` holds the last iterate.
 
     A loss that draws something in every step has a method `draw(rows, random)`, bool [rows, K]; it gets what it drew as
     its third argument.
     """
+
+    whole = True  # not within a chunk
 
     def __init__(
         self,
@@ -149,13 +152,12 @@ class Training:
         device = data.device
         num_classes = data.prior.num_classes
         self.recipe, self.data, self.seed = recipe, data, seed
+        self.iterations, self.batch_size = recipe.iterations, recipe.batch_size
         self.model = build_model(recipe, num_classes, seed, backbone).to(device)
         if device.type == "cuda":  # before anything is made in the shape of a parameter
             self.model = self.model.to(memory_format=torch.channels_last)
         self.loss = recipe.make_loss(data.prior).to(device)
         self.order = sample_order(recipe, data.labels, seed)
-        self.iteration = 0
-        self.whole = True  # not within a chunk: may be saved
         self.losses = torch.zeros(recipe.iterations, device=device)
         self.parameters: list[Tensor] = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.velocity = [torch.zeros_like(parameter) for parameter in self.parameters]
@@ -179,28 +181,11 @@ class Training:
             if graphed and recipe.iterations:
                 self._capture()
 
-    @property
-    def iterations(self) -> int:
-        return self.recipe.iterations
-
-    @property
-    def batch_size(self) -> int:
-        return self.recipe.batch_size
-
-    @property
-    def done(self) -> bool:
-        return self.iteration >= self.recipe.iterations
-
-    @property
-    def finite(self) -> bool:
-        """Whether the loss has stayed a number."""
-        return bool(torch.isfinite(self.losses).all())
-
     def advance(self) -> None:
         """Up to 20 iterations; on a GPU they are queued on the run's own stream, at most two chunks ahead."""
         if len(self._finished) == 2:
             self._finished.pop(0).synchronize()
-        steps = min(CHUNK, self.recipe.iterations - self.iteration)
+        steps = min(CHUNK, self.iterations - self.iteration)
         self.whole = False
         self.model.train()
         if self.recipe.backbone is not None:
@@ -244,43 +229,30 @@ class Training:
         return {
             "iteration": self.iteration,
             "seed": self.seed,
-            "model": self.weights(),
+            "model": {name: value.cpu() for name, value in self.model.state_dict().items()},
             "velocity": [value.cpu() for value in self.velocity],
             "losses": self.losses.cpu(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up a run that `state_dict` saved. The recipe and the data must be the same: who keeps it, checks it."""
-        if state["seed"] != self.seed or len(state["losses"]) != len(self.losses):
+        """Take up a saved or finished run. The recipe and the data must be the same: who keeps it, checks it."""
+        seed, number = state.get("seed", self.seed), len(state["losses"])
+        if seed != self.seed or number != len(self.losses):
             raise ValueError(
-                f"the checkpoint is of seed {state['seed']} and {len(state['losses'])} iterations, "
+                f"the checkpoint is of seed {seed} and {number} iterations, "
                 f"this run of seed {self.seed} and {len(self.losses)}: delete it, or run what it was made for"
             )
         with torch.no_grad():
-            for own, saved in zip(self.velocity, state["velocity"], strict=True):
+            for own, saved in zip(self.velocity, state.get("velocity", self.velocity), strict=True):
                 own.copy_(saved)
-            self.losses.copy_(state["losses"])
+            self.losses.copy_(torch.as_tensor(state["losses"]))
             self.model.load_state_dict(state["model"])
-        self.iteration = int(state["iteration"])
+        self.iteration = int(state.get("iteration", self.iterations))
         if self._stream is not None:
             torch.cuda.synchronize(self.data.device)
-
-    def weights(self) -> dict[str, Tensor]:
-        """The model's, on the host."""
-        self.wait()
-        return {name: value.cpu() for name, value in self.model.state_dict().items()}
 
     def note(self) -> dict[str, Any]:
-        """What is kept beside the weights of a finished run."""
         return {"losses": self.losses.tolist()}
-
-    def take_weights(self, weights: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
-        """Become the finished run that gave them."""
-        self.model.load_state_dict(weights)
-        self.losses.copy_(torch.tensor(note["losses"]))
-        self.iteration = self.iterations
-        if self._stream is not None:
-            torch.cuda.synchronize(self.data.device)
 
     # ---------------------------------------------------------------- the step
 

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from itertools import count, islice
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from itertools import accumulate, count, islice
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from equipoise.data.coco import CocoImages
 from equipoise.data.masks import Rle, encode_images
@@ -42,12 +43,12 @@ from equipoise.models.mask_rcnn import (
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.samplers.repeat_factor import RepeatFactorSampler
-from equipoise.training.resident import FrozenRegions, Resident
+from equipoise.training.queue import Run
+from equipoise.training.resident import FrozenRegions, Resident, flipped
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
 ASK_SECONDS, ASK_ITERATIONS = 5.0, 20  # at most, of several processes between two looks at the clock
 
-Item = tuple[Tensor, dict[str, Tensor]]
 Classification = SoftmaxClassification | SigmoidClassification
 
 
@@ -147,38 +148,28 @@ def is_flipped(seed: int, position: int) -> bool:
     return bool(np.random.default_rng([seed, position]).random() < 0.5)
 
 
-class Draws(Dataset[Item]):
-    """Draw p of a run: image `drawn[p]`, flipped for one half of all p."""
-
-    def __init__(self, data: CocoImages, drawn: IntArray, seed: int, federated: bool) -> None:
-        self.data, self.drawn, self.seed, self.federated = data, drawn, seed, federated
-
-    def __len__(self) -> int:
-        return len(self.drawn)
-
-    def __getitem__(self, position: int) -> Item:
-        image, target = self.data[int(self.drawn[position])]
-        if not self.federated:
+def draws(
+    positions: Sequence[int], data: CocoImages, drawn: IntArray, seed: int, federated: bool
+) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    """Images and targets of draws of a run: draw p is image `drawn[p]`, flipped for one half of all p."""
+    images, targets = [], []
+    for position in positions:
+        image, target = data[int(drawn[position])]
+        if not federated:
             target.pop("verified", None)
-        if is_flipped(self.seed, position):
-            return flipped(image, target)
-        return image, target
+        if is_flipped(seed, position):
+            image, target = flipped(image, target)
+        images.append(image)
+        targets.append(target)
+    return images, targets
 
 
-def flipped(image: Tensor, target: dict[str, Tensor]) -> Item:
-    """Left and right exchanged."""
-    width = image.shape[-1]
-    target = dict(target)
-    x0, y0, x1, y1 = target["boxes"].unbind(1)
-    target["boxes"] = torch.stack([width - x1, y0, width - x0, y1], dim=1)
-    if "masks" in target:
-        target["masks"] = target["masks"].flip(-1)
-    return image.flip(-1), target
-
-
-def share_through_files() -> None:
-    """Let workers hand over tensors through files in memory: a batch is many tensors, too many for open files."""
-    torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+def loader(positions: Sequence[int], batch_size: int, workers: int, read: Callable[[list[int]], Any]) -> Iterable[Any]:
+    """What `read` makes of one batch of positions after another, in so many worker processes."""
+    if workers:  # they hand over tensors through files in memory: a batch is many, too many for open files
+        torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
+    options: dict[str, Any] = {"collate_fn": read, "worker_init_fn": leave_ctrl_c_to_the_main_process}
+    return DataLoader(positions, batch_size, num_workers=workers, **options)  # type: ignore[arg-type]
 
 
 def leave_ctrl_c_to_the_main_process(_: int) -> None:
@@ -194,27 +185,19 @@ def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: An
     # processes that share a batch pad it alike, so that they see the same anchors and draw the same random keys
     most, height, width = largest_over_ranks([max(1, *numbers), high, wide], device)
     pixels = F.pad(together.tensors, (0, width - wide, 0, height - high))
-    boxes = torch.zeros(len(targets), most, 4, device=device)
-    labels = torch.zeros(boxes.shape[:2], dtype=torch.int64, device=device)
+    boxes = torch.stack([F.pad(t["boxes"], (0, 0, 0, most - len(t["boxes"]))) for t in targets])
+    labels = torch.stack([F.pad(t["labels"], (0, most - len(t["labels"]))) for t in targets])
     masks = first = None
     if all("masks" in target for target in targets):
-        masks = torch.zeros(sum(numbers), height, width, dtype=torch.uint8, device=device)
-        first = torch.tensor([sum(numbers[:place]) for place in range(len(numbers))], device=device)
-    start = 0
-    for place, (target, number) in enumerate(zip(targets, numbers, strict=True)):
-        boxes[place, :number], labels[place, :number] = target["boxes"], target["labels"]
-        if masks is not None and number:
-            high, wide = target["masks"].shape[-2:]
-            masks[start : start + number, :high, :wide] = target["masks"]
-            start += number
+        starts = [0, *accumulate(numbers)]
+        first = torch.tensor(starts[:-1], device=device)
+        masks = torch.zeros(starts[-1], height, width, dtype=torch.uint8, device=device)
+        for start, drawn in zip(starts, (target["masks"] for target in targets), strict=False):
+            masks[start : start + len(drawn), : drawn.shape[1], : drawn.shape[2]] = drawn
     verified = [target["verified"] for target in targets if "verified" in target]
     sizes = torch.tensor(together.image_sizes, dtype=torch.float32, device=device)
     known = torch.stack(verified) if len(verified) == len(targets) else None
     return Batch(pixels, sizes, boxes, labels, masks, first, known)
-
-
-def _lists(items: list[Item]) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-    return [image for image, _ in items], [target for _, target in items]
 
 
 # -------------------------------------------------------------------- a run
@@ -254,7 +237,7 @@ def keep_only_the_classifier_trainable(model: nn.Module, head: str) -> None:
         reset_classifier(predictor.cls_score, part.first_bias)
 
 
-class DetectionTraining:
+class DetectionTraining(Run):
     """The state of one run: model, optimiser, iteration, losses.
 
     `resident` is `data` on the device; `frozen`, for a run with `start`, what its classifier sees in these images.
@@ -280,6 +263,7 @@ class DetectionTraining:
             raise ValueError(f"a batch of {recipe.batch_size} images cannot be shared by {world()[0]} processes")
         self.recipe, self.data, self.seed, self.device = recipe, data, seed, device
         self.iterations = recipe.iterations(len(data)) if iterations is None else iterations
+        self.batch_size = recipe.batch_size
         self.resident, self.frozen = resident, None  # type: Resident | None, FrozenRegions | None
         torch.manual_seed(seed)
         model = build(recipe, data, backbone, stride)  # also with a start: it says where the stride is, and what trains
@@ -301,28 +285,14 @@ class DetectionTraining:
             weight_decay=recipe.weight_decay,
             fused=device.type == "cuda",
         )
-        self.iteration = 0
         self.losses: list[float] = []
         self.seconds = 0.0  # of training, over all the processes it took
         self.features_seconds: float | None = None  # that the features took, where they were computed once
 
     @property
-    def batch_size(self) -> int:
-        return self.recipe.batch_size
-
-    @property
-    def done(self) -> bool:
-        return self.iteration >= self.iterations
-
-    @property
     def whole(self) -> bool:
         """Whether its state may be saved: not while losses of some iterations are still on the device."""
         return len(self.losses) == self.iteration
-
-    @property
-    def finite(self) -> bool:
-        """Whether the loss has stayed a number."""
-        return bool(np.isfinite(self.losses).all())
 
     @property
     def unsettled(self) -> int:
@@ -342,18 +312,9 @@ class DetectionTraining:
             yield from self._resident_batches(self.resident, mine)
             return
         drawn = drawn_images(self.data, self.recipe, self.seed, self.iterations * size)
-        draws = Draws(self.data, drawn, self.seed, self.recipe.federated)
-        if workers:
-            share_through_files()
+        read = partial(draws, data=self.data, drawn=drawn, seed=self.seed, federated=self.recipe.federated)
         left = np.arange(self.iteration * size, self.iterations * size).reshape(-1, size)[:, mine].ravel()
-        yield from DataLoader(
-            draws,
-            size // number,
-            sampler=left.tolist(),
-            num_workers=workers,
-            collate_fn=_lists,
-            worker_init_fn=leave_ctrl_c_to_the_main_process,
-        )
+        yield from loader(left.tolist(), size // number, workers, read)
 
     def _resident_batches(self, resident: Resident, mine: slice) -> Iterator[tuple[int, IntArray]]:
         """Rows of a canvas; of a frozen detector, whose features have one size, of all images: canvas -1."""
@@ -417,9 +378,6 @@ class DetectionTraining:
             "optimizer": self.optimizer.state_dict(),
         }
 
-    def weights(self) -> dict[str, Tensor]:
-        return detector_weights(self.model)
-
     def note(self) -> dict[str, Any]:
         """What is kept beside the weights of a finished run: also how to build the detector they are of."""
         return {
@@ -436,17 +394,13 @@ class DetectionTraining:
             },
         }
 
-    def take_weights(self, weights: dict[str, Tensor], note: Mapping[str, Any]) -> None:
-        """Become the finished run that gave them."""
-        self.iteration, self.losses, self.seconds = note["iteration"], note["losses"], note["training_seconds"]
-        self.unsettled, self.features_seconds = note["unsettled"], note["features_seconds"]
-        load_detector_weights(self.model, weights)
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
-        self.seconds, self.unsettled = float(state["seconds"]), int(state["unsettled"])
+        self.seconds = float(state.get("training_seconds", state["seconds"]))  # a note has the queue's "seconds" too
+        self.unsettled, self.features_seconds = int(state["unsettled"]), state.get("features_seconds")
         load_detector_weights(self.model, state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        if "optimizer" in state:
+            self.optimizer.load_state_dict(state["optimizer"])
 
 
 def autocast(device: torch.device) -> torch.autocast:
@@ -509,17 +463,9 @@ class _Agreement:
 # -------------------------------------------------------------------- what a detector finds
 
 
-class _Pixels(Dataset[Tensor]):
+def _pixels(numbers: Sequence[int], data: CocoImages) -> list[Tensor]:
     """The images alone: no mask is decoded."""
-
-    def __init__(self, data: CocoImages) -> None:
-        self.data = data
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return self.data.pixels(index)
+    return [data.pixels(number) for number in numbers]
 
 
 @torch.no_grad()
@@ -531,7 +477,7 @@ def predict(
     batch_size: int = 8,
     workers: int = 0,
     resident: Resident | None = None,
-    report: Callable[[int], None] | None = None,
+    report: Callable[[int], None] = lambda done: None,
 ) -> Detections:
     """What `model` finds in every image of `data`, with the ids of its file; `resident` is `data` on the device.
 
@@ -540,17 +486,8 @@ def predict(
     model.eval()
     if resident is not None:
         return _predict_resident(model, resident, batch_size, report)
-    if workers:
-        share_through_files()
-    loader = DataLoader(
-        _Pixels(data),
-        batch_size,
-        num_workers=workers,
-        collate_fn=list,
-        worker_init_fn=leave_ctrl_c_to_the_main_process,
-    )
     found: list[dict[str, Any]] = []
-    for images in loader:
+    for images in loader(range(len(data)), batch_size, workers, partial(_pixels, data=data)):
         with autocast(device):
             results = model([image.to(device) for image in images])
         for result in results:
@@ -560,14 +497,11 @@ def predict(
             if "masks" in result:
                 arrays["masks"] = encode_images([result["masks"]])[0]  # LVIS: 6 million of them
             found.append(arrays)
-        if report is not None:
-            report(len(found))
+        report(len(found))
     return _as_detections(data, found)
 
 
-def _predict_resident(
-    model: Any, resident: Resident, batch_size: int, report: Callable[[int], None] | None
-) -> Detections:
+def _predict_resident(model: Any, resident: Resident, batch_size: int, report: Callable[[int], None]) -> Detections:
     batched, data = Batched(model), resident.data
     found: dict[int, dict[str, Any]] = {}
     for canvas in range(len(resident.canvases)):
@@ -578,21 +512,17 @@ def _predict_resident(
             batch = resident.batch(canvas, rows, model.transform)
             with autocast(resident.device):
                 results = batched.detect(batch.pixels, batch.sizes)
-            ratio = torch.tensor(
-                [
-                    [data.images[n].width / resident.sizes[n][1], data.images[n].height / resident.sizes[n][0]] * 2
-                    for n in some
-                ]
-            ).to(resident.device)
-            results["boxes"] = results["boxes"] * ratio[:, None]
+            images = [data.images[number] for number in some]
+            size = torch.tensor([[image.width, image.height] * 2 for image in images], dtype=torch.float64)
+            resized = torch.tensor([resident.sizes[number][::-1] * 2 for number in some], dtype=torch.float64)
+            results["boxes"] = results["boxes"] * (size / resized).float().to(resident.device)[:, None]
             kept = (results["scores"] > 0).sum(dim=1).tolist()
             arrays = {name: results[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")}
             for place, (number, most) in enumerate(zip(some, kept, strict=True)):
                 found[number] = {name: values[place, :most] for name, values in arrays.items()}
             if "masks" in results:
                 _draw_masks(results, data, some, kept, found)
-            if report is not None:
-                report(len(found))
+            report(len(found))
     return _as_detections(data, [found[number] for number in range(len(data))])
 
 
@@ -625,12 +555,3 @@ def _as_detections(data: CocoImages, found: list[dict[str, Any]]) -> Detections:
         boxes,
         masks,
     )
-
-
-def shortened(recipe: DetectionRecipe, iterations: int, images: int) -> DetectionRecipe:
-    """A smoke test: the warm-up in proportion to the iterations.
-
-    >>> shortened(DetectionRecipe(), 100, 100_170).warmup
-    0
-    """
-    return replace(recipe, warmup=recipe.warmup * iterations // max(recipe.iterations(images), 1))

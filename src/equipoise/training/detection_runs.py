@@ -25,12 +25,13 @@ from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.batched_rcnn import ROUNDS, world
 from equipoise.models.mask_rcnn import detector_weights, stride_of
 from equipoise.training.classification import thinned
-from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, shortened, train
+from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, train
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.queue import Context, Kind, Settings, Status, claims_held
 from equipoise.training.recipe import Method, MethodCell
 from equipoise.training.records import hardware, versions
 from equipoise.training.resident import FrozenRegions, Resident
+from equipoise.training.weights import weights_digest
 
 EVALUATION = {"cuda": 0.02}  # seconds per image kept for it before it was measured; elsewhere none
 REPORT_EVERY = 2.0  # seconds
@@ -93,25 +94,14 @@ class Images:
         if self.given.resident is False or len(recipe.min_sizes) > 1:
             return None
         if (training, *sizes) not in self._resident:
-            if self.given.resident is None and not self._fits(data, sizes, training):
+            needed = Resident.bytes(data, *sizes, training=training)
+            if self.given.resident is None and (self.device.type == "cpu" or needed >= SHARE * self._free()):
                 return None
             began = time.monotonic()
-            self._resident[training, *sizes] = Resident(
-                data,
-                self.device,
-                shorter=sizes[0],
-                longer=sizes[1],
-                targets=training,
-                mirrored=training,
-                workers=max(1, self.given.workers),
-            )
+            shape = {"shorter": sizes[0], "longer": sizes[1], "workers": max(1, self.given.workers)}
+            self._resident[training, *sizes] = Resident(data, self.device, training=training, **shape)
             self.log(f"{len(data)} images decoded in {time.monotonic() - began:.0f} s, kept on the device")
         return self._resident[training, *sizes]
-
-    def _fits(self, data: CocoImages, sizes: tuple[int, int], training: bool) -> bool:
-        if self.device.type != "cuda":
-            return False
-        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * self._free()
 
     def _free(self) -> float:
         """Bytes of a GPU's memory that nothing holds."""
@@ -173,7 +163,9 @@ class Detection(Kind[MethodCell, DetectionTraining]):
     def recipe(self, cell: MethodCell) -> DetectionRecipe:
         """The cell's recipe; of a smoke test, with a shorter warm-up."""
         recipe, iterations = self.recipes[cell.method], self.settings.iterations
-        return recipe if iterations is None else shortened(recipe, iterations, len(self.images.train))
+        if iterations is None:
+            return recipe
+        return replace(recipe, warmup=recipe.warmup * iterations // max(recipe.iterations(len(self.images.train)), 1))
 
     def iterations(self, cell: MethodCell) -> int:
         given = self.settings.iterations
@@ -256,7 +248,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         boxes = _rounded(truth.evaluate(found, "bbox"))
         seconds = time.monotonic() - began
         self._evaluation = seconds * 1.2
-        groups = boxes if masks is None else masks
+        groups, weights = boxes if masks is None else masks, detector_weights(run.model)
         return DetectionRecord(
             table=self.table,
             method=cell.method,
@@ -278,7 +270,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             counts=run.data.prior().counts.tolist(),
             class_names=list(run.data.class_names),
             loss_curve=thinned(run.losses),
-            weights=detector_digest(run.model),
+            weights=weights_digest({name: weights[name].float() for name in sorted(weights)}),
             seconds=round(run.seconds, 1),
             images_per_second=round(run.iterations * run.batch_size / max(run.seconds, 1e-9), 1),
             evaluation_seconds=round(seconds, 1),
@@ -294,13 +286,13 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         def report(done: int) -> None:
             self.settings.report(Status.at(done, number, 1, time.monotonic() - began, what="images evaluated"))
 
-        options: dict[str, Any] = {"workers": self.data.workers, "resident": resident, "report": report}
-        return predict(run.model, self.images.val, self.settings.device, batch_size=16, **options)
+        given, workers = self.images.val, self.data.workers
+        return predict(run.model, given, run.device, batch_size=16, workers=workers, resident=resident, report=report)
 
     def _engine_of_record(self, run: DetectionTraining, detections: int, predicted: float) -> dict[str, Any]:
         return self.engine(run) | {
             "stride": stride_of(run.model),
-            "together": max(claims_held(self.settings.checkpoints), 1),
+            "together": max(claims_held(self.settings.claims), 1),
             "features": "computed anew" if run.features_seconds is None else "computed once",
             "features_seconds": run.features_seconds,  # for all methods
             "detections": detections,
@@ -316,11 +308,6 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         return ", ".join(f"{key} {'–' if value is None else f'{value:.1f}'}" for key, value in values.items()) + of
 
 
-def with_changes(methods: Sequence[Method[DetectionRecipe]], **changes: Any) -> tuple[Method[DetectionRecipe], ...]:
-    """The methods with something changed in every recipe."""
-    return tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
-
-
 def _rounded(numbers: dict[str, float | None]) -> dict[str, float | None]:
     return {name: None if value is None else round(value, 4) for name, value in numbers.items()}
 
@@ -329,11 +316,3 @@ def _detection_versions() -> dict[str, str]:
     import torchvision  # type: ignore[import-untyped]
 
     return {"torchvision": torchvision.__version__, "hotcoco": str(getattr(hotcoco(), "__version__", "unknown"))}
-
-
-def detector_digest(model: torch.nn.Module) -> str:
-    """Names a detector's weights."""
-    total = hashlib.sha256()
-    for name, value in sorted(detector_weights(model).items()):
-        total.update(name.encode() + value.detach().float().cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()[:16]

@@ -12,8 +12,8 @@ Classifiers and detectors are two kinds of runs (`Kind`). For both:
                       what it starts from, engine, torch version and, on a CPU, threads. Else the difference is logged
                       and the run starts over. Weights that others start from may come from another engine
     smoke tests       are never shown in a table, and one of the same length that is recorded already is not repeated
-    claims            a run is trained by one process at a time: whoever holds the lock of its claim file. What another
-                      process trains is left to it; the claim of a dead process is free
+    claims            a run is trained by one process at a time: whoever holds the lock of its claim file, beside the
+                      file of records. What another process trains is left to it; the claim of a dead process is free
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Generic, Protocol, TypeVar
+from typing import IO, Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -50,6 +50,7 @@ class Settings:
 
     device: torch.device
     checkpoints: Path
+    claims: Path  # shared by all processes that write records to the same file
     together: int = 1  # runs that are trained at the same time
     budget: float = float("inf")  # seconds
     validate: bool = False  # judge on held-out training images instead of the test set
@@ -59,40 +60,39 @@ class Settings:
     report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
 
 
-class Run(Protocol):
-    """One run in progress."""
+class Run(ABC):
+    """Abstract: one run in progress."""
+
+    iteration = 0
+    iterations: int
+    batch_size: int
+    losses: Any = ()  # of the iterations so far
 
     @property
-    def iteration(self) -> int: ...
-    @property
-    def iterations(self) -> int: ...
-    @property
-    def done(self) -> bool: ...
-    @property
-    def whole(self) -> bool:
-        """Whether its state may be saved now."""
-        ...
+    def done(self) -> bool:
+        return self.iteration >= self.iterations
 
     @property
     def finite(self) -> bool:
-        """Whether its loss has stayed a number."""
-        ...
+        """Whether the loss has stayed a number."""
+        return bool(torch.isfinite(torch.as_tensor(self.losses)).all())
 
     @property
-    def batch_size(self) -> int: ...
-    def state_dict(self) -> dict[str, Any]: ...
-    def load_state_dict(self, state: dict[str, Any]) -> None: ...
-    def weights(self) -> dict[str, Tensor]:
-        """What another run can start from."""
-        ...
+    @abstractmethod
+    def whole(self) -> bool:
+        """Whether its state may be saved now."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data; "model" is what another run can start from."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`; or, from a `note` and "model", become the finished run that gave them."""
 
     def note(self) -> dict[str, Any]:
         """Plain data that is kept beside the weights of a finished run."""
-        ...
-
-    def take_weights(self, weights: dict[str, Tensor], note: Mapping[str, Any]) -> None:
-        """Become the finished run that gave them."""
-        ...
+        return {}
 
 
 R = TypeVar("R", bound=Run)
@@ -278,13 +278,19 @@ class Interrupts:
 # -------------------------------------------------------------------- what outlives a process
 
 
+def as_in_json(content: dict[str, Any]) -> dict[str, Any]:
+    """What is read again of what is written."""
+    plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
+    return plain
+
+
 def note_of(weights: Path) -> Path:
     """The file beside the weights of a finished run that says how they came about."""
     return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
 
 
 def claims_held(folder: Path) -> int:
-    """How many runs are being trained by processes that share a folder of checkpoints."""
+    """How many runs are being trained by processes that share a folder of claims."""
 
     def is_held(path: Path) -> bool:
         with suppress(OSError), open(path, "rb") as file:
@@ -298,8 +304,7 @@ class Kept(Generic[C, R]):
     """Unfinished runs, weights of finished ones and claims, in a folder; each file with what it was made from."""
 
     def __init__(self, kind: Kind[C, R], settings: Settings) -> None:
-        self._kind, self._folder, self._log = kind, settings.checkpoints, settings.log
-        self._on_cpu = settings.device.type == "cpu"
+        self._kind, self._settings = kind, settings
         self._starts: dict[C, dict[str, Tensor]] = {}
         self._seconds: dict[C, float] = {}
         self._warned: set[str] = set()
@@ -311,16 +316,21 @@ class Kept(Generic[C, R]):
         first = self._kind.starts_from(cell)
         return None if first is None else self.weights_of(first)
 
+    def started_from(self, cell: C) -> str | None:
+        """The digest of these weights."""
+        start = self.start_of(cell)
+        return None if start is None else weights_digest(start)
+
     def weights_of(self, cell: C) -> dict[str, Tensor] | None:
         """The weights of a finished run."""
-        if cell not in self._starts and (found := self._finished(cell, self._plain(self._kind.made_from(cell)))):
+        if cell not in self._starts and (found := self._finished(cell, as_in_json(self._kind.made_from(cell)))):
             self._starts[cell] = found[0]
         return self._starts.get(cell)
 
     def _finished(self, cell: C, here: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """Weights and note of a finished run that was made from `here`, perhaps under another name."""
-        own = self._path(cell, "weights.pt")
-        for path in dict.fromkeys([own, *sorted(self._folder.glob(f"{self._kind.alike(cell)}.weights.pt"))]):
+        others = sorted(self._settings.checkpoints.glob(f"{self._kind.alike(cell)}.weights.pt"))
+        for path in dict.fromkeys([self._path(cell, "weights.pt"), *others]):
             if not (path.is_file() and note_of(path).is_file()):
                 continue
             try:
@@ -339,34 +349,33 @@ class Kept(Generic[C, R]):
         here = self._made_from(cell, run)
         path = self._path(cell, "checkpoint.pt")
         if self._kind.keeps(cell) and (found := self._finished(cell, here)):
-            run.take_weights(*found)
+            run.load_state_dict(found[1] | {"model": found[0]})
             self._seconds[cell] = float(found[1].get("seconds", 0.0))
         elif path.is_file() and (content := self._read(path)) is not None and self._is_of(path, content, here):
             run.load_state_dict(content["run"])
             self._seconds[cell] = float(content["seconds"])
         else:
             return
-        self._log(f"{cell}: taken up at iteration {run.iteration} of {run.iterations}")
+        self._settings.log(f"{cell}: taken up at iteration {run.iteration} of {run.iterations}")
 
     def save(self, cell: C, run: R, seconds: float) -> str | None:
         """Keep a run; `seconds` is what its group took in this process. Why it could not be kept, or None."""
+        self._starts.pop(cell, None)
+        if not self._kind.leads:
+            return None
         content: dict[str, Any] = {"made_from": self._made_from(cell, run), "seconds": seconds + self.before(cell)}
-        finished = run.done and self._kind.keeps(cell)
+        path = self._path(cell, "weights.pt")
         try:
-            if finished and self._kind.leads:
-                self._finish(self._path(cell, "weights.pt"), run, content)
+            if run.done and self._kind.keeps(cell):
+                note_of(path).unlink(missing_ok=True)  # the weights never lie beside the note of others
+                write_tensors(path, run.state_dict()["model"])
+                write_text(note_of(path), json.dumps(content | run.note()))
                 self.forget(cell)
-            elif self._kind.leads:
+            else:
                 write_tensors(self._path(cell, "checkpoint.pt"), content | {"run": run.state_dict()})
         except OSError as error:
             return f"{error}: these iterations are lost"
-        self._starts.pop(cell, None)
         return None
-
-    def _finish(self, path: Path, run: R, content: dict[str, Any]) -> None:
-        note_of(path).unlink(missing_ok=True)  # the weights never lie beside the note of others
-        write_tensors(path, run.weights())
-        write_text(note_of(path), json.dumps(content | run.note()))
 
     def forget(self, cell: C) -> None:
         """Remove the checkpoint of a run."""
@@ -380,7 +389,8 @@ class Kept(Generic[C, R]):
     @contextmanager
     def claimed(self, cell: C) -> Iterator[bool]:
         """Whether this process may train the run; others may not until the block ends."""
-        path = self._path(cell, "claim")
+        length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
+        path = self._settings.claims / (f"{self._kind.table}/{cell}{length}".replace("/", "-") + ".claim")
         file = self._claim(path) if self._kind.leads else None
         try:
             yield self._kind.agree(file is not None)
@@ -388,35 +398,31 @@ class Kept(Generic[C, R]):
             if file is not None:
                 path.unlink(missing_ok=True)
                 file.close()
+                with suppress(OSError):  # other claims are in it
+                    path.parent.rmdir()
 
     def _claim(self, path: Path, attempts: int = 3) -> IO[bytes] | None:
-        path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(attempts):
-            file = open(path, "ab")  # noqa: SIM115  # stays open as long as the claim is held
-            with suppress(FileNotFoundError):  # the file may be one that its holder has just removed
+            with suppress(FileNotFoundError), ExitStack() as opened:  # its holder may just have removed it
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = opened.enter_context(open(path, "ab"))
                 if locked(file, wait=False) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    opened.pop_all()  # stays open as long as the claim is held
                     return file
-            file.close()
             time.sleep(0.05)  # another process may only be counting claims
         return None
 
     # files
 
     def _path(self, cell: C, ending: str) -> Path:
-        return self._folder / f"{self._kind.name(cell)}.{ending}"
+        return self._settings.checkpoints / f"{self._kind.name(cell)}.{ending}"
 
     def _made_from(self, cell: C, run: R) -> dict[str, Any]:
         """Everything that must be the same for a run to be taken up."""
         content = self._kind.made_from(cell) | self._kind.engine(run) | {"torch": torch.__version__}
-        if self._on_cpu:
+        if self._settings.device.type == "cpu":
             content["threads"] = torch.get_num_threads()  # sums depend on them
-        start = self.start_of(cell)
-        return self._plain(content | {"started_from": None if start is None else weights_digest(start)})
-
-    @staticmethod
-    def _plain(content: dict[str, Any]) -> dict[str, Any]:
-        plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
-        return plain
+        return as_in_json(content | {"started_from": self.started_from(cell)})
 
     def _is_of(self, path: Path, content: Any, here: dict[str, Any]) -> bool:
         """Whether a file was made from what is here; if not, the difference is logged."""
@@ -439,7 +445,7 @@ class Kept(Generic[C, R]):
         """Log it, once."""
         if text not in self._warned:
             self._warned.add(text)
-            self._log(text)
+            self._settings.log(text)
 
 
 # -------------------------------------------------------------------- the queue
@@ -639,10 +645,8 @@ class _Queue(Generic[C, R]):
                 if self.kind.agree(late and not (judged_only and not self.recorded)):
                     self.settings.log(f"{cell}: trained, but too little time is left to judge it; saved for next time")
                     return False
-                start = self.kept.start_of(cell)
-                digest = None if start is None else weights_digest(start)
-                context = Context(time.monotonic() - began + self.kept.before(cell), len(cells), digest)
-                self._record(cell, runs[cell], context)
+                seconds = time.monotonic() - began + self.kept.before(cell)
+                self._record(cell, runs[cell], Context(seconds, len(cells), self.kept.started_from(cell)))
             self.waiting.remove(cell)
             self.kept.forget(cell)  # only now: a process killed before has its checkpoint still
         return True

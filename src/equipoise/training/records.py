@@ -190,20 +190,11 @@ def _is_cut(line: bytes, rest: list[bytes]) -> bool:
     return begins and (not rest or (any(more.strip() for more in rest) and not line.endswith(b"}")))
 
 
-def kind_of(content: Any, kinds: Sequence[type[Kind]]) -> type[Kind]:
-    """The kind of record with the fields of `content`, or most of them."""
-    keys = set(content) if isinstance(content, dict) else set()
-
-    def wrong(kind: type[Kind]) -> int:
-        return len(keys ^ {field.name for field in fields(kind)})  # type: ignore[arg-type]
-
-    return min(kinds, key=wrong)
-
-
 def _of_line(line: str, kinds: Sequence[type[Kind]]) -> Kind:
     """The record that a line holds, its values of the types they should have and its key a path below a folder."""
     content = json.loads(line)
-    kind = kind_of(content, kinds)
+    keys = set(content) if isinstance(content, dict) else set()
+    kind = min(kinds, key=lambda kind: len(keys ^ {field.name for field in fields(kind)}))  # type: ignore[arg-type]
     try:
         record = kind.from_json(line)
     except TypeError:  # where values were computed with
@@ -223,10 +214,9 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     if origin in (Union, types.UnionType):
         return any(_fits(value, one) for one in of)
-    if origin is list:
-        return isinstance(value, list) and all(_fits(item, of[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(item, of[1]) for item in value.values())
+    if origin in (list, dict):
+        items = value.values() if isinstance(value, dict) else value
+        return isinstance(value, origin) and all(_fits(item, of[-1]) for item in items)
     if hint in (int, float):
         return isinstance(value, (int, hint)) and not isinstance(value, bool)
     return isinstance(value, hint)
@@ -266,20 +256,12 @@ class Imported:
         >>> str(Imported([], [], known=1, smoke_tests=2, half_written=1))
         '1 was there already, 2 smoke tests and 1 half-written line left out'
         """
-        left = [
-            counted(number, what)
-            for number, what in ((self.smoke_tests, "smoke test"), (self.half_written, "half-written line"))
-            if number
-        ]
-        there = [
-            f"{number} {one if number == 1 else many}"
-            for number, one, many in (
-                (self.known, "was there already", "were there already"),
-                (len(self.differing), "differs from what is there", "differ from what is there"),
-            )
-            if number
-        ]
-        return ", ".join(there + [f"{' and '.join(left)} left out"] * bool(left))
+        differing = len(self.differing)
+        known = f"{self.known} {'was' if self.known == 1 else 'were'} there already" if self.known else ""
+        differs = f"{differing} {'differs' if differing == 1 else 'differ'} from what is there" if differing else ""
+        left = ((self.smoke_tests, "smoke test"), (self.half_written, "half-written line"))
+        left_out = " and ".join(counted(number, what) for number, what in left if number)
+        return ", ".join(filter(None, (known, differs, left_out and f"{left_out} left out")))
 
 
 def counted(number: int, what: str) -> str:
@@ -306,24 +288,17 @@ def import_records(source: Path, results: Path, kinds: Sequence[type[StoredRecor
         if not record.complete:
             continue
         path = record.path_under(results)
-        if _lay_out(record, path):
+        try:
+            with written_whole(path, new=True) as scratch:
+                scratch.write_text(record.to_json(indent=1))
             written.append(path)
-        elif _of_file(path, type(record)) == record:
-            known += 1
-        else:
-            differing.append(path)
+        except FileExistsError:  # perhaps one that another process has just written
+            if _of_file(path, type(record)) == record:
+                known += 1
+            else:
+                differing.append(path)
     smoke_tests = sum(not record.complete for record in records)
     return Imported(written, differing, known, smoke_tests, half_written=lines.count(None))
-
-
-def _lay_out(record: StoredRecord, path: Path) -> bool:
-    """Write the record, unless there is a file: also one that another process writes at this moment."""
-    try:
-        with written_whole(path, new=True) as scratch:
-            scratch.write_text(record.to_json(indent=1))
-    except FileExistsError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -355,9 +330,6 @@ class Recorded:
             what = str(error).partition(": missing")[0]
             raise ValueError(f"--out {self.out} cannot be added to ({what}): name another file") from None
         return [record for record in lines if record is not None]
-
-    def append(self, record: StoredRecord) -> None:
-        append_record(self.out, record)
 
     def _runs(self, records: Iterable[Any]) -> set[str]:
         return {

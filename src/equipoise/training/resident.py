@@ -10,6 +10,7 @@ all images are computed once, and a step is a gather and a matrix product.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -50,8 +51,19 @@ class Canvas:
     first: IntArray  # [2 n + 1]: an image's masks start here
 
 
+def flipped(image: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    """Left and right exchanged."""
+    width = image.shape[-1]
+    target = dict(target)
+    x0, y0, x1, y1 = target["boxes"].unbind(1)
+    target["boxes"] = torch.stack([width - x1, y0, width - x0, y1], dim=1)
+    if "masks" in target:
+        target["masks"] = target["masks"].flip(-1)
+    return image.flip(-1), target
+
+
 class Resident:
-    """`data` on `device`, for detectors with one size of images. `targets=False` keeps the pixels only.
+    """`data` on `device`, for detectors with one size of images; what is not for training is pixels only, once.
 
     `place[i]` is (canvas, row) of image i; its mirror image is in the next row.
     """
@@ -63,95 +75,80 @@ class Resident:
         *,
         shorter: int,
         longer: int,
-        targets: bool = True,
-        mirrored: bool = True,
+        training: bool = True,
         workers: int = 8,
     ) -> None:
-        self.data, self.device = data, device
-        side = [-(-length // STEP) * STEP for length in (shorter, longer)]
+        self.data, self.device, self.training = data, device, training
+        height, width = (-(-length // STEP) * STEP for length in (shorter, longer))
+        self.sizes = [fitting_size(image.height, image.width, shorter, longer) for image in data.images]
         self.place: list[tuple[int, int]] = []
-        self.sizes: list[tuple[int, int]] = []
         members: tuple[list[int], list[int]] = ([], [])
-        copies = 2 if mirrored else 1
-        for number, image in enumerate(data.images):
-            size = fitting_size(image.height, image.width, shorter, longer)
-            canvas = int(size[0] > size[1])
-            self.sizes.append(size)
-            self.place.append((canvas, copies * len(members[canvas])))
+        for number, (high, wide) in enumerate(self.sizes):
+            canvas = int(high > wide)
+            self.place.append((canvas, (1 + training) * len(members[canvas])))
             members[canvas].append(number)
-        self.canvases: list[Canvas | None] = []
         with ThreadPoolExecutor(workers) as pool:
-            for which, numbers in enumerate(members):
-                height, width = side if which == 0 else side[::-1]
-                items = pool.map(lambda number: self._item(number, targets), numbers)
-                self.canvases.append(self._filled(items, numbers, height, width, targets, mirrored))
+            wide_ones = self._filled(pool.map(self._item, members[0]), members[0], height, width)
+            high_ones = self._filled(pool.map(self._item, members[1]), members[1], width, height)
+        self.canvases = [wide_ones, high_ones]
 
     @staticmethod
-    def bytes(data: CocoImages, shorter: int, longer: int, *, mirrored: bool = True) -> int:
+    def bytes(data: CocoImages, shorter: int, longer: int, *, training: bool = True) -> int:
         """What it needs on the device, nearly."""
         canvas = (-(-shorter // STEP) * STEP) * (-(-longer // STEP) * STEP)
         instances = int(data.classes_per_item[0][-1]) if data.has_masks else 0
-        return (2 if mirrored else 1) * canvas * (3 * len(data) + instances)
+        return (1 + training) * canvas * (3 * len(data) + instances)
 
-    def _item(self, number: int, targets: bool) -> tuple[Tensor, dict[str, Tensor]]:
-        image, target = self.data[number] if targets else (self.data.pixels(number), {})
-        height, width = self.sizes[number]
-        before = image.shape[-2:]
-        if before == (height, width):
+    def _item(self, number: int) -> tuple[Tensor, dict[str, Tensor]]:
+        if self.training:
+            image, target = self.data[number]
+        else:
+            image = self.data.pixels(number)
+            target = {"boxes": torch.zeros(0, 4), "labels": torch.zeros(0, dtype=torch.int64)}
+        before, size = image.shape[-2:], self.sizes[number]
+        if before == size:
             return image, target
-        resized = torch.nn.functional.interpolate(image[None].float(), (height, width), mode="bilinear")[0]
-        if targets:
-            target["boxes"] = resize_boxes(target["boxes"], before, (height, width))
-            if "masks" in target and len(target["masks"]):
-                target["masks"] = torch.nn.functional.interpolate(target["masks"][:, None], (height, width))[:, 0]
-            elif "masks" in target:
-                target["masks"] = target["masks"].new_zeros(0, height, width)
+        resized = torch.nn.functional.interpolate(image[None].float(), size, mode="bilinear")[0]
+        target["boxes"] = resize_boxes(target["boxes"], before, size)
+        if "masks" in target and len(target["masks"]):
+            target["masks"] = torch.nn.functional.interpolate(target["masks"][:, None], size)[:, 0]
+        elif "masks" in target:
+            target["masks"] = target["masks"].new_zeros(0, *size)
         return resized.round().clamp(0, 255).to(torch.uint8), target
 
-    def _filled(
-        self, items: Iterable[Any], numbers: list[int], height: int, width: int, targets: bool, mirrored: bool
-    ) -> Canvas | None:
-        if not numbers:
-            return None
-        copies = 2 if mirrored else 1
-        rows, offsets = copies * len(numbers), self.data.classes_per_item[0]
-        in_image = np.repeat(np.diff(offsets)[numbers] if targets else np.zeros(len(numbers), np.int64), copies)
+    def _filled(self, items: Iterable[Any], numbers: list[int], height: int, width: int) -> Canvas:
+        in_image = np.zeros(len(numbers), np.int64)
+        if self.training:
+            in_image = np.repeat(np.diff(self.data.classes_per_item[0])[numbers], 2)
         first = np.concatenate([[0], np.cumsum(in_image)]).astype(np.int64)
-        most = max(1, int(in_image.max()))
+        rows, most = len(in_image), int(in_image.max(initial=1))
         pixels = torch.zeros(rows, 3, height, width, dtype=torch.uint8, device=self.device)
         sizes, boxes = torch.zeros(rows, 2), torch.zeros(rows, most, 4)
         labels = torch.zeros(rows, most, dtype=torch.int64)
         verified: list[Tensor] = []
         masks = None
-        if targets and self.data.has_masks:
+        if self.training and self.data.has_masks:
             masks = torch.zeros(int(first[-1]), height, width, dtype=torch.uint8, device=self.device)
-        for row, (image, target) in zip(range(0, rows, copies), items, strict=True):
-            high, wide = image.shape[-2:]
-            image = image.to(self.device, non_blocking=True)
-            for turned in range(copies):
-                here = row + turned
-                pixels[here, :, :high, :wide] = image.flip(-1) if turned else image
+        for row, (image, target) in zip(range(0, rows, 1 + self.training), items, strict=True):
+            if masks is not None:
+                target["masks"] = target["masks"].to(self.device, non_blocking=True)
+            item = image.to(self.device, non_blocking=True), target
+            for here, (image, target) in enumerate([item, flipped(*item)] if self.training else [item], row):
+                high, wide = image.shape[-2:]
+                pixels[here, :, :high, :wide] = image
                 sizes[here] = torch.tensor([high, wide])
-                if not targets:
-                    continue
                 found = len(target["labels"])
-                labels[here, :found] = target["labels"]
-                box = target["boxes"]
-                boxes[here, :found] = (
-                    torch.stack([wide - box[:, 2], box[:, 1], wide - box[:, 0], box[:, 3]], 1) if turned else box
-                )
+                labels[here, :found], boxes[here, :found] = target["labels"], target["boxes"]
                 if "verified" in target:
                     verified.append(target["verified"])
                 if masks is not None:
-                    mask = target["masks"].to(self.device, non_blocking=True)
-                    masks[first[here] : first[here + 1], :high, :wide] = mask.flip(-1) if turned else mask
-        known = torch.stack(verified).to(self.device) if len(verified) == rows else None
+                    masks[first[here] : first[here + 1], :high, :wide] = target["masks"]
+        known = torch.stack(verified).to(self.device) if 0 < len(verified) == rows else None
         return Canvas(pixels, sizes.to(self.device), boxes.to(self.device), labels.to(self.device), known, masks, first)
 
     def batch(self, canvas: int, rows: IntArray, transform: Any, *, federated: bool = False) -> Batch:
         """The images of `rows` of a canvas; `transform` is the detector's, for its mean and deviation."""
         store = self.canvases[canvas]
-        assert store is not None
         index = torch.from_numpy(np.ascontiguousarray(rows)).to(self.device, non_blocking=True)
         sizes = store.sizes[index]
         masks = first = None
@@ -193,14 +190,10 @@ def normalised(pixels: Tensor, sizes: Tensor, mean: list[float], deviation: list
     return (pixels / scale[:, None, None] + shift[:, None, None]) * inside[:, None]
 
 
-_CONSTANTS: dict[Any, Tensor] = {}
-
-
+@functools.cache
 def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
     """A small tensor that is copied to the device once."""
-    if (values, device) not in _CONSTANTS:
-        _CONSTANTS[values, device] = torch.tensor(values, device=device)
-    return _CONSTANTS[values, device]
+    return torch.tensor(values, device=device)
 
 
 class FrozenRegions:
@@ -213,13 +206,12 @@ class FrozenRegions:
         self.resident = resident
         model: Any = batched.model
         row, begin = self._rows(), 0
-        instances = max(store.boxes.shape[1] for store in resident.canvases if store is not None)
+        instances = max(store.boxes.shape[1] for store in resident.canvases)
         self.features = torch.empty(0)
         model.eval()
         with torch.no_grad():
             for canvas, store in enumerate(resident.canvases):
-                for start in range(0, 0 if store is None else len(store.pixels), batch_size):
-                    assert store is not None
+                for start in range(0, len(store.pixels), batch_size):
                     rows = np.arange(start, min(start + batch_size, len(store.pixels)))
                     batch = resident.batch(canvas, rows, model.transform)
                     with autocast:
@@ -245,8 +237,7 @@ class FrozenRegions:
     def bytes(batched: Batched, resident: Resident) -> int:
         """What it needs on the device, nearly."""
         model: Any = batched.model
-        stores = [store for store in resident.canvases if store is not None]
-        boxes = model.rpn._post_nms_top_n["training"] + max(store.boxes.shape[1] for store in stores)
+        boxes = model.rpn._post_nms_top_n["training"] + max(store.boxes.shape[1] for store in resident.canvases)
         width = model.roi_heads.box_predictor.cls_score.in_features
         return 2 * len(resident.data) * int(boxes * width) * (2 if resident.device.type == "cuda" else 4)
 
@@ -258,10 +249,10 @@ class FrozenRegions:
         return torch.tensor([*numbers[0], *numbers[1]], device=self.resident.device)
 
     def _verified(self, row: Tensor) -> Tensor | None:
-        known = [store.verified for store in self.resident.canvases if store is not None]
-        if any(part is None for part in known):
+        known = [store.verified for store in self.resident.canvases if store.verified is not None]
+        if sum(map(len, known)) < len(row):
             return None
-        verified = torch.cat([part for part in known if part is not None])
+        verified = torch.cat(known)
         return torch.empty_like(verified).index_copy_(0, row, verified)
 
     def batch(self, rows: IntArray, *, federated: bool = False) -> FrozenBatch:

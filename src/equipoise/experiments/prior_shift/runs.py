@@ -11,38 +11,25 @@ from torch import Tensor
 from equipoise.experiments.digits_cnn import digits_cnn
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
-from equipoise.training.queue import Context, Kind, Settings
+from equipoise.training.queue import Context, Kind, Run, Settings
 from equipoise.training.recipe import MethodCell
 
 
-class PriorShiftRun:
+class PriorShiftRun(Run):
     """A model that is trained, `iteration` = `iterations`, or not yet."""
 
-    finite, batch_size = True, prior_shift.BASE.batch_size
+    batch_size = prior_shift.BASE.batch_size
+    whole = Run.done
 
     def __init__(self, cell: MethodCell, iterations: int) -> None:
-        self.cell, self.iterations, self.iteration, self.model = cell, iterations, 0, digits_cnn().eval()
+        self.cell, self.iterations, self.model = cell, iterations, digits_cnn().eval()
 
-    @property
-    def done(self) -> bool:
-        return self.iteration == self.iterations
-
-    whole = done
-
-    def weights(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Any]:
         return self.model.state_dict()
 
-    state_dict = weights
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.model.load_state_dict(state)
         self.iteration = self.iterations
-
-    def note(self) -> dict[str, Any]:
-        return {}
-
-    def take_weights(self, weights: dict[str, Tensor], note: Mapping[str, Any]) -> None:
-        self.load_state_dict(weights)
 
 
 class PriorShift(Kind[MethodCell, PriorShiftRun]):

@@ -61,7 +61,16 @@ POLICY: tuple[tuple[tuple[float, str, int], tuple[float, str, int]], ...] = (
     ((0.8, "equalize", 8), (0.1, "invert", 3)),
     ((0.7, "translate_y", 9), (0.9, "autocontrast", 1)),
 )
-SIGNED = {"shear_y", "translate_x", "translate_y", "color", "contrast", "sharpness", "brightness"}
+BLENDS = ("color", "contrast", "sharpness", "brightness")
+SIGNED = {"shear_y", "translate_x", "translate_y", *BLENDS}
+MAGNITUDES = {
+    **dict.fromkeys(BLENDS, np.linspace(0.0, 0.9, 10)),
+    **dict.fromkeys(("translate_x", "translate_y"), np.linspace(0, 150 / 331, 10) * SIZE),
+    "shear_y": np.linspace(0, 0.3, 10),
+    "rotate": np.linspace(0, 30, 10),
+    "posterize": np.round(np.linspace(8, 4, 10), 0),
+    "solarize": np.linspace(256, 0, 10),
+}
 
 
 class Atom(NamedTuple):
@@ -78,46 +87,25 @@ class Atom(NamedTuple):
         >>> Atom("rotate", 9).magnitude, Atom("brightness", 9, -1).magnitude
         (30.0, 0.09999999999999998)
         """
-        index = self.magnitude_index
-        if self.operation in ("color", "contrast", "sharpness", "brightness"):
-            return 1 + float(np.linspace(0.0, 0.9, 10)[index]) * self.sign
-        if self.operation in ("translate_x", "translate_y"):
-            return float(np.linspace(0, 150 / 331, 10)[index]) * SIZE * self.sign
-        if self.operation == "shear_y":
-            return float(np.linspace(0, 0.3, 10)[index]) * self.sign
-        if self.operation == "rotate":
-            return float(np.linspace(0, 30, 10)[index])
-        if self.operation == "posterize":
-            return float(np.round(np.linspace(8, 4, 10), 0)[index])
-        if self.operation == "solarize":
-            return float(np.linspace(256, 0, 10)[index])
-        return 0.0
+        if self.operation not in MAGNITUDES:
+            return 0.0
+        magnitude = float(MAGNITUDES[self.operation][self.magnitude_index]) * self.sign
+        return 1 + magnitude if self.operation in BLENDS else magnitude
 
 
-def _atoms() -> tuple[Atom, ...]:
-    found = {Atom("identity"): None}
-    for pair in POLICY:
-        for _, operation, index in pair:
-            for sign in (1, -1) if operation in SIGNED else (1,):
-                found[Atom(operation, index, sign)] = None
-    return tuple(found)
-
-
-ATOMS = _atoms()
+_DRAWN = [  # for each pair, stage and sign, in this order
+    Atom(operation, index, sign if operation in SIGNED else 1)
+    for pair in POLICY
+    for _, operation, index in pair
+    for sign in (1, -1)
+]
+ATOMS = tuple(dict.fromkeys([Atom("identity"), *_DRAWN]))
 """Every atom the policy can draw, after the identity (atom 0)."""
 
 OPERATIONS = tuple(dict.fromkeys(atom.operation for atom in ATOMS))
 _OPERATION_OF = np.array([OPERATIONS.index(atom.operation) for atom in ATOMS])
 _PROBABILITY = np.array([[stage[0] for stage in pair] for pair in POLICY])
-_ATOM_OF = np.array(  # [pair, stage, sign]
-    [
-        [
-            [ATOMS.index(Atom(operation, index, sign if operation in SIGNED else 1)) for sign in (1, -1)]
-            for _, operation, index in pair
-        ]
-        for pair in POLICY
-    ]
-)
+_ATOM_OF = np.array([ATOMS.index(atom) for atom in _DRAWN]).reshape(len(POLICY), 2, 2)
 
 
 def draw_atoms(number: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -165,18 +153,13 @@ class AutoAugment:
         self._shear_fractions = torch.from_numpy(fractions).to(device)
         self._autocontrast_tables = torch.from_numpy(_autocontrast_tables()).to(device)
         self._apply = {
-            "invert": self._look_up,
-            "posterize": self._look_up,
-            "solarize": self._look_up,
-            "brightness": self._look_up,
+            **dict.fromkeys(("invert", "posterize", "solarize", "brightness"), self._look_up),
+            **dict.fromkeys(("translate_x", "translate_y", "rotate"), self._gather),
             "contrast": self._contrast,
             "color": self._color,
             "sharpness": self._sharpness,
             "autocontrast": self._autocontrast,
             "equalize": self._equalize,
-            "translate_x": self._gather,
-            "translate_y": self._gather,
-            "rotate": self._gather,
             "shear_y": self._shear,
         }
 
