@@ -124,7 +124,8 @@ def choice_recipe_of(cell: Cell) -> Recipe:
 
 def plan() -> list[Cell]:
     """Every run of the table, the most telling first."""
-    ends, between = ["softmax", "balanced_softmax"], [m.name for m in METHODS[1:-1]]
+    ends = ["softmax", "balanced_softmax"]
+    between = [method.name for method in METHODS if method.name not in ends]
     below = [Cell(*BELOW_CELL, method.name, seed) for seed in SEEDS for method in BELOW]
 
     def cells(seeds: Sequence[int], methods: Sequence[str]) -> list[Cell]:
