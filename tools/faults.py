@@ -10,6 +10,7 @@ run against the copy. The script fails if any fault goes unnoticed, or if the te
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import shutil
 import signal
@@ -414,7 +415,21 @@ def broken(fault: Fault, source: Path) -> str:
     return ""
 
 
-def run_tests(source: Path, tests: str) -> int:
+class QuickestFirst:
+    """A plugin of pytest: the tests of a file in the order of the seconds they took before; and what they take now."""
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.before, self.now = seconds, dict.fromkeys(seconds, 0.0)
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        files = list(dict.fromkeys(item.path for item in items))
+        items.sort(key=lambda item: (files.index(item.path), self.before.get(item.nodeid, 0.0)))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.now[report.nodeid] = self.now.get(report.nodeid, 0.0) + report.duration
+
+
+def run_tests(source: Path, tests: str, plugin: QuickestFirst) -> int:
     """The named test files against the package in `source`, in this process; pytest's exit code."""
     os.environ |= {"PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"}  # for the processes that tests start
     sys.dont_write_bytecode = True
@@ -422,11 +437,11 @@ def run_tests(source: Path, tests: str) -> int:
     paths = [str(test_file(name)) for name in tests.split()]
     deselect = [f"--deselect={test_file(name.partition('::')[0])}::{name.partition('::')[2]}" for name in SLOW]
     quiet = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "--no-header"]
-    return pytest.main([*quiet, *deselect, *paths])
+    return pytest.main([*quiet, *deselect, *paths], plugins=[plugin])
 
 
-def start(fault: Fault | None, tests: str, folder: Path) -> int:
-    """A process that runs `tests` with `fault` applied, and writes what it has to say to a file; its id.
+def start(fault: Fault | None, tests: str, folder: Path, seconds: dict[str, float]) -> int:
+    """A process that runs `tests` with `fault` applied, and writes what it has to say to files; its id.
 
     Forked, so that PyTorch and the other libraries, which `import_libraries` imported, are not imported hundreds of times.
     """
@@ -439,7 +454,9 @@ def start(fault: Fault | None, tests: str, folder: Path) -> int:
             os.dup2(output.fileno(), 2)
         source = Path(shutil.copytree(ROOT / "src", folder / "src"))
         problem = "" if fault is None else broken(fault, source)
-        code = int(run_tests(source, tests)) if not problem else 99
+        plugin = QuickestFirst(seconds)
+        code = int(run_tests(source, tests, plugin)) if not problem else 99
+        (folder / "seconds").write_text(json.dumps(plugin.now))
         print(problem)
     except BaseException:  # of this script itself: a process that was forked must not go on as if it had not been
         traceback.print_exc()
@@ -455,8 +472,11 @@ def judged(fault: Fault | None, code: int, output: str) -> str:
     return "" if code == 1 else f"NOT CAUGHT (pytest exit code {code}) {output[-300:]}"
 
 
-def outcomes(tasks: list[tuple[Fault | None, str]]) -> Generator[tuple[Fault | None, str]]:
-    """What became of each task, as they end; as many at a time as there are cores."""
+def outcomes(tasks: list[tuple[Fault | None, str]], seconds: dict[str, float]) -> Generator[tuple[Fault | None, str]]:
+    """What became of each task, as they end; as many at a time as there are cores.
+
+    `seconds` of the tests say which of them go first; those of tests without a fault are added to it.
+    """
     waiting, running = list(reversed(tasks)), {}  # type: ignore[var-annotated]
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -465,9 +485,11 @@ def outcomes(tasks: list[tuple[Fault | None, str]]) -> Generator[tuple[Fault | N
                     fault, tests = waiting.pop()
                     place = Path(folder) / str(len(waiting))
                     place.mkdir()
-                    running[start(fault, tests, place)] = fault, place
+                    running[start(fault, tests, place, seconds)] = fault, place
                 pid, status = os.wait()
                 fault, place = running.pop(pid)
+                if fault is None and (place / "seconds").exists():
+                    seconds |= json.loads((place / "seconds").read_text())
                 yield fault, judged(fault, os.waitstatus_to_exitcode(status), (place / "output").read_text())
                 shutil.rmtree(place)
         finally:  # nobody wants to know the rest
@@ -488,12 +510,13 @@ def main() -> None:
     wanted = " ".join(sys.argv[1:])
     faults = [fault for fault in FAULTS if wanted in f"{fault.file} {fault.old} {fault.new}"]
     every_test = sorted({name for fault in faults for name in fault.tests.split()})
-    with closing(outcomes([(None, name) for name in every_test])) as without_faults:
+    seconds: dict[str, float] = {}
+    with closing(outcomes([(None, name) for name in every_test], seconds)) as without_faults:
         for _, problem in without_faults:
             if problem:
                 sys.exit(problem)
     missed = 0
-    for fault, problem in outcomes([(fault, fault.tests) for fault in faults]):
+    for fault, problem in outcomes([(fault, fault.tests) for fault in faults], seconds):
         assert fault is not None
         missed += bool(problem)
         shown = f"{fault.file}: {fault.old.strip()!r} -> {fault.new.strip()!r}"

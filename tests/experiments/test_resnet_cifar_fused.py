@@ -14,7 +14,7 @@ def test_the_fused_kernels_are_torchs() -> None:
     pytest.importorskip("triton", "3.7")  # comes with torch on Linux; the interpreter of 3.6 fails with new NumPy
     file = Path(__file__).with_name("fused_kernels.py")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)],
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(file)],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         cwd=file.parents[2],
         capture_output=True,

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_kernels_compute_the_losses() -> None:
     pytest.importorskip("triton", "3.7")  # comes with torch on Linux; the interpreter of 3.6 fails with new NumPy
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/losses/loss_kernels.py"],
+        [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/losses/loss_kernels.py"],
         env=os.environ | {"TRITON_INTERPRET": "1"},
         cwd=ROOT,
         capture_output=True,
