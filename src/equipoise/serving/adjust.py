@@ -36,8 +36,8 @@ def adjust_logits(
     >>> adjust_logits(torch.zeros(2), target=[0.2, 0.8]).softmax(-1)
     tensor([0.2000, 0.8000])
     """
-    shift = softmax_shift(source, target, tau=tau).to(logits.device)
-    return full_precision(logits) - along(shift, logits, dim)
+    precise = full_precision(logits)
+    return precise - along(softmax_shift(source, target, tau=tau).to(precise.device), precise, dim)
 
 
 def adjust_sigmoid_logits(
@@ -55,5 +55,5 @@ def adjust_sigmoid_logits(
     >>> adjust_sigmoid_logits(torch.tensor([0.01, 0.2]).logit(), source=[0.01, 0.2], target_rate=0.5).sigmoid()
     tensor([0.5000, 0.5000])
     """
-    shift = sigmoid_shift(source, target_rate).to(logits.device)
-    return full_precision(logits) - along(shift, logits, dim)
+    precise = full_precision(logits)
+    return precise - along(sigmoid_shift(source, target_rate).to(precise.device), precise, dim)
