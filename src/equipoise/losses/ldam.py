@@ -49,8 +49,8 @@ def ldam_loss(
     tensor(1.3133)
     """
     logits = full_precision(logits)
-    own = own_class(logits, target, ignore_index, "LDAM")
     margins = along(margins, logits, class_dim(logits))
+    own = own_class(logits, target, ignore_index, "LDAM")
     logits = scale * (logits - own * margins)
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
