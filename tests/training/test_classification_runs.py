@@ -376,7 +376,7 @@ def test_the_kernels_that_are_given_compute_the_features_of_trained_backbones_on
     plain, injected = written
     assert len(used) == TINY.iterations
     assert (injected.weights, injected.engine["fused"], plain.engine["fused"]) == (plain.weights, True, False)
-    backbone = Training(TINY, store.get("cifar10-lt", 20)[1], 0).weights()
+    backbone = Training(TINY, store.get("cifar10-lt", 20)[1], 0).model.state_dict()
     run = kind.prepare(Cell("cifar10-lt", 20, "crt", 0), backbone)
     run.advance()
     assert len(used) == TINY.iterations

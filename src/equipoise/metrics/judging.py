@@ -36,6 +36,10 @@ class Judged:
         sweep = other.sweep if self.sweep is None else self.sweep if other.sweep is None else self.sweep + other.sweep
         return Judged(self.evaluation + other.evaluation, self.confusions + other.confusions, sweep)
 
+    def __radd__(self, other: int) -> Judged:
+        """Lets `sum(parts)` work."""
+        return self if other == 0 else NotImplemented
+
 
 def judge(
     logits: ArrayLike | Tensor,
