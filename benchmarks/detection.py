@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchvision.models.detection.mask_rcnn import MaskRCNNPredictor
 
-from equipoise.data.coco import read_json
+from equipoise.data.reading import read_json
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models import batched_rcnn
 from equipoise.models.batched_rcnn import Batch, Batched

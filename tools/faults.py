@@ -263,7 +263,7 @@ FAULTS = [
     Fault("training/records.py", "if not abs(share - self.top1) <= 0.005:", "if abs(share - self.top1) > 0.005:", "test_records.py"),
     Fault("training/records.py", '"utf-8-sig" if number == 1 else "utf-8"', '"utf-8"', "test_records.py"),
     Fault("training/records.py", "with written_whole(path, new=True) as scratch:", "with written_whole(path) as scratch:", "test_records.py"),
-    Fault("training/records.py", "        return kind.from_json(path.read_text())\n    except (ValueError, TypeError)", "        return kind.from_json(path.read_text())\n    except OverflowError", "test_records.py"),
+    Fault("training/records.py", "        return kind.from_json(path.read_text(encoding=\"utf-8\"))\n    except (ValueError, TypeError)", "        return kind.from_json(path.read_text(encoding=\"utf-8\"))\n    except OverflowError", "test_records.py"),
     Fault("cli/classifiers.py", "    check_recipes(cells, table.recipe_of)\n", "", "test_table1.py"),
     Fault("cli/table.py", "        with refusing():\n            for path", "        if True:\n            for path", "test_records.py"),
     Fault("training/classification_runs.py", '| {"seed": cell.seed} | data', "| data", "test_classification_runs.py"),

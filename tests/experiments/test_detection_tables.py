@@ -21,7 +21,8 @@ from typer.testing import CliRunner
 
 from equipoise.cli import app
 from equipoise.cli.detect import _load as load_for_use
-from equipoise.data.coco import CocoImages, read_image, read_json
+from equipoise.data.coco import CocoImages, read_image
+from equipoise.data.reading import read_json
 from equipoise.experiments.table2 import recipe as table2
 from equipoise.experiments.table2.report import methods_table
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
@@ -370,6 +371,10 @@ def test_a_run_says_what_its_backbone_starts_from(voc: Path, tmp_path: Path) -> 
     assert len(list((tmp_path / "checkpoints").glob("*.weights.pt"))) == 3  # none goes on from another
     bad = CliRunner().invoke(app, [str(word) for word in (*command, "--stride", "2x2")], env={"COLUMNS": "300"})
     assert "--stride 2x2: expected 1x1 or 3x3" in bad.output
+    bad = CliRunner().invoke(app, [str(word) for word in (*command, "--backbone", "resnet101")], env={"COLUMNS": "300"})
+    assert "--backbone is for table2: the recipes of voc2012-lt have a ResNet-50" in bad.output
+    with pytest.raises(ValueError, match="no backbone is named 'resnet34'"):
+        resnet_fpn("resnet34")  # type: ignore[arg-type]
 
 
 def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 from helpers.coco_files import SIDE, edit, rectangle, write_lvis
 
 import equipoise as eq
-from equipoise.data.coco import read_json
+from equipoise.data.reading import read_json
 from equipoise.metrics.detection import NUMBERS, Detections, GroundTruth
 
 pytest.importorskip("hotcoco")

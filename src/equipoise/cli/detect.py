@@ -11,7 +11,7 @@ import typer
 
 from equipoise.cli import options as o
 from equipoise.cli.shared import device_of, progress, refusing
-from equipoise.files import write_text
+from equipoise.files import write_text, written_whole
 
 Weights = Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")]
 Backbone = Annotated[str | None, typer.Option(help="resnet50 or resnet101; as trained by default.")]
@@ -145,14 +145,16 @@ def predict(
     """Draw the boxes and masks that a detector finds on pictures."""
     import torch
 
-    from equipoise.data.coco import read_image, read_json
+    from equipoise.data.coco import categories_of, read_image
+    from equipoise.data.reading import read_json
     from equipoise.report.detections import draw_detections
 
-    categories = sorted(read_json(annotations)["categories"], key=lambda category: category["id"])
-    names = [str(category.get("name", category["id"])) for category in categories]
+    names = list(categories_of(read_json(annotations), annotations).values())
+    twice = sorted({picture.stem for picture in pictures if sum(picture.stem == p.stem for p in pictures) > 1})
+    if twice:
+        raise ValueError(f"two pictures are named {twice[0]}: both would be drawn to {out / twice[0]}.png")
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
-    out.mkdir(parents=True, exist_ok=True)
     missing = next((picture for picture in pictures if not picture.is_file()), None)
     if missing is not None:
         raise ValueError(f"there is no picture {missing}")
@@ -161,7 +163,8 @@ def predict(
         with torch.no_grad():
             found = model([image.to(place)])[0]
         target = out / f"{picture.stem}.png"
-        draw_detections(image, found, names, threshold=threshold).save(target)
+        with written_whole(target) as scratch:
+            draw_detections(image, found, names, threshold=threshold).save(scratch)
         scores = found["scores"].tolist()
         number = sum(score >= threshold for score in scores)
         best = f"; the best score is {max(scores):.2g}, see --threshold" if scores and not number else ""

@@ -17,7 +17,7 @@ from equipoise.cli.shared import device_of, refusing
 from equipoise.experiments.table2 import recipe as table2
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
 from equipoise.models.batched_rcnn import world
-from equipoise.models.mask_rcnn import stride_by_name
+from equipoise.models.mask_rcnn import check_stride, stride_by_name
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.detection_runs import Detection, DetectionData, join_processes
@@ -72,10 +72,10 @@ def changes_of(size: Sequence[int] | None, longest: int | None, federated: bool)
     return changes, (f"-{max(size)}px" if size else "") + ("-federated" if federated else "")
 
 
-def train_detectors(table: str, options: RunOptions, source: Source, backbone: str, **changed: Any) -> None:
+def train_detectors(table: str, options: RunOptions, source: Source, backbone: str | None, **changed: Any) -> None:
     """Train what is missing of a table."""
-    if source.stride not in (None, "1x1", "3x3"):
-        raise typer.BadParameter(f"--stride {source.stride}: expected 1x1 or 3x3")
+    with refusing():
+        check_stride(source.stride)
     methods, known_seeds, name = _rows(table, backbone, options.validate)
     own, (train, val, images) = source.own, source.paths(table)
     changes, suffix = changes_of(**changed)
@@ -107,14 +107,17 @@ def train_detectors(table: str, options: RunOptions, source: Source, backbone: s
 
 
 def _rows(
-    table: str, backbone: str, validate: bool
+    table: str, backbone: str | None, validate: bool
 ) -> tuple[tuple[Method[DetectionRecipe], ...], tuple[int, ...], str]:
     """The methods of a table, its seeds, and the name that its records have."""
     if table != voc2012_lt.NAME:
         if validate:
             raise typer.BadParameter("--validate is for voc2012-lt: nothing was chosen for table2")
         with refusing():
-            return table2.methods(backbone), table2.SEEDS, f"{table2.NAME}/{backbone}"
+            wanted = backbone or table2.BACKBONES[0]
+            return table2.methods(wanted), table2.SEEDS, f"{table2.NAME}/{wanted}"
+    if backbone is not None:
+        raise typer.BadParameter(f"--backbone is for table2: the recipes of {voc2012_lt.NAME} have a ResNet-50")
     if validate:
         return voc2012_lt.CHOICES, (0,), f"choices/{voc2012_lt.NAME}"
     return voc2012_lt.METHODS, voc2012_lt.SEEDS, voc2012_lt.NAME

@@ -98,7 +98,9 @@ def run_detectors(
         str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to fetch them.")
     ] = None,
     stride: o.Stride = None,
-    backbone: Annotated[str, typer.Option(metavar="NAME", help="resnet50 or resnet101; table2 only.")] = "resnet50",
+    backbone: Annotated[
+        str | None, typer.Option(metavar="NAME", help="resnet50, the default, or resnet101; table2 only.")
+    ] = None,
     size: Annotated[
         list[int] | None,
         typer.Option(metavar="N", help="Shorter side of images; of several, one is drawn per image."),

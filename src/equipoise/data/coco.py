@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from equipoise.data.masks import MOST_PIXELS, decode_mask, is_rle
-from equipoise.data.reading import read_json as read_json  # also found here
-from equipoise.data.reading import shown, twice
+from equipoise.data.reading import read_json, shown, twice
 from equipoise.prior import IntArray, Prior
 
 Box = tuple[float, float, float, float]

@@ -1,1 +1,1 @@
-"""One readable file a table: the base recipe, then one line a method."""
+"""The paper's tables and ours, one folder each: the recipe, what was published, how it is rendered."""

@@ -1,1 +1,1 @@
-"""One file a loss: the formula, a function of tensors, and a thin module that holds the prior."""
+"""One file per loss: the formula, a function of tensors, and a thin module that holds the prior."""

@@ -28,10 +28,10 @@ from equipoise.losses.shared import (
     along,
     check_reduction,
     class_dim,
-    counting,
     full_precision,
     is_indices,
     kernels_apply,
+    not_ignored,
     one_hot,
     reduce_rows,
     rows_of,
@@ -130,7 +130,7 @@ def dense_target(
     """
     if not is_indices(logits, target):
         return target.to(logits.dtype), None
-    counts = counting(target, ignore_index)
+    counts = not_ignored(target, ignore_index)
     named = counts if foreground is None else counts & foreground
     hot = one_hot(logits, torch.where(named, target, 0))
     return hot * row_mask(named, logits), counts

@@ -23,10 +23,10 @@ from equipoise.losses.shared import (
     check_reduction,
     check_size,
     class_dim,
-    counting,
     full_precision,
     is_indices,
     kernels_apply,
+    not_ignored,
     ratio,
     rows_of,
     shifted,
@@ -117,7 +117,7 @@ def cross_entropy(
 
 def mean_over_indices(total: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
     """A sum of losses over the class indices `target` as torch's mean: by their weights, if any, where they count."""
-    valid = counting(target, ignore_index)
+    valid = not_ignored(target, ignore_index)
     if weight is None:
         return ratio(total, valid.sum())
     rows = weight.gather(0, torch.where(valid, target, 0).reshape(-1))  # gather, not weight[...]: works under vmap

@@ -13,7 +13,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from equipoise.losses.focal import check_gamma, focal_rows
-from equipoise.losses.shared import SoftmaxLoss, counting, is_indices, reduce_rows, rows_of
+from equipoise.losses.shared import SoftmaxLoss, is_indices, not_ignored, reduce_rows, rows_of
 from equipoise.losses.weights import effective_number_weights
 from equipoise.prior import Prior
 
@@ -33,7 +33,7 @@ def class_balanced_loss(
     tensor(1.0397)
     """
     loss, _ = focal_rows(logits, target, gamma, weight, ignore_index)
-    rows = counting(target, ignore_index).sum() if is_indices(logits, target) else rows_of(logits)
+    rows = not_ignored(target, ignore_index).sum() if is_indices(logits, target) else rows_of(logits)
     return reduce_rows(loss, rows, reduction)
 
 

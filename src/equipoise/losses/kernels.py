@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from equipoise.losses.shared import counting, reduce_rows, rows_of
+from equipoise.losses.shared import not_ignored, reduce_rows, rows_of
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # wrap_triton takes compiled functions only
 ROWS, COLUMNS = 8, 256  # of a tile
@@ -283,12 +283,12 @@ sigmoid_rows.register_autograd(sigmoid_gradient, setup_context=keep)
 def softmax_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """`balanced_softmax_loss` of logits [N, K] and class indices [N]."""
     rows, *_ = softmax_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
-    return reduce_rows(rows, counting(target, ignore_index).sum(), reduction)
+    return reduce_rows(rows, not_ignored(target, ignore_index).sum(), reduction)
 
 
 def sigmoid_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """`balanced_sigmoid_loss` of logits [N, K] and one value a class [N, K] or class indices [N]; not of "none"."""
     rows = sigmoid_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
-    counted = counting(target, ignore_index).sum() if target.ndim == 1 else rows_of(logits)
+    counted = not_ignored(target, ignore_index).sum() if target.ndim == 1 else rows_of(logits)
     counted = counted if reduction == "batchmean" else counted * logits.shape[1]
     return reduce_rows(rows, counted, "sum" if reduction == "sum" else "mean")

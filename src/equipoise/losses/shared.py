@@ -88,7 +88,7 @@ def own_class(logits: Tensor, target: Tensor, ignore_index: int, loss: str) -> T
             f"{loss} is defined for one class a row, but target has the logits' shape {tuple(target.shape)}: "
             "pass class indices"
         )
-    return one_hot(logits, torch.where(counting(target, ignore_index), target, 0))
+    return one_hot(logits, torch.where(not_ignored(target, ignore_index), target, 0))
 
 
 def as_probabilities(target: Tensor, logits: Tensor) -> Tensor:
@@ -107,10 +107,10 @@ def one_hot(logits: Tensor, target: Tensor) -> Tensor:
     return torch.zeros_like(logits).scatter(dim, target.long().unsqueeze(dim), 1.0)
 
 
-def counting(target: Tensor, ignore_index: int) -> Tensor:
-    """Which class indices count. Compared in 64 bits: as uint8, −100 is the class 156.
+def not_ignored(target: Tensor, ignore_index: int) -> Tensor:
+    """Targets that are not ignored. Compared in 64 bits: as uint8, −100 is the class 156.
 
-    >>> counting(torch.tensor([156, 7], dtype=torch.uint8), -100)
+    >>> not_ignored(torch.tensor([156, 7], dtype=torch.uint8), -100)
     tensor([True, True])
     """
     return target.long() != ignore_index
@@ -118,7 +118,7 @@ def counting(target: Tensor, ignore_index: int) -> Tensor:
 
 def pick(values: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
     """values[n, target[n]] for every row, and which rows count (those ignored are 0)."""
-    valid = counting(target, ignore_index)
+    valid = not_ignored(target, ignore_index)
     dim = class_dim(values)
     index = torch.where(valid, target, 0).long().unsqueeze(dim)
     return torch.where(valid, values.gather(dim, index).squeeze(dim), 0.0), valid

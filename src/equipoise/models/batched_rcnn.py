@@ -4,9 +4,9 @@ torchvision goes through a batch image by image and asks the device how many box
 is a few padded arrays, so that a step is some hundred large operations:
 
     matching    IoU of all instances of the batch with all boxes, instances padded to the most an image has
-    sampling    a random key a box; the largest keys among positives, then among negatives
+    sampling    a random key per box; the largest keys among positives, then among negatives
     NMS         the boxes that a better one overlaps, then again for the boxes left over by that, until nothing changes;
-                after r rounds every box is right that hangs on at most r others
+                after r rounds, boxes with suppression chains of at most r are exact
     pooling     the levels of the pyramid side by side in one picture, so that one RoIAlign serves all of them
 
 Losses equal `model(images, targets)` when everything is sampled, detections equal `model(images)`; tests show both.
@@ -124,8 +124,8 @@ def decode(codes: Tensor, boxes: Tensor, weights: tuple[float, ...]) -> Tensor:
 
 
 def clip(boxes: Tensor, sizes: Tensor) -> Tensor:
-    """Boxes [B, ..., 4] cut off at the edges of their images, `sizes` [B, 2]. No number becomes 0: what a diverged
-    detector says must not be an index."""
+    """Boxes [B, ..., 4] cut off at the edges of their images, `sizes` [B, 2]. NaN becomes 0, so that a
+    diverged detector cannot yield a bad index."""
     edge = sizes.flip(-1).repeat(1, 2).view(len(sizes), *[1] * (boxes.dim() - 2), 4)
     return torch.minimum(boxes.nan_to_num(0.0).clamp(min=0), edge)
 

@@ -339,6 +339,9 @@ class FrozenBatchNorm(FrozenBatchNorm2d):  # type: ignore[misc]
         return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
 
 
+BACKBONES = ("resnet18", "resnet50", "resnet101")
+
+
 def resnet_fpn(
     name: Literal["resnet18", "resnet50", "resnet101"] = "resnet50",
     weights: str | os.PathLike[str] | None = None,
@@ -355,6 +358,9 @@ def resnet_fpn(
                        whose name says msra or caffe has it in the 1×1, any other in the 3×3
     trainable_layers   how many of the five stages are trained, from the end
     """
+    if name not in BACKBONES:
+        raise ValueError(f"no backbone is named {name!r}: expected one of {', '.join(BACKBONES)}")
+    check_stride(stride)
     wanted = "DEFAULT" if str(weights) == "torchvision" else None
     try:
         body = getattr(torchvision.models, name)(weights=wanted, norm_layer=FrozenBatchNorm)
@@ -366,6 +372,12 @@ def resnet_fpn(
         for layer in (body.layer2, body.layer3, body.layer4):
             layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
     return _resnet_fpn_extractor(body, trainable_layers if weights is not None else 5)
+
+
+def check_stride(stride: str | None) -> None:
+    """Refuse what is no place of a stride."""
+    if stride not in (None, "1x1", "3x3"):
+        raise ValueError(f"--stride {stride}: expected 1x1 or 3x3, the convolutions that have it")
 
 
 def stride_by_name(weights: str | os.PathLike[str] | None) -> Literal["1x1", "3x3"]:

@@ -83,7 +83,7 @@ def read_runs(folder: Path) -> dict[str, list[Evaluation]]:
     records = []
     for path in paths:
         try:
-            records.append(Record.from_json(path.read_text()))
+            records.append(Record.from_json(path.read_text(encoding="utf-8")))
         except ValueError as error:
             raise ValueError(f"{path} is no run record: {error}") from None
     sets = {f"{record.data_set}/{record.imbalance}": record.counts for record in records if record.complete}

@@ -154,7 +154,7 @@ def filled(root: Path, parts: Mapping[str, Mapping[str, str]]) -> dict[Path, str
     """The documents under `root` as they should read: of each, `parts` has the contents by the name of their place."""
     texts = {}
     for document, contents in parts.items():
-        text = (root / document).read_text()
+        text = (root / document).read_text(encoding="utf-8")
         for name, content in contents.items():
             text = fill(text, name, content)
         texts[root / document] = text

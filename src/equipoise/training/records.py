@@ -235,7 +235,7 @@ def read_records(results: Path, table: str = "table1", kind: type[Kind] = Record
 
 def _of_file(path: Path, kind: type[Kind]) -> Kind:
     try:
-        return kind.from_json(path.read_text())
+        return kind.from_json(path.read_text(encoding="utf-8"))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from error
 
@@ -290,7 +290,7 @@ def import_records(source: Path, results: Path, kinds: Sequence[type[StoredRecor
         path = record.path_under(results)
         try:
             with written_whole(path, new=True) as scratch:
-                scratch.write_text(record.to_json(indent=1))
+                scratch.write_text(record.to_json(indent=1), encoding="utf-8")
             written.append(path)
         except FileExistsError:  # perhaps one that another process has just written
             if _of_file(path, type(record)) == record:

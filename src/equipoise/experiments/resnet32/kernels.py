@@ -1,4 +1,4 @@
-"""The Triton kernels of resnet_cifar_fused.py, which says what they are for. Pointers first, sizes in capitals last.
+"""The Triton kernels of fused.py, which says what they are for. Pointers first, sizes in capitals last.
 
 All of them see images as [pixels, channels]: pixel = (image · height + row) · width + column. What is stored has the
 type of the tensor that it is stored in; sums are fp32.

@@ -22,7 +22,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from equipoise.data.coco import read_json
+from equipoise.data.reading import read_json
 from equipoise.files import write_text
 from equipoise.models.mask_rcnn import balanced_sigmoid, equalized_sigmoid
 from equipoise.training.detection import DetectionRecipe
