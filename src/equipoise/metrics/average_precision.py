@@ -3,8 +3,8 @@
     AP = Σ_n (R_n − R_{n−1}) · P_n      over the distinct scores, best first; R_n and P_n are recall and precision of
                                         everything that scores at least the n-th
 
-Equal scores are one step, as in scikit-learn. A histogram does not know the order within a bin: its AP takes a bin as one
-step, and the true value lies between the AP of a bin that has its negatives first and that of one that has them last.
+Equal scores are one step, as in scikit-learn. A histogram does not know the order within a bin: its AP takes a bin as
+one step, and the true value lies between the AP with the negatives of every bin first and that with them last.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Everything is built from sums and from scores that are kept, so evaluations of parts (batches, ranks, files) add up with
 `+` to that of the whole. Scores are fractions.
 
-    mAP                   mean of average precision over the classes that have positives; also over the head, medium and
-                          tail classes (> 100, 20 to 100, < 20 training items). AP ranks the items of one class: adding a
-                          constant to a class's logits does not change it, so it cannot see a prior
+    mAP                   mean of average precision over the classes that have positives; also over the head, medium
+                          and tail classes (> 100, 20 to 100, < 20 training items). AP ranks the items of one class:
+                          adding a constant to a class's logits does not change it, so it cannot see a prior
     micro-AP              average precision of all (item, class) pairs pooled: sees whether classes are comparable
     F1                    2 · hits / (positives + predicted) at a threshold: mean over classes (macro), of all pairs
                           (micro), mean over items (samples). Also sees a prior
@@ -14,9 +14,9 @@ Everything is built from sums and from scores that are kept, so evaluations of p
     LRAP                  label ranking average precision: precision at each positive of an item, averaged
     ECE                   expected calibration error per class over 15 bins of the probability, averaged over classes
 
-A label that is missing (−1 or NaN) is left out of everything. Up to 2²⁵ (item, class) pairs the scores are kept and AP is
-exact; beyond, they become a histogram of 4,096 bins per class, and `map_error` and `micro_ap_error` say by how much AP
-can be wrong.
+A label that is missing (−1 or NaN) is left out of everything. Up to 2²⁵ (item, class) pairs the scores are kept and AP
+is exact; beyond, they become a histogram of 4,096 bins per class, and `map_error` and `micro_ap_error` bound how far AP
+can be off.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RESAMPLES = 200
 
 @dataclass(frozen=True)
 class LabelResult:
-    """One class: its training count (None where the prior was not counted), what was found of it, None where undefined."""
+    """One class: its training count (None where the prior was not counted) and its scores, None where undefined."""
 
     index: int
     name: str
@@ -122,7 +122,7 @@ class MultilabelEvaluation:
     bin_items: IntArray  # [K, 15] labelled items by predicted probability
     bin_positives: IntArray  # [K, 15]
     bin_probability: FloatArray  # [K, 15] summed
-    rows: FloatArray  # [7] items, F1, and of items with both kinds: number, ranking loss; with positives: number, coverage, LRAP
+    rows: FloatArray  # [7] over items: number, F1; number with both kinds, ranking loss; with positives, coverage, LRAP
     scores_: KeptScores | BinnedScores
 
     # ---------------------------------------------------------------- numbers
@@ -344,20 +344,25 @@ def _row_sums(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.
 def _together(
     one: KeptScores | BinnedScores, other: KeptScores | BinnedScores, probabilities: bool
 ) -> KeptScores | BinnedScores:
-    if isinstance(one, KeptScores) and isinstance(other, KeptScores):
-        if one.target.size + other.target.size <= EXACT_PAIRS:
-            return one + other
-    binned = [part if isinstance(part, BinnedScores) else BinnedScores.of(part, probabilities) for part in (one, other)]
-    return binned[0] + binned[1]
+    kept = [part for part in (one, other) if isinstance(part, KeptScores)]
+    if len(kept) == 2 and kept[0].target.size + kept[1].target.size <= EXACT_PAIRS:
+        return kept[0] + kept[1]
+    one, other = (p if isinstance(p, BinnedScores) else BinnedScores.of(p, probabilities) for p in (one, other))
+    return one + other
 
 
 def _f1(times: FloatArray, chosen: NDArray[np.bool_], truth: NDArray[np.int8]) -> tuple[float, float]:
     """Macro and micro F1 of items counted `times` each."""
     hits = times @ ((truth == 1) & chosen)
     positives, predicted = times @ (truth == 1), times @ ((truth >= 0) & chosen)
+    macro = _mean(_f1_per_class(hits, positives, predicted))
+    return macro, _ratio(2 * hits.sum(), positives.sum() + predicted.sum())
+
+
+def _f1_per_class(hits: NDArray[Any], positives: NDArray[Any], predicted: NDArray[Any]) -> FloatArray:
+    """NaN for a class without positives: there is nothing of it to find."""
     with np.errstate(invalid="ignore", divide="ignore"):
-        per_class = np.where(positives > 0, 2 * hits / (positives + predicted), math.nan)
-    return _mean(per_class), _ratio(2 * hits.sum(), positives.sum() + predicted.sum())
+        return np.where(positives > 0, 2 * hits / (positives + predicted), math.nan)
 
 
 def _middle(values: FloatArray) -> tuple[float, float] | None:
@@ -403,9 +408,9 @@ _HALF = (torch.float16, torch.bfloat16, torch.float32)
 
 def _thresholds(threshold: float | ArrayLike | Tensor, num_classes: int, probabilities: bool) -> FloatArray:
     """One limit per class, of what is judged: logits, or probabilities."""
-    given = as_array(threshold).astype(np.float64)  # type: ignore[arg-type]
+    given = as_array(threshold).astype(np.float64)
     if given.shape not in ((), (num_classes,)) or not ((given > 0) & (given < 1)).all():
-        raise ValueError(f"threshold is {threshold}: expected a probability between 0 and 1, or one per class")
+        raise ValueError(f"threshold is {threshold!r}: expected a probability between 0 and 1, or one per class")
     limits = np.broadcast_to(given, num_classes)
     return np.array(limits if probabilities else np.log(limits) - np.log1p(-limits))
 
