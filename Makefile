@@ -1,15 +1,20 @@
 # make demo    three losses on long-tailed digits: a table and demo/report.html
 # make test    lint, types, doctests, tests
 # make faults  break the code on purpose, one fault after the other: the tests must catch each
+# make lower-bounds  the tests with the oldest versions that pyproject.toml allows, in .venv-lower (6 GB)
 #
 # Each sets up .venv on its first run. An existing .venv is used as it is: to have a particular build of PyTorch
 # (CPU only, say), make .venv and install that first.
+#
+# make lower-bounds PINS="torch=2.13.0 torchvision=0.28.0" gives some of the versions by hand. It is no part of what must
+# pass before a change lands: run it when a requirement changes. Warnings are no errors there: old versions warn of each
+# other.
 
 PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test faults clean
+.PHONY: demo test faults lower-bounds clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo-ready
@@ -24,6 +29,11 @@ test: .venv/test-ready
 faults: .venv/test-ready
 	$(BIN)/python tools/faults.py
 
+lower-bounds:
+	$(PYTHON) -m venv .venv-lower
+	.venv-lower/bin/python -m pip install --disable-pip-version-check $$($(PYTHON) tools/lower_bounds.py $(PINS)) -e .
+	.venv-lower/bin/python -m pytest -n auto -q -W default -p no:cacheprovider
+
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Equipoise needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.12")'
 	$(PYTHON) -m venv .venv
@@ -37,4 +47,4 @@ faults: .venv/test-ready
 	touch $@ .venv/demo-ready
 
 clean:
-	rm -rf .venv demo build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-lower demo build dist .mypy_cache .pytest_cache .ruff_cache

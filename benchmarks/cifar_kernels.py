@@ -18,17 +18,14 @@ import json
 import multiprocessing
 import os
 import statistics
-import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import cifar_throughput as throughput
 import torch
 from torch.nn import functional
-
-sys.path.insert(0, str(Path(__file__).parent))
-import cifar_throughput as throughput
 
 from equipoise.experiments.resnet32 import fused
 from equipoise.experiments.resnet32.fused import Tiling
@@ -152,7 +149,9 @@ def write(source: Path) -> None:
 
 
 def engine_speed(runs: int) -> float:
-    return throughput.engine_speed(throughput.random_set(torch.device("cuda")), runs, seconds=3, fused=True)
+    return throughput.engine_speed(
+        throughput.random_set(torch.device("cuda")), runs, seconds=3, features=fused.fused_features
+    )
 
 
 def main() -> None:

@@ -21,23 +21,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pillow_augmentation as pillow
 import torch
 from PIL import Image
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-sys.path.insert(0, str(Path(__file__).parent))
-import pillow_augmentation as pillow
-
 from equipoise.data.longtail import long_tailed_counts
-from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.equalization import EqualizationLoss
+from equipoise.losses.ldam import LDAMLoss
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import Prior
 from equipoise.training import classification
 from equipoise.training.augmentation import ATOMS, AutoAugment, TrainingAugmentation, draw, normalise
-from equipoise.training.classification import CHUNK, Training, TrainingSet, stream_of, train, weights_digest
+from equipoise.training.classification import (
+    CHUNK,
+    Features,
+    Training,
+    TrainingSet,
+    compiled_features,
+    stream_of,
+    train,
+)
 from equipoise.training.recipe import Recipe
 from equipoise.training.records import hardware
+from equipoise.training.weights import weights_digest
 
 SOFTMAX = Recipe()
 RECIPES = {
@@ -96,7 +105,7 @@ def full_precision() -> Iterator[None]:
         classification._autocast, torch.backends.cudnn.allow_tf32 = autocast, tf32
 
 
-def against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20, **kernels: bool) -> dict[str, Any]:
+def against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20, **kernels: Features) -> dict[str, Any]:
     """Graphed steps beside eager ones by torch: largest relative differences of the loss; are the weights equal?
 
     Kernels that round in other places cannot be equal to the bit. They must be as near as eager steps are (up to a
@@ -124,7 +133,7 @@ def against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20, **ker
     return found | {"good": found["same_weights"] or (bool(kernels) and near)}
 
 
-def alone_against_shared(data: TrainingSet, iterations: int = 60, **kernels: bool) -> dict[str, bool]:
+def alone_against_shared(data: TrainingSet, iterations: int = 60, **kernels: Features) -> dict[str, bool]:
     """For each recipe, whether a run ends with the same weights alone as with the others beside it."""
     recipes = {name: recipe.shortened(iterations) for name, recipe in RECIPES.items()}
     together = {name: Training(recipe, data, 0, **kernels) for name, recipe in recipes.items()}
@@ -154,7 +163,7 @@ def images_a_second(step: Callable[[], None], images: int, device: torch.device,
     return steps * images / (time.perf_counter() - start)
 
 
-def engine_speed(data: TrainingSet, runs: int, *, seconds: float = 4.0, **kernels: bool) -> float:
+def engine_speed(data: TrainingSet, runs: int, *, seconds: float = 4.0, **kernels: Features) -> float:
     """Images a second of `runs` runs that train together, everything included; `kernels` as of `Training`."""
     trainings = [Training(SOFTMAX, data, seed, **kernels) for seed in range(runs)]
 
@@ -165,7 +174,7 @@ def engine_speed(data: TrainingSet, runs: int, *, seconds: float = 4.0, **kernel
     return images_a_second(chunk, runs * CHUNK * SOFTMAX.batch_size, data.device, seconds)
 
 
-def step_speed(data: TrainingSet, runs: int, *, seconds: float = 3.0, **kernels: bool) -> float:
+def step_speed(data: TrainingSet, runs: int, *, seconds: float = 3.0, **kernels: Features) -> float:
     """The same without augmentation: one chunk over and over."""
     trainings = [Training(SOFTMAX, data, seed, **kernels) for seed in range(runs)]
     for training in trainings:
@@ -262,16 +271,17 @@ def pillow_speed(data: TrainingSet, workers: int) -> float:
     return 40 * SOFTMAX.batch_size / (time.perf_counter() - start)
 
 
-KERNELS: dict[str, dict[str, bool]] = {
-    "cuDNN": {},
-    "cuDNN, compiled": {"compiled": True},
-    "fused kernels": {"fused": True},
-}
-"""The engine's ways to compute the backbone; all but the first need a GPU."""
+def ways(device: torch.device) -> dict[str, dict[str, Features]]:
+    """The engine's ways to compute the backbone; all but the first need a GPU."""
+    if device.type != "cuda":
+        return {"torch": {}}
+    from equipoise.experiments.resnet32.fused import fused_features  # needs Triton
 
-
-def ways(device: torch.device) -> dict[str, dict[str, bool]]:
-    return KERNELS if device.type == "cuda" else {"torch": {}}
+    return {
+        "cuDNN": {},
+        "cuDNN, compiled": {"features": compiled_features()},
+        "fused kernels": {"features": fused_features},
+    }
 
 
 def main() -> None:
@@ -311,7 +321,7 @@ def check(device: torch.device, data: TrainingSet) -> dict[str, Any]:
         "alone_against_shared": {},
         "good": wrong_atoms == wrong == 0,
     }
-    deterministic = {name: kernels for name, kernels in ways(device).items() if not kernels.get("compiled")}
+    deterministic = {name: kernels for name, kernels in ways(device).items() if "compiled" not in name}
     for name, kernels in deterministic.items():
         for recipe_name, recipe in RECIPES.items():
             entry = against_eager(data, recipe, **kernels)

@@ -20,12 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import losses as benchmark
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-sys.path.insert(0, str(Path(__file__).parent))
-import losses as benchmark
 
 import equipoise as eq
 from equipoise.losses import kernels

@@ -29,7 +29,8 @@ import numpy as np
 import torch
 from torch.utils.data import WeightedRandomSampler
 
-from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
+from equipoise.samplers.class_balanced import ClassBalancedSampler
+from equipoise.samplers.repeat_factor import RepeatFactorSampler
 
 Results = dict[str, Any]
 

@@ -239,6 +239,9 @@ REFUSED = {
     ),
     "ignored, with classes": (lambda: Prior.from_labels([9], 3, ignore_index=9), "every label is ignore_index=9"),
     "no number of classes": (lambda: Prior.from_labels([0], num_classes=-1), "num_classes is -1"),
+    "class ids that are none": (lambda: Prior.from_counts([1, 2], class_ids=[1, 2.5]), "class_ids hold 2.5"),  # type: ignore[list-item]
+    "an id for an index": (lambda: Prior.from_counts({0: 5, 10_000_000: 3}), "10000000 is not below 10,000,000"),
+    "half an item in total": (lambda: Prior.from_counts([1], total=1.5), "total is 1.5"),  # type: ignore[arg-type]
     "a total that is none": (lambda: Prior.from_counts([1], total=float("nan")), "total is nan"),  # type: ignore[arg-type]
     "tau that is none": (lambda: eq.BalancedSoftmaxLoss(Prior.uniform(2), tau=float("inf")), "tau is inf"),
     "a negative margin": (lambda: eq.LDAMLoss(Prior.from_counts([1, 2]), -0.1), "max_margin is -0.1"),
@@ -304,7 +307,7 @@ def test_stated_probabilities_are_read_by_index_or_name_where_they_have_one() ->
     np.testing.assert_allclose(Prior.from_probabilities(shares).probabilities, [1 / 6, 3 / 6, 2 / 6])
     np.testing.assert_allclose(Prior.from_probabilities({1: 0.75, 0: 0.25}).probabilities, [0.25, 0.75])
     assert Prior.from_probabilities({"cat": 0.75, "owl": 0.25}).class_names == ("cat", "owl")
-    with pytest.raises(ValueError, match="2 probabilities for the classes 0 to 2: give one a class"):
+    with pytest.raises(ValueError, match="2 probabilities for the classes 0 to 2: give one per class"):
         Prior.from_probabilities({0: 0.5, 2: 0.5})
     with pytest.raises(TypeError, match="probabilities are 'uniform': expected numbers"):
         Prior.from_probabilities("uniform")

@@ -25,9 +25,10 @@ from rich.console import Console
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
-from equipoise.cli.report import show_inspection
+from equipoise.cli.inspect import show_inspection
 from equipoise.data.digits import load_digits_lt
 from equipoise.data.sources import Source
+from equipoise.files import write_text, written_whole
 from equipoise.report.inspection import look
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -63,7 +64,8 @@ def photograph(
     time.sleep(0.5)
     shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
     picture = Image.open(io.BytesIO(base64.b64decode(shot["data"]))).convert("RGB")
-    picture.save(out, optimize=True)
+    with written_whole(out) as scratch:
+        picture.save(scratch, optimize=True)
     print(f"{out.name}: {out.stat().st_size / 1e3:.0f} kB")
 
 
@@ -76,8 +78,8 @@ def main() -> None:
     show_inspection(look(Source(Path("digits/train"), load_digits_lt(50).prior, "images")), console)
     console.print()  # or the last line is cut off
     plain = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)  # no fonts from the network
-    path = str(IMAGES / "inspect.svg")
-    console.save_svg(path, title="equipoise inspect", unique_id="inspect", code_format=plain)
+    shown = console.export_svg(title="equipoise inspect", unique_id="inspect", code_format=plain)
+    write_text(IMAGES / "inspect.svg", shown)
     with tempfile.TemporaryDirectory() as folder:
         page = options.report
         if page is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-EXTRAS = dict.fromkeys(("typer", "rich", "sklearn", "scipy", "matplotlib"), "cli") | dict.fromkeys(
+EXTRAS = dict.fromkeys(("typer", "rich", "sklearn", "scipy"), "cli") | dict.fromkeys(
     ("torchvision", "orjson", "hotcoco", "PIL", "safetensors"), "detection"
 )
 

@@ -19,16 +19,31 @@ from __future__ import annotations
 import json
 import math
 import os
-import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+
+from equipoise.arrays import (
+    as_array,
+    as_ids,
+    as_names,
+    by_column,
+    exact_zeros,
+    fp32,
+    is_whole,
+    outside,
+    rate_logits,
+    stated_probabilities,
+    whole_counts,
+)
+from equipoise.compiling import constant, refuse_priors, refuse_vector
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -36,9 +51,6 @@ PriorLike: TypeAlias = "Prior | Sequence[float] | FloatArray | Tensor"
 
 # What 1 − π is taken as for a class whose probability is stated as 1: the smallest normal fp32 number.
 TINY = float(np.finfo(np.float32).tiny)
-
-
-COMPILES_PRIORS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 12)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -118,20 +130,16 @@ class Prior:
         >>> Prior.from_counts({"cat": 90, "owl": 10}).class_names
         ('cat', 'owl')
         """
-        if hasattr(counts, "to_dict"):  # a pandas Series: its index says which class
-            counts = counts.to_dict()
-        if isinstance(counts, Mapping):
-            counts, names = _columns(counts)
-            class_names = names if class_names is None else class_names
-        whole = _whole_numbers(as_array(counts))
+        columns, names = by_column(counts, class_names)
+        whole = whole_counts(columns)
         if total is None:
             total = int(whole.sum())
-        elif not _is_whole(total) or total < whole.max():
+        elif not is_whole(total) or total < whole.max():
             raise ValueError(
                 f"total is {total}, but the largest class alone counts {whole.max()}: "
                 "total is the whole number of items that were counted over"
             )
-        return cls(whole / int(total), whole, int(total), _names(class_names), _ids(class_ids))
+        return cls(whole / int(total), whole, int(total), names, as_ids(class_ids))
 
     @classmethod
     def from_multilabel(cls, multi_hot: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
@@ -186,7 +194,8 @@ class Prior:
         """Count a COCO or LVIS annotation file; classes in the order of their category ids, kept with their names.
 
         `by="images"`: images that contain the class, out of the images with at least one annotation (what Balanced
-        Sigmoid wants). `by="instances"`: annotations of the class, out of all. Crowd annotations count as any other.
+        Sigmoid wants). `by="instances"`: annotations of the class, out of all. What training cannot use does not count:
+        crowds, and boxes or polygons without area.
         """
         from equipoise.data.coco import count_coco
 
@@ -230,32 +239,14 @@ class Prior:
         >>> Prior.from_probabilities([0.5, 0.3, 0.2])
         Prior(3 classes, not counted, imbalance 2.5, head 0: 0.5, tail 2: 0.2)
         """
-        if hasattr(p, "to_dict"):  # a pandas Series: its index says which class
-            p = p.to_dict()
-        if isinstance(p, Mapping):
-            names: Sequence[str] | None
-            given, (p, names) = len(p), _columns(p)
-            if len(p) > given:
-                raise ValueError(f"{given} probabilities for the classes 0 to {len(p) - 1}: give one a class")
-            class_names = names if class_names is None else class_names
         if isinstance(getattr(p, "prior", None), Prior):
             raise TypeError(f"probabilities are a {type(p).__name__}: pass its .prior")
-        try:
-            probabilities = as_array(p).astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise TypeError(f"probabilities are {p!r}: expected numbers, one a class, or a Prior") from error
-        if probabilities.ndim != 1 or probabilities.size == 0:
-            raise ValueError(f"probabilities have shape {probabilities.shape}: give one a class, [K]")
-        bad = ~np.isfinite(probabilities) | (probabilities < 0)
-        if bad.any():
-            where = int(np.flatnonzero(bad)[0])
-            raise ValueError(f"the probability of class {where} is {probabilities[where]}: it must be in [0, 1]")
-        if abs(probabilities.sum() - 1) > 1e-4:
-            raise ValueError(
-                f"probabilities sum to {probabilities.sum():.6g}, not 1: divide them by their sum, "
-                "or use Prior.from_counts for counts"
-            )
-        return cls(probabilities / probabilities.sum(), class_names=_names(class_names))
+        columns, names = by_column(p, class_names)
+        if hasattr(p, "keys") and len(columns) > len(p.keys()):
+            given, last = len(p.keys()), len(columns) - 1
+            raise ValueError(f"{given} probabilities for the classes 0 to {last}: give one per class")
+        probabilities = stated_probabilities(columns)
+        return cls(probabilities / probabilities.sum(), class_names=names)
 
     @classmethod
     def uniform(cls, num_classes: int, *, class_names: Sequence[str] | None = None) -> Prior:
@@ -264,9 +255,9 @@ class Prior:
         >>> Prior.uniform(4).probabilities.tolist()
         [0.25, 0.25, 0.25, 0.25]
         """
-        if not _is_whole(num_classes) or num_classes < 1:
+        if not is_whole(num_classes) or num_classes < 1:
             raise ValueError(f"num_classes is {num_classes}: a prior has at least one class")
-        return cls(np.full(num_classes, 1 / num_classes), class_names=_names(class_names))
+        return cls(np.full(num_classes, 1 / num_classes), class_names=as_names(class_names))
 
     @classmethod
     def from_json(cls, text: str) -> Prior:
@@ -277,7 +268,8 @@ class Prior:
         names, ids = content.get("class_names"), content.get("class_ids")
         if "counts" in content:
             return cls.from_counts(content["counts"], content.get("total"), class_names=names, class_ids=ids)
-        return cls(_exact_probabilities(content["probabilities"]), class_names=_names(names), class_ids=_ids(ids))
+        exact = stated_probabilities(content["probabilities"])  # as written: not divided by their sum once more
+        return cls(exact, class_names=as_names(names), class_ids=as_ids(ids))
 
     def to_json(self) -> str:
         """Everything the prior holds, as one JSON object.
@@ -338,7 +330,7 @@ class Prior:
         >>> Prior.from_counts([3, 1]).log()
         tensor([-0.2877, -1.3863])
         """
-        return _fp32(self._log())
+        return fp32(np.log(self.without_zeros()) - np.log(self._total or 1))
 
     def logit(self) -> Tensor:
         """log π − log(1 − π): fp32 [K], finite (0 and `total` are taken as 1 and `total` − 1).
@@ -346,7 +338,22 @@ class Prior:
         >>> Prior.from_counts([3, 1]).logit()
         tensor([ 1.0986, -1.0986])
         """
-        return _fp32(self._logit())
+        return fp32(self._logit())
+
+    def without_zeros(self) -> FloatArray:
+        """Counts, or probabilities, with no zero among them: a class that was never counted counts 1, one stated
+        impossible is as rare as the rarest of the others. One warning names these classes."""
+        weights = self._weights
+        absent = np.flatnonzero(weights == 0)
+        if len(absent):
+            shown = ", ".join(self._label(int(j)) for j in absent[:10]) + (", ..." if len(absent) > 10 else "")
+            how = "as if it had one" if self.counted else "as if it were as rare as the rarest that has"
+            warnings.warn(
+                f"{len(absent)} of {self.num_classes} classes have no item ({shown}): each is treated {how}",
+                stacklevel=outside(),
+            )
+        least = 1 if self.counted else weights[weights > 0].min()
+        return np.where(weights > 0, weights, least).astype(np.float64)
 
     def groups(self, many: int = 100, few: int = 20) -> dict[str, list[int]]:
         """The classes with more than `many` items, fewer than `few`, and between; only groups that have a class.
@@ -426,43 +433,21 @@ class Prior:
     def _key(self) -> tuple[Any, ...]:
         return (self._weights.tobytes(), self._total, self.class_names, self.class_ids)
 
-    def _seen(self) -> FloatArray:
-        """Counts, or probabilities, with no zero among them: a class that was never counted counts 1, one stated
-        impossible is as rare as the rarest of the others. One warning names these classes."""
-        weights = self._weights
-        absent = np.flatnonzero(weights == 0)
-        if len(absent):
-            shown = ", ".join(self._label(int(j)) for j in absent[:10]) + (", ..." if len(absent) > 10 else "")
-            how = "as if it had one" if self.counted else "as if it were as rare as the rarest that has"
-            warnings.warn(
-                f"{len(absent)} of {self.num_classes} classes have no item ({shown}): each is treated {how}",
-                stacklevel=outside(),
-            )
-        least = 1 if self.counted else weights[weights > 0].min()
-        return np.where(weights > 0, weights, least).astype(np.float64)
-
     def _centred_log(self, ruled_out: float | None = None) -> FloatArray:
         """log(π_j · K) for π that sums to 1: exactly 0 where the prior is uniform.
 
         `ruled_out` is the value for a class whose probability is stated as 0, where that means something.
         """
         if ruled_out is None or self.counted:
-            return _exact_zeros(np.log(self._seen() * self.num_classes / self._weights.sum()))
+            return exact_zeros(np.log(self.without_zeros() * self.num_classes / self._weights.sum()))
         possible = self._probabilities > 0
         logs = np.log(np.where(possible, self._probabilities, 1) * self.num_classes)
-        return np.where(possible, _exact_zeros(logs), ruled_out)
-
-    def _log(self, ruled_out: float | None = None) -> FloatArray:
-        """log π in float64; `ruled_out` is the value for a class whose probability is stated as 0, as above."""
-        if ruled_out is None or self.counted:
-            return np.asarray(np.log(self._seen()) - np.log(self._total or 1))
-        possible = self._probabilities > 0
-        return np.where(possible, np.log(np.where(possible, self._probabilities, 1)), ruled_out)
+        return np.where(possible, exact_zeros(logs), ruled_out)
 
     def _logit(self) -> FloatArray:
         if self._counts is None:
-            return np.asarray(np.log(self._seen()) - np.log(np.maximum(1 - self._probabilities, TINY)))
-        return np.asarray(np.log(self._seen()) - np.log(np.maximum(self.total - self.counts, 1)))
+            return np.asarray(np.log(self.without_zeros()) - np.log(np.maximum(1 - self._probabilities, TINY)))
+        return np.asarray(np.log(self.without_zeros()) - np.log(np.maximum(self.total - self.counts, 1)))
 
     def _mean_logit(self) -> FloatArray:
         """logit of the mean rate Σ_j π_j / K, in the same arithmetic as `_logit`."""
@@ -488,12 +473,13 @@ def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = No
     >>> softmax_shift(Prior.from_counts([7, 7, 7]))
     tensor([0., 0., 0.])
     """
-    _check_compiler()
+    refuse_priors()
     trained = None if source is None else as_prior(source)
     wanted = None if target is None else as_prior(target)
     return _softmax_shift(trained, wanted, tau)
 
 
+@constant
 def _softmax_shift(source: Prior | None, target: Prior | None, tau: float) -> Tensor:
     if not math.isfinite(tau):
         raise ValueError(f"tau is {tau}: expected a finite number, 1 for the shift that Bayes' rule asks for")
@@ -501,9 +487,14 @@ def _softmax_shift(source: Prior | None, target: Prior | None, tau: float) -> Te
         raise ValueError("source and target are both None (uniform), so nothing would change: name at least one")
     if source is not None and target is not None and source.num_classes != target.num_classes:
         raise ValueError(f"source has {source.num_classes} classes, target has {target.num_classes}")
+    return fp32(log_ratio(source, target, tau=tau))
+
+
+def log_ratio(source: Prior | None, target: Prior | None = None, *, tau: float = 1.0) -> FloatArray:
+    """`softmax_shift` in float64, before it is rounded: tau · log(π_source · K) − log(π_target · K), [K]."""
     from_source = np.zeros(1) if source is None else source._centred_log()
     from_target = np.zeros(1) if target is None else target._centred_log(ruled_out=-np.inf)
-    return _fp32(_exact_zeros(tau * from_source - from_target))
+    return exact_zeros(tau * from_source - from_target)
 
 
 def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float] | Tensor | None = None) -> Tensor:
@@ -514,13 +505,14 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
     >>> sigmoid_shift(Prior.from_counts([5, 5, 5]))
     tensor([0., 0., 0.])
     """
-    _check_compiler()
+    refuse_priors()
     for value in (source, target_rate):
         if not isinstance(value, Prior | float | int | None):
-            _refuse_to_compile(value)
+            refuse_vector(value)
     return _sigmoid_shift(source, target_rate)
 
 
+@constant
 def _sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float] | Tensor | None) -> Tensor:
     if isinstance(target_rate, Prior):
         raise TypeError("target_rate is a Prior: pass a rate, or one a class, e.g. target_rate=prior.probabilities")
@@ -528,161 +520,20 @@ def _sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[floa
         from_logit, mean_logit = source._logit(), source._mean_logit
     else:
         rates = as_array(source)
-        from_logit, mean_logit = _rate_logit(rates, "source"), lambda: _rate_logit(rates.mean(), "source")
+        from_logit, mean_logit = rate_logits(rates, "source"), lambda: rate_logits(rates.mean(), "source")
     if target_rate is None and from_logit.size == 1:
         raise ValueError(
             "with one class the mean rate is the class's own, so the shift would be 0: name target_rate, e.g. 0.5"
         )
-    to_logit = mean_logit() if target_rate is None else _rate_logit(target_rate, "target_rate")
+    to_logit = mean_logit() if target_rate is None else rate_logits(target_rate, "target_rate")
     if from_logit.ndim == to_logit.ndim == 1 and from_logit.shape != to_logit.shape:
         raise ValueError(f"source has {from_logit.size} classes, target_rate has {to_logit.size}")
-    return _fp32(_exact_zeros(from_logit - to_logit))
-
-
-# Dynamo would trace the NumPy inside. A shift is a constant of the graph, guarded by the identity of its priors;
-# vectors have no such guard: they are refused.
-# (torch.compiler.assume_constant_result sets this mark, and imports all of Dynamo.)
-setattr(_softmax_shift, "_dynamo_marked_constant", True)  # noqa: B010
-setattr(_sigmoid_shift, "_dynamo_marked_constant", True)  # noqa: B010
-
-
-def _check_compiler() -> None:
-    if not COMPILES_PRIORS and torch.compiler.is_dynamo_compiling():
-        raise TypeError(
-            f"torch {torch.__version__} cannot take a Prior into a compiled graph, torch 2.12 can: compile a module "
-            "that holds the shift, as the losses and Rebalanced do, or call this outside of torch.compile"
-        )
-
-
-def _refuse_to_compile(value: Any) -> None:
-    if torch.compiler.is_dynamo_compiling():
-        raise TypeError(
-            f"a {type(value).__name__} cannot be a constant of a compiled graph: pass a Prior made outside of it, "
-            "e.g. Prior.from_probabilities(p)"
-        )
+    return fp32(exact_zeros(from_logit - to_logit))
 
 
 def as_prior(value: PriorLike) -> Prior:
     """A `Prior` as it is; a vector as stated probabilities."""
     if isinstance(value, Prior):
         return value
-    _refuse_to_compile(value)
+    refuse_vector(value)
     return Prior.from_probabilities(value)
-
-
-def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
-    """A NumPy array of anything array-like; tensors come off their device and graph."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        return np.asarray((values.double() if values.is_floating_point() else values).numpy())
-    return np.asarray(values)
-
-
-def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:
-    """Refuse logits whose class dimension does not have `num_classes` entries."""
-    if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
-        raise ValueError(f"the classes are said to be in dimension {dim}, but logits have shape {tuple(logits.shape)}")
-    if logits.ndim == 0 or logits.shape[dim] != num_classes:
-        size = "no dimension at all" if logits.ndim == 0 else f"{logits.shape[dim]} in dimension {dim}"
-        fitting = [d for d, length in enumerate(logits.shape) if length == num_classes]
-        where = f", or pass dim={fitting[0]}" if fitting and dim < 0 else ""
-        raise ValueError(
-            f"{what} has {num_classes} classes, logits of shape {tuple(logits.shape)} have {size}: "
-            f"build it with the model's num_classes{where}"
-        )
-
-
-def along(vector: Tensor, logits: Tensor, dim: int, what: str = "prior") -> Tensor:
-    """`vector` [K] shaped to broadcast along dimension `dim` of `logits`."""
-    if vector.ndim == 0:
-        return vector
-    check_size(vector.shape[0], logits, dim, what)
-    return vector.view(-1, *[1] * (logits.ndim - 1 - dim % logits.ndim))
-
-
-def _fp32(values: FloatArray) -> Tensor:
-    return torch.from_numpy(np.asarray(values, dtype=np.float32))
-
-
-def _exact_zeros(shift: FloatArray) -> FloatArray:
-    """Float64 rounding is not a shift: a uniform prior must give exactly 0."""
-    return np.where(np.abs(shift) < 1e-12, 0.0, shift)
-
-
-def _rate_logit(rate: Any, what: str) -> FloatArray:
-    given = as_array(rate)
-    if given.dtype.kind not in "biuf":
-        raise TypeError(f"{what} is {given.tolist()!r}: expected a rate, or one a class, strictly between 0 and 1")
-    rates = given.astype(np.float64)
-    if rates.ndim > 1 or not ((rates > 0) & (rates < 1)).all():
-        shown = rates if rates.size <= 10 else f"in [{rates.min()}, {rates.max()}]"
-        raise ValueError(f"{what} is {shown}: a rate, or one a class, strictly between 0 and 1")
-    return np.asarray(np.log(rates) - np.log1p(-rates))
-
-
-def _whole_numbers(counts: NDArray[Any]) -> IntArray:
-    if counts.ndim != 1 or counts.size == 0:
-        raise ValueError(f"counts have shape {counts.shape}: give one whole number a class, [K]")
-    if counts.dtype.kind not in "iuf":
-        raise TypeError(f"counts are {counts.dtype}, starting {counts[:3].tolist()}: give whole numbers")
-    bad = (counts < 0) | (counts > 2**62)
-    if counts.dtype.kind == "f":
-        bad |= ~np.isfinite(counts) | (counts != np.floor(counts))
-    if bad.any():
-        where = int(np.flatnonzero(bad)[0])
-        raise ValueError(
-            f"the count of class {where} is {counts[where].item()}: counts are whole numbers ≥ 0 "
-            "(for probabilities use Prior.from_probabilities)"
-        )
-    if not counts.any():
-        raise ValueError(f"all {counts.size} counts are zero: there is nothing to learn a prior from")
-    if counts.sum(dtype=np.float64) >= 2**63:
-        raise ValueError(f"counts sum to {counts.sum(dtype=np.float64):.3g}, more than 64 bits hold: divide them first")
-    return counts.astype(np.int64)
-
-
-def _exact_probabilities(values: Any) -> FloatArray:
-    """Stored probabilities as they were written: checked as any others, but not divided by their sum once more."""
-    Prior.from_probabilities(values)
-    return np.asarray(values, dtype=np.float64)
-
-
-def _is_whole(value: Any) -> bool:
-    """Whether a value is a whole number of any kind (int, NumPy, a tensor of one), but no bool."""
-    try:
-        return not isinstance(value, bool) and int(value) == value
-    except (TypeError, ValueError, OverflowError):
-        return False
-
-
-def _columns(counts: Mapping[Any, Any]) -> tuple[Sequence[Any], list[str] | None]:
-    """Counts in column order, with names where the keys are names."""
-    keys = list(counts)
-    if not keys or all(isinstance(key, str) for key in keys):
-        return list(counts.values()), keys
-    if not all(_is_whole(key) and key >= 0 for key in keys):
-        raise TypeError(f"the keys of counts are {keys[:3]}, ...: expected class names, or class indices from 0")
-    columns = [0] * (int(max(keys)) + 1)
-    for key, value in counts.items():
-        columns[int(key)] = value
-    return columns, None
-
-
-def outside() -> int:
-    """The stack level of the first caller outside this package and torch, which calls modules, for a warning."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("equipoise", "torch"):
-        level, frame = level + 1, frame.f_back
-    return level
-
-
-def _names(names: Sequence[str] | Mapping[int, str] | None) -> tuple[str, ...] | None:
-    if isinstance(names, Mapping):  # {0: "cat", 1: "owl"}, in any order
-        if sorted(names) != list(range(len(names))):
-            raise ValueError(f"class_names has the keys {list(names)[:3]}, ...: expected 0 to {len(names) - 1}")
-        names = [names[index] for index in range(len(names))]
-    return None if names is None else tuple(str(name) for name in names)
-
-
-def _ids(ids: Sequence[int] | None) -> tuple[int, ...] | None:
-    return None if ids is None else tuple(int(i) for i in ids)

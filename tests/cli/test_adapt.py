@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from typer.testing import CliRunner
 
 import equipoise as eq
 from equipoise.cli import app
-from equipoise.cli.adapt import read_prior
+from equipoise.data.sources import read_prior
 
 NAMES = ["cat", "owl", "yak"]
 SOURCE = np.array([0.6, 0.3, 0.1])
@@ -125,30 +128,40 @@ def test_a_known_prior_rules_classes_out_and_the_same_prior_changes_nothing(tmp_
         (eq.Prior.from_counts([3, 1]).to_json(), [0.75, 0.25]),
     ],
 )
-def test_a_prior_is_read_in_every_form_it_is_written_in(text: str, probabilities: list[float]) -> None:
-    assert read_prior(text).probabilities.tolist() == probabilities
+def test_a_prior_is_read_in_every_form_it_is_written_in(tmp_path: Path, text: str, probabilities: list[float]) -> None:
+    (tmp_path / "prior.json").write_text(text)
+    assert read_prior(tmp_path / "prior.json").prior.probabilities.tolist() == probabilities
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"target": "unifrom"}, "--target unifrom is not a file: expected uniform, estimate, or a JSON file"),
-        ({"source": "counts.jsn"}, "--source counts.jsn is not a file: expected uniform, or a JSON file"),
+        (
+            {"target": "unifrom"},
+            "--target unifrom does not exist: expected estimate, uniform, or counts, probabilities or labels",
+        ),
+        (
+            {"source": "counts.jsn"},
+            "--source counts.jsn does not exist: expected uniform, or counts, probabilities or labels",
+        ),
         ({"target": "estimate", "more": ["--method", "bbse"]}, "pass --validation, or use --method em"),
         ({"target": "estimate", "more": ["--method", "mle"]}, "expected 'em' or 'bbse'"),
         ({"more": ["--method", "bbse"]}, "are for --target estimate, but --target is uniform"),
-        ({"target": "estimate", "more": ["--validation", "no.npz"]}, "--validation no.npz is not a file"),
-        ({"arrays": {"scores": LOGITS}}, "holds scores: expected one array `logits` or `probabilities`"),
-        ({"arrays": {"logits": LOGITS[0]}}, "logits have shape (3,)"),
-        ({"arrays": {"logits": LOGITS * np.nan}}, "row 0, column 0 of the logits is nan"),
+        ({"target": "estimate", "more": ["--validation", "no.npz"]}, "no.npz is not a file: expected predictions"),
+        ({"arrays": {"scores": LOGITS}}, "has the arrays scores: expected 'logits' or 'probabilities'"),
+        ({"arrays": {"logits": LOGITS[0]}}, "logits are float32 of shape (3,)"),
+        ({"arrays": {"logits": LOGITS * np.nan}}, "predictions.npz, row 0, column 0 is nan"),
         ({"arrays": {"probabilities": LOGITS}}, "is no distribution"),
-        ({"arrays": {"logits": LOGITS[:, :2]}}, "has 3 classes"),
-        ({"arrays": {"logits": LOGITS, "labels": LABELS[:3]}}, "one class index for each of 400 rows"),
-        ({"arrays": {"logits": LOGITS, "class_names": NAMES[:2]}}, "class_names have shape (2,)"),
-        ({"arrays": {"logits": LOGITS, "class_names": ["cat", "emu", "yak"]}}, "it lacks emu"),
-        ({"arrays": {"logits": np.array([[{}, {}, {}]])}}, "cannot be read as an .npz file of plain arrays"),
+        ({"arrays": {"logits": LOGITS[:, :2]}}, "has 2 columns of classes"),
+        (
+            {"arrays": {"logits": LOGITS, "labels": LABELS[:3]}},
+            "labels have shape (3,), expected one for each of 400 rows",
+        ),
+        ({"arrays": {"logits": LOGITS, "class_names": NAMES[:2]}}, "2 class_names for 3 columns"),
+        ({"arrays": {"logits": LOGITS, "class_names": ["cat", "emu", "yak"]}}, "predictions.npz has the class 'emu'"),
+        ({"arrays": {"logits": np.array([[{}, {}, {}]])}}, "logits are Python objects"),
         ({"more": ["--out", "adapted.txt"]}, "expected a name that ends in .npz"),
-        ({"target": "predictions.npz"}, "--target"),
+        ({"target": "predictions.npz"}, "ends in '.npz': expected a folder, .npy"),
     ],
 )
 def test_what_cannot_work_is_refused_with_a_way_out(tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
@@ -164,7 +177,7 @@ def test_a_file_that_is_no_npz_and_the_file_itself_as_out_are_refused(tmp_path: 
     options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / "out.npz")]
     result = CliRunner().invoke(app, ["adapt", str(tmp_path / "text.npz"), *options], env={"COLUMNS": "300"})
     assert result.exit_code == 2
-    assert "cannot be read as an .npz file" in result.output
+    assert "text.npz is no .npz file, or a damaged one" in result.output
     result = adapt(tmp_path, "uniform", "--out", str(tmp_path / "predictions.npz"))
     assert result.exit_code == 2
     assert "is the file that is read" in result.output
@@ -175,7 +188,7 @@ def test_files_that_are_missing_or_cannot_be_written_are_named_without_a_traceba
     (tmp_path / "old.npz").write_text("an older result")
     cases = [
         ("nowhere.npz", "old.npz", "nowhere.npz is not a file"),
-        ("single.npy", "out.npz", "it is a single array): write it with numpy.savez"),
+        ("single.npy", "out.npz", "single.npy ends in '.npy': expected predictions, .npz"),
     ]
     for predictions, out, message in cases:
         options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / out)]
@@ -193,7 +206,7 @@ def test_names_are_shown_as_they_are_and_classes_counted_zero_times_are_noted(tm
     result = adapt(tmp_path, "none.json", source="none.json", logits=LOGITS, class_names=names)
     assert result.exit_code == 0, result.output
     assert all(name in result.output for name in names)
-    assert "1 of 3 classes have no item (2): each is treated as if it had one" in result.output
+    assert "1 of 3 classes have no item ('yak [/]'): each is treated as if it had one" in result.output
 
 
 def test_files_that_name_the_columns_in_different_orders_are_refused(tmp_path: Path) -> None:
@@ -209,6 +222,115 @@ def test_files_that_name_the_columns_in_different_orders_are_refused(tmp_path: P
     assert "--validation yak, owl, cat" in result.output
 
 
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_table_of_predictions_is_adapted_as_an_npz_is(tmp_path: Path, kind: str) -> None:
+    assert adapt(tmp_path).exit_code == 0
+    expected = written(tmp_path)
+    columns = {"label": [NAMES[j] for j in LABELS]} | {name: LOGITS[:, j] for j, name in enumerate(NAMES)}
+    path = tmp_path / f"predictions.{kind}"
+    if kind == "csv":
+        lines = [",".join(map(str, row)) for row in zip(*columns.values(), strict=True)]
+        path.write_text("\n".join([",".join(columns), *lines]))
+    else:
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    options = ["--source", str(tmp_path / "counts.json"), "--target", "uniform", "--out", str(tmp_path / "adapted.npz")]
+    result = CliRunner().invoke(app, ["adapt", str(path), *options])
+    assert result.exit_code == 0, result.output
+    found = written(tmp_path)
+    assert set(found) == {"logits", "labels", "class_names", "source", "target"}
+    for name in found:
+        if name == "class_names":
+            assert found[name].tolist() == expected[name].tolist()
+        else:
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-5)
+
+
+def test_the_prior_is_read_from_whatever_a_training_set_lies_in(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(["owl"] * 30 + ["yak"] * 10 + ["cat"] * 60))
+    (tmp_path / "indices.csv").write_text("\n".join(["id,species", *(f"7,{j}" for j in [0] * 6 + [1] * 3 + [2])]))
+    np.save(tmp_path / "counts.npy", [60, 30, 10])
+    np.save(tmp_path / "chances.npy", SOURCE)
+    for name, number in zip(NAMES, (6, 3, 1), strict=True):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for i in range(number):
+            (tmp_path / "images" / name / f"{i}.png").touch()
+    for source in ("labels.txt", "indices.csv", "counts.npy", "chances.npy", "images"):
+        more = ["--column", "species"] if source.endswith("csv") else []
+        result = adapt(tmp_path, "uniform", *more, source=str(tmp_path / source))
+        assert result.exit_code == 0, result.output
+        np.testing.assert_allclose(written(tmp_path)["source"], SOURCE)
+
+
+def test_a_class_that_training_labels_never_show_counts_0(tmp_path: Path) -> None:
+    (tmp_path / "labels.txt").write_text("\n".join(["owl"] * 3 + ["cat"]))
+    result = adapt(tmp_path, source=str(tmp_path / "labels.txt"))
+    assert result.exit_code == 0, result.output
+    assert written(tmp_path)["source"].tolist() == [0.25, 0.75, 0]
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"logits": (8 * LOGITS).astype(np.int16), "labels": LABELS},
+        {"logits": np.where(LOGITS < -4, -np.inf, LOGITS), "labels": LABELS},
+        {"logits": LOGITS, "labels": np.array(NAMES)[LABELS], "class_names": NAMES},
+        {"logits": LOGITS, "labels": LABELS.astype(np.float32)},
+        {"logits": np.asfortranarray(LOGITS), "labels": LABELS},
+    ],
+    ids=["integers", "ruled out", "names", "whole floats", "by column"],
+)
+def test_what_report_reads_adapt_reads(tmp_path: Path, arrays: dict[str, Any]) -> None:
+    result = adapt(tmp_path, **arrays, source="counts.json")
+    assert result.exit_code == 0, result.output
+    assert "accuracy" in result.output
+    found = written(tmp_path)
+    counted = SOURCE if "class_names" in arrays else np.array([0.3, 0.1, 0.6])
+    expected = eq.adjust_logits(torch.tensor(arrays["logits"].astype(np.float64)), source=counted)
+    np.testing.assert_allclose(found["logits"], expected, atol=1e-5)
+    assert found["labels"].tolist() == arrays["labels"].tolist()  # as they were
+    report = ["report", str(tmp_path / "predictions.npz"), "--counts", str(tmp_path / "counts.json")]
+    assert CliRunner().invoke(app, [*report, "--out", str(tmp_path / "a.html")]).exit_code == 0
+
+
+def test_other_arrays_come_along_without_being_read_into_memory(tmp_path: Path) -> None:
+    features = np.zeros((1 << 13, 1 << 12), np.uint8)
+    features[-1, -1] = 7
+    np.savez_compressed(tmp_path / "big.npz", logits=LOGITS, features=features)
+    options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / "adapted.npz")]
+    CliRunner().invoke(app, ["adapt", str(tmp_path / "big.npz"), *options])  # imports what it needs
+    tracemalloc.start()
+    result = CliRunner().invoke(app, ["adapt", str(tmp_path / "big.npz"), *options])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert result.exit_code == 0, result.output
+    assert peak < features.nbytes / 4
+    assert (tmp_path / "adapted.npz").stat().st_size < features.nbytes / 100  # compressed as it was
+    np.testing.assert_array_equal(written(tmp_path)["features"], features)
+
+
+def test_an_old_result_stays_where_the_new_one_cannot_be_written_whole(tmp_path: Path) -> None:
+    (tmp_path / "adapted.npz").write_bytes(b"an older result")
+    np.savez(tmp_path / "damaged.npz", logits=LOGITS, zeros=np.zeros(999))
+    content = bytearray((tmp_path / "damaged.npz").read_bytes())
+    content[-1000] ^= 0xFF  # among the zeros
+    (tmp_path / "damaged.npz").write_bytes(content)
+    options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / "adapted.npz")]
+    result = CliRunner().invoke(app, ["adapt", str(tmp_path / "damaged.npz"), *options], env={"COLUMNS": "300"})
+    assert result.exit_code == 2, result.output
+    assert "damaged.npz is damaged" in result.output
+    assert (tmp_path / "adapted.npz").read_bytes() == b"an older result"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapted.npz", "damaged.npz"]
+
+
+def test_names_cannot_write_to_the_terminal_but_by_visible_escapes(tmp_path: Path) -> None:
+    names = ["cat\x1b[2J", "owl\x9b1m", "yak\u202e"]
+    (tmp_path / "none.json").write_text(json.dumps([3, 1, 0]))
+    result = adapt(tmp_path, "uniform", source="none.json", logits=LOGITS, class_names=names)
+    assert result.exit_code == 0, result.output
+    assert not set(result.output) & set("\x1b\x9b\u202e")
+    assert all(text in result.output for text in (r"cat\x1b[2J", r"owl\x9b1m", r"yak\u202e"))
+
+
 def test_the_options_are_these() -> None:
     from typer.main import get_command
 
@@ -220,4 +342,6 @@ def test_the_options_are_these() -> None:
         "--out",
         "--method",
         "--validation",
+        "--label",
+        "--column",
     ]

@@ -1,8 +1,6 @@
-"""The demonstration's data and runs, and the figures drawn from them."""
+"""The demonstration's data and runs."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +9,6 @@ import torch
 import equipoise as eq
 from equipoise.data.digits import load_digits_lt
 from equipoise.experiments.demo import METHODS, Settings, runs, shifted, summary, train
-from equipoise.report.figures import accuracy_against_count, comparison, marginal_likelihood, save
 
 QUICK = Settings(iterations=2, seeds=2)
 
@@ -58,37 +55,3 @@ def test_shifting_moves_by_at_most_a_pixel() -> None:
     corner = torch.zeros(1, 1, 8, 8)
     corner[0, 0, 0, 0] = 1
     assert {shifted(corner, torch.Generator().manual_seed(s)).sum().item() for s in range(60)} == {0.0, 1.0}
-
-
-PRIOR = eq.Prior.from_counts({"b": 5, "a": 500, "c": 60})
-
-
-def result(logits: list[list[float]]) -> eq.Evaluation:
-    return eq.evaluate(torch.tensor(logits), [0, 1, 2], PRIOR)
-
-
-def test_figures_show_the_numbers_head_classes_first(tmp_path: Path) -> None:
-    results = {"one": result([[9, 0, 0], [0, 9, 0], [0, 9, 0]]), "two": [result([[0, 9, 0]] * 3)] * 2}
-    figure = accuracy_against_count(results)
-    line = figure.axes[0].lines[0]
-    assert np.asarray(line.get_xdata()).tolist() == [500, 60, 5]
-    assert np.asarray(line.get_ydata()).tolist() == [100, 0, 100]
-    assert figure.axes[0].get_xscale() == "log"
-    marginal = marginal_likelihood(results).axes[0]
-    assert [label.get_text() for label in marginal.get_xticklabels()] == ["a", "c", "b"]
-    assert np.asarray(marginal.lines[1].get_ydata()) == pytest.approx([2 / 3, 0, 1 / 3], abs=1e-3)
-    assert [text.get_text() for text in marginal.get_legend().get_texts()][1] == "one, 0.33 from uniform"
-    for ending in ("png", "svg"):
-        assert save(comparison(results, "title"), tmp_path / f"a.{ending}").stat().st_size > 1000
-
-
-def test_figures_refuse_what_they_cannot_show() -> None:
-    other = eq.evaluate(torch.eye(3), [0, 1, 2], eq.Prior.from_counts([1, 2, 3]))
-    with pytest.raises(ValueError, match="different training priors"):
-        comparison({"one": [result([[9, 0, 0]] * 3)], "two": [other]})
-    with pytest.raises(ValueError, match="nothing to draw"):
-        comparison({})
-    with pytest.raises(ValueError, match="nothing to draw for 'one'"):
-        comparison({"one": []})
-    with pytest.raises(ValueError, match="at most 7"):
-        comparison({str(i): [result([[9, 0, 0]] * 3)] for i in range(8)})

@@ -13,7 +13,7 @@ from PIL import Image
 
 import equipoise as eq
 from equipoise.data.coco import CocoImages, read_image
-from equipoise.data.masks import compress, decode_mask, encode_compressed, encode_images, encode_masks, run_lengths
+from equipoise.data.masks import compress, decode_mask, encode_compressed, encode_images, run_lengths
 
 
 @pytest.fixture
@@ -36,10 +36,18 @@ def random_masks(seed: int = 0) -> torch.Tensor:
     return torch.from_numpy(masks)
 
 
+def runs(mask: Any) -> dict[str, Any]:
+    """The uncompressed RLE of a mask [H, W]."""
+    flat = np.asarray(mask).T.ravel()
+    ends = np.flatnonzero(np.diff(flat, prepend=False))
+    return {"size": list(mask.shape), "counts": np.diff(ends, prepend=0, append=flat.size).tolist()}
+
+
 def test_masks_survive_encoding_and_decoding_compressed_or_not() -> None:
     mask_tools = pytest.importorskip("pycocotools.mask")
     masks = random_masks()
-    for mask, rle in zip(masks.numpy(), encode_masks(masks), strict=True):
+    for mask in masks.numpy():
+        rle = runs(mask)
         reference = mask_tools.encode(np.asfortranarray(mask.astype(np.uint8)))
         assert compress(rle)["counts"] == reference["counts"].decode()
         assert run_lengths(reference["counts"]).tolist() == rle["counts"]
@@ -65,8 +73,38 @@ def test_polygons_are_drawn_as_pycocotools_does() -> None:
     assert reference.sum() > 40
 
 
-def test_no_masks_encode_to_nothing() -> None:
-    assert encode_masks(torch.zeros(0, 4, 4, dtype=torch.bool)) == []
+@pytest.mark.parametrize(
+    ("rle", "message"),
+    [
+        ({"size": [10, 10], "counts": [2**62] * 4 + [100]}, "expected run lengths"),  # sums to 100 in 64 bits
+        ({"size": [10, 10], "counts": [2**64, 100]}, "expected run lengths"),
+        ({"size": [10, 10], "counts": [-5, 105]}, r"covers 100 pixels \(least run -5\)"),
+        ({"size": [10, 10], "counts": [120, -20]}, "covers 100 pixels"),
+        ({"size": [10, 10], "counts": [50, 51]}, "covers 101 pixels"),
+        ({"size": [10, 10], "counts": [50.5, 49.5]}, "whole numbers of pixels"),
+        ({"size": [10, 10], "counts": ["100"]}, "whole numbers of pixels"),
+        ({"size": [10, 10], "counts": [[100]]}, "whole numbers of pixels"),
+        ({"size": [10, 10], "counts": []}, "whole numbers of pixels"),
+        ({"size": [10, 10], "counts": "o" * 12 + "0"}, "longer than any image"),
+        ({"size": [10, 10], "counts": "T3T3T3"}, "covers"),
+        ({"size": [10, 10], "counts": "~"}, "not a compressed RLE"),
+        ({"size": [10, 10], "counts": ""}, "not a compressed RLE"),
+        ({"size": [10.5, 10], "counts": [100]}, "has the size"),
+        ({"size": "10", "counts": [100]}, "has the size '10'"),
+        ({"counts": [100]}, "has the size None"),
+        ([[0, 0, "5", 5, 5, 0]], "expected lists of numbers"),
+        ([[0, 0, float("inf"), 5, 5, 0]], "expected lists of numbers"),
+        ("100", "is a str: expected"),
+    ],
+)
+def test_masks_that_do_not_fill_their_image_are_refused(rle: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        decode_mask(rle, 10, 10)
+
+
+def test_a_mask_that_no_memory_holds_is_refused() -> None:
+    with pytest.raises(ValueError, match="masks have 1 to"):
+        decode_mask({"size": [10**6, 10**6], "counts": [10**12]}, 10**6, 10**6)
 
 
 # -------------------------------------------------------------------- the data set
@@ -141,6 +179,23 @@ def test_crowds_and_what_has_no_area_are_left_out_and_named(file: Path) -> None:
     assert target["masks"].shape == (0, SIDE, SIDE)
 
 
+def test_what_training_leaves_out_is_not_counted_either(file: Path) -> None:
+    """Or rare, common and frequent classes are not the same in `equipoise run` and `equipoise detect eval`."""
+
+    def change(content: dict[str, Any]) -> None:
+        first, second, third, fourth, *_ = content["annotations"]
+        first["iscrowd"] = 1
+        second["bbox"][2] = 0
+        third["segmentation"] = [[1, 1, 5, 5]]
+        fourth["bbox"] = [70, 10, 5, 5]  # outside of the image
+
+    whole, rest = eq.Prior.from_coco(file), eq.Prior.from_coco(edit(file, change))
+    assert rest.counts.tolist() == [6, 3, 1, 0]
+    assert (whole.total, rest.total) == (8, 6)
+    for by in ("images", "instances"):
+        assert load(file).prior(by) == eq.Prior.from_coco(file, by=by)  # type: ignore[arg-type]
+
+
 def test_boxes_are_clipped_to_the_image(file: Path) -> None:
     data = load(edit(file, lambda content: content["annotations"][0].update(bbox=[-3, -2, 10, 100])))
     assert data[0][1]["boxes"][0].tolist() == [0, 0, 7, SIDE]
@@ -182,8 +237,8 @@ def test_grey_images_of_16_bits_are_not_all_white(tmp_path: Path) -> None:
         (lambda c: c["annotations"][2].update(bbox=["1", 2, 3, 4]), "annotation 3 has the bbox"),
         (lambda c: c["annotations"][2].update(segmentation=[1, 1, 9, 1, 9, 9]), "annotation 3 has a segmentation that"),
         (lambda c: c["annotations"][2].pop("segmentation"), "annotation 3 has no segmentation"),
-        (lambda c: c["images"].append(c["images"][0]), "the same id"),
-        (lambda c: c["categories"].append(c["categories"][0]), "the same id"),
+        (lambda c: c["images"].append(c["images"][0]), "two of its 'images' have the id 1000"),
+        (lambda c: c["categories"].append(c["categories"][0]), "two of its 'categories' have the id 30"),
         (lambda c: c["images"][0].pop("height"), "image 1000 has no 'height'"),
         (lambda c: c["images"][0].pop("file_name"), "image 1000 has neither"),
         (lambda c: c["images"][0].update(neg_category_ids=[8]), "image 1000, neg_category_ids has category_id 8"),
@@ -232,7 +287,7 @@ def test_masks_compressed_on_their_device_are_hotcocos() -> None:
     large[0, -1, -1] = True
     large[1, 0] = True
     for some in (masks, large):
-        assert encode_compressed(some) == [compress(rle) for rle in encode_masks(some)]
+        assert encode_compressed(some) == [compress(runs(mask)) for mask in some.numpy()]
     assert encode_compressed(masks[:0]) == []
     several = [masks, masks[:0], large, masks[5:6, :1], masks[:0]]
     assert encode_images(several) == [encode_compressed(some) for some in several]

@@ -288,7 +288,7 @@ def test_coco_counts_are_those_of_a_plain_loop(tmp_path: Path) -> None:
         ({"annotations": ANNOTATIONS}, "has no 'categories'"),
         ({"categories": CATEGORIES, "images": []}, "has no 'annotations'"),
         ({"categories": CATEGORIES[:1], "annotations": ANNOTATIONS}, "annotation 0 has category_id 2"),
-        ({"categories": CATEGORIES * 2, "annotations": ANNOTATIONS}, "two of its 'categories' have the id 2"),
+        ({"categories": CATEGORIES * 2, "annotations": ANNOTATIONS}, "two of its 'categories' have the id 7"),
         ({"categories": CATEGORIES, "annotations": [{"segments_info": []}]}, "panoptic"),
     ],
     ids=["no categories", "no annotations", "unknown category", "twice", "panoptic"],
@@ -310,7 +310,7 @@ def test_files_that_are_no_json_are_named(tmp_path: Path) -> None:
 
 
 def test_an_annotation_file_of_lvis_size_takes_seconds(tmp_path: Path) -> None:
-    """1.27 M annotations over 100,000 images and 1,203 categories: seconds on one core, 20 s at most on a busy one."""
+    """1.27 M annotations over 100,000 images and 1,203 categories: little more than Python takes for the JSON."""
     rng = np.random.default_rng(0)
     size, images = 1_270_000, 100_000
     rows = zip(rng.integers(0, images, size).tolist(), rng.integers(1, 1204, size).tolist(), strict=True)
@@ -321,7 +321,9 @@ def test_an_annotation_file_of_lvis_size_takes_seconds(tmp_path: Path) -> None:
     path = tmp_path / "lvis.json"
     path.write_text(f'{{"images":[],"categories":{categories},"annotations":[{annotations}]}}')
     start = time.process_time()
+    json.loads(path.read_bytes())
+    read = time.process_time()
     prior = Prior.from_coco(path)
-    assert time.process_time() - start < 20
+    assert time.process_time() - read < 4 * (read - start)  # 1.4 when this was written; a loop in Python takes more
     assert prior.num_classes == 1203
     assert Prior.from_coco(path, by="instances").total == size

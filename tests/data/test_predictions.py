@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import pytest
 import equipoise as eq
 from equipoise.data import predictions as module
 from equipoise.data.predictions import open_predictions
-from equipoise.metrics import Judged, judge
+from equipoise.metrics.judging import Judged, judge
 from equipoise.report import files
 from equipoise.report.files import evaluation_of, judge_file, read_runs
 from equipoise.training.records import read_records
@@ -93,6 +95,64 @@ def test_half_precision_big_endian_and_double_are_read(tmp_path: Path) -> None:
     for kind in ("<f2", ">f4", "<f8"):
         found = judged(write_npz(tmp_path / "a", outputs.astype(kind), labels))
         assert found.evaluation.top1 == judge(outputs, labels, PRIOR).evaluation.top1
+
+
+def test_integers_and_arrays_stored_column_by_column_are_read(tmp_path: Path) -> None:
+    outputs, labels = sample()
+    whole = (10 * outputs).astype(np.int16)
+    for given in (whole, np.asfortranarray(whole), np.asfortranarray(whole.astype(">f4"))):
+        found = judged(write_npz(tmp_path / "a", given, labels))
+        assert found.evaluation.correct.tolist() == judge(whole * 1.0, labels, PRIOR).evaluation.correct.tolist()
+
+
+def test_a_class_may_be_ruled_out_and_labels_may_be_whole_floats_or_names(tmp_path: Path) -> None:
+    outputs, labels = sample()
+    outputs[outputs == outputs.min(axis=1, keepdims=True)] = -np.inf
+    expected = judge(outputs, labels, PRIOR).evaluation.correct.tolist()
+    for given in (labels, labels.astype(np.float64), np.array(NAMES)[labels]):
+        assert judged(write_npz(tmp_path / "a", outputs, given)).evaluation.correct.tolist() == expected
+
+
+def test_a_file_without_labels_is_read_where_none_are_needed(tmp_path: Path) -> None:
+    outputs, _ = sample()
+    np.savez(tmp_path / "a.npz", logits=outputs)
+    (tmp_path / "a.csv").write_text("cat,owl\n1,2\n3,4\n")
+    for path, columns in ((tmp_path / "a.npz", None), (tmp_path / "a.csv", ["cat", "owl"])):
+        opened = open_predictions(path, labelled=False)
+        assert (opened.labelled, opened.columns) == (False, columns)
+        assert (next(opened.batches()).labels == -1).all()
+        with pytest.raises(ValueError, match="labels"):
+            open_predictions(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (lambda: {"features": np.zeros(1 << 25, np.uint8)}, None),
+        (lambda: {"labels": np.zeros(1 << 25, np.uint8)}, "labels have shape"),
+        (lambda: {"labels": np.array(["a" * (1 << 20)] * 6)}, "labels are <U1048576, expected class indices or names"),
+        (lambda: {"class_names": np.zeros(1 << 25, np.uint8)}, "33554432 class_names for 3 columns"),
+        (lambda: {"class_names": np.array(["a" * (1 << 20)] * 3)}, "longer than any name"),
+        (lambda: {"logits_mean": np.zeros(1 << 25, np.uint8)}, "33554432 logits_mean"),
+    ],
+)
+def test_other_arrays_are_not_read_and_wrong_ones_refused_by_their_header(
+    tmp_path: Path, more: Callable[[], dict[str, Any]], message: str | None
+) -> None:
+    outputs, labels = sample(6)
+    np.savez_compressed(tmp_path / "a.npz", **({"logits": outputs, "labels": labels} | more()))  # type: ignore[arg-type]
+    tracemalloc.start()
+    try:
+        with contextlib.nullcontext() if message is None else pytest.raises(ValueError, match=message):
+            assert len(list(open_predictions(tmp_path / "a.npz").batches())) == 1
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_huge_number_as_a_column_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label,7,99999999999\n7,9,0\n99999999999,0,9\n")
+    assert next(open_predictions(tmp_path / "a.csv").batches()).labels.tolist() == [0, 1]
 
 
 def test_tables_say_themselves_whether_they_hold_probabilities(tmp_path: Path) -> None:
@@ -184,7 +244,8 @@ def broken(**arrays: Any) -> dict[str, Any]:
         (broken(logits=None), r"has the arrays labels: expected"),
         (broken(probabilities=np.zeros((6, 3))), r"has the arrays labels, logits, probabilities: expected"),
         (broken(logits=np.zeros((6, 3, 2))), r"logits are float64 of shape \(6, 3, 2\)"),
-        (broken(logits=np.zeros((6, 3), int)), "logits are int64 of shape"),
+        (broken(logits=np.zeros((6, 3), bool)), "logits are bool of shape"),
+        (broken(logits=np.zeros((6, 0))), r"logits are float64 of shape \(6, 0\)"),
         (broken(labels=np.zeros(5, int)), r"labels have shape \(5,\), expected one for each of 6 rows"),
         (broken(labels=np.array([0, 1, 2, 3, 0, 0])), "row 3: its label is 3, expected a class from 0 to 2"),
         (broken(labels=np.array([0, -1, 2, 1, 0, 0])), "row 1: its label is -1"),
@@ -196,7 +257,6 @@ def broken(**arrays: Any) -> dict[str, Any]:
         (broken(class_names=["cat", "owl, great", "<b>dog"]), "has the class '<b>dog', counts.json has not"),
         (broken(class_names=["a", "b"]), "2 class_names for 3 columns"),
         (broken(labels=np.array([0, None] * 3, dtype=object)), "labels are Python objects"),
-        (broken(logits=np.asfortranarray(sample(6)[0])), "stored column by column"),
         (broken(logits=np.full((6, 3), -np.inf)), "row 0 is -inf for every class"),
         (broken(logits=None, probabilities=np.full((6, 3), 0.5)), r"row 0 is no distribution \(sum 1.5, least 0.5\)"),
         (broken(logits=np.zeros((0, 3)), labels=np.zeros(0, int)), "has no rows"),

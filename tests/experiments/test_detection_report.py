@@ -11,13 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.experiments.table2 import report
+from equipoise.experiments.table2 import published
+from equipoise.experiments.table2 import report as table2
+from equipoise.experiments.voc2012_lt import published as voc_published
+from equipoise.experiments.voc2012_lt import report
 from equipoise.training.detection_records import COLUMNS, DetectionRecord
 from equipoise.training.records import read_records
 
-pytest.importorskip("torchvision")
 ROOT = Path(__file__).resolve().parents[2]
-METHODS = [("rfs", "RFS"), ("crt", "cRT"), ("eql", "EQL"), ("balanced_sigmoid", "Balanced Sigmoid")]
+METHODS = {"rfs": "RFS", "crt": "cRT", "eql": "EQL", "balanced_sigmoid": "Balanced Sigmoid"}
 
 
 def record(method: str, seed: int, average: float, rare: float | None = 5.0, **changes: Any) -> DetectionRecord:
@@ -71,7 +73,7 @@ def test_records_are_rendered_into_the_documents_with_mean_deviation_and_n(tmp_p
     notes = (root / "docs/lab-notes.md").read_text()
     assert "| RFS, threshold 0.1 | 18.0 |" in notes
     assert "602 training images" in notes
-    assert run("table", "voc2012-lt", "--results", root / "results", "--write").count("rendered") == 3
+    assert run("table", "voc2012-lt", "--results", root / "results", "--write").count("rendered") == 2
     assert (root / "results/README.md").read_text() == text  # rendering again changes nothing
 
 
@@ -101,14 +103,16 @@ def test_second_stages_stand_beside_the_control_of_their_seed() -> None:
         second("crt", 0, 20.5, 4.0), second("crt", 1, 22.1, 7.0), second("crt", 2, 99.0, 99.0),  # no control of seed 2
         second("eql", 1, 21.0, None),
     ]  # fmt: skip
-    methods = [*METHODS, ("rfs_longer", "control")]
-    rfs, crt, eql = report.beside_control(runs, methods)
-    assert rfs == ("RFS", "−1.00", "+0.00", "+0.00", "+0.00", "+0.00", "1")  # where seed 0 starts
-    assert crt == ("cRT", "+0.30 ± 0.28", "+0.00 ± 0.00", "+0.00 ± 0.00", "−1.00", "+0.00 ± 0.00", "2")
+    methods = METHODS | {"rfs_longer": "control"}
+    beside = report.beside_control(runs, methods)
+    assert beside is not None
+    rfs, crt, eql = beside.rows
+    assert rfs == ["RFS", "−1.00", "+0.00", "+0.00", "+0.00", "+0.00", "1"]  # where seed 0 starts
+    assert crt == ["cRT", "+0.30 ± 0.28", "+0.00 ± 0.00", "+0.00 ± 0.00", "−1.00", "+0.00 ± 0.00", "2"]
     assert (*eql[:2], eql[4]) == ("EQL", "−1.00", "–")
-    assert report.beside_control([one for one in runs if one.method != "rfs_longer"], methods) == []
+    assert report.beside_control([one for one in runs if one.method != "rfs_longer"], methods) is None
     elsewhere = [replace(one, backbone="other.pth") if one.method == "rfs_longer" else one for one in runs]
-    assert report.beside_control(elsewhere, methods) == []  # seed 0 of another detector is no control
+    assert report.beside_control(elsewhere, methods) is None  # seed 0 of another detector is no control
     assert "| cRT | +0.30 ± 0.28 |" in report.voc_part(runs, methods)
 
 
@@ -160,7 +164,7 @@ def test_no_number_is_cut_off_in_a_narrow_terminal(tmp_path: Path, monkeypatch: 
 
 
 def test_the_papers_numbers_rise_as_its_text_says() -> None:
-    for rows, gain in ((report.PUBLISHED["resnet50"], 3.0), (report.PUBLISHED["resnet101"], 3.2)):
+    for rows, gain in ((published.PAPER["resnet50"], 3.0), (published.PAPER["resnet101"], 3.2)):
         assert rows["balanced_sigmoid"][0] - rows["rfs"][0] == pytest.approx(gain)
         assert all(len(row) == len(COLUMNS) for row in rows.values())
 
@@ -176,22 +180,42 @@ def test_benchmarks_are_shown_as_measured() -> None:
         "images": 4000, "detections": 1200000, "classes": 1203, "ours, CPU s": 1.51, "lvis, CPU s": 151.0,
         "faster": 100.0, "13 numbers equal": True,
     }  # fmt: skip
-    text = report.benchmark_part({"a CPU": {"masks": heads, "evaluation": evaluation}})
+    text = table2.benchmark_part({"a CPU": {"masks": heads, "evaluation": evaluation}})
     assert "| gathered | 10 | 11 | 1.10 | – |" in text
     assert "| torchvision | 20 | 90 | 4.50 | 4.00 |" in text
     assert "1.5 CPU seconds; the `lvis` package takes 151, 100 times as long, and the 13 numbers are equal." in text
-    assert report.benchmark_part({}) == "Not measured yet."
+    assert table2.benchmark_part({}) == "Not measured yet."
 
 
 # -------------------------------------------------------------------- what is committed
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:
-    stale = [path.name for path, text in report.documents(ROOT).items() if path.read_text() != text]
-    assert stale == [], "run: equipoise table voc2012-lt --write"
+    shown = [each.documents(ROOT, ROOT / "results") for each in (table2, report)]
+    assert [sorted(path.relative_to(ROOT).as_posix() for path in documents) for documents in shown] == [
+        ["docs/detection.md", "results/README.md"],
+        ["docs/lab-notes.md", "results/README.md"],
+    ]
+    stale = [path.name for documents in shown for path, text in documents.items() if path.read_text() != text]
+    assert stale == [], "run: equipoise table table2 --write; equipoise table voc2012-lt --write"
+
+
+def test_every_method_has_a_title_and_every_title_a_method() -> None:
+    pytest.importorskip("torchvision")
+    from equipoise.experiments.table2 import recipe
+    from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
+    from equipoise.metrics.detection import MOST
+
+    assert [method.name for method in recipe.METHODS] == list(published.METHODS)
+    assert [method.name for method in voc2012_lt.METHODS] == list(voc_published.METHODS)
+    assert [method.name for method in voc2012_lt.CHOICES] == list(voc_published.CHOICES)
+    assert (recipe.NAME, voc2012_lt.NAME) == (published.NAME, voc_published.NAME)
+    assert tuple(published.BACKBONES) == recipe.BACKBONES
+    assert published.MOST == MOST
 
 
 def test_committed_runs_were_trained_with_the_recipe_that_stands_in_the_file() -> None:
+    pytest.importorskip("torchvision")
     from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
 
     for table, methods in (("voc2012-lt", voc2012_lt.METHODS), ("choices/voc2012-lt", voc2012_lt.CHOICES)):

@@ -23,24 +23,25 @@ from equipoise.cli import app
 from equipoise.cli.detect import _load as load_for_use
 from equipoise.data.coco import CocoImages, read_image, read_json
 from equipoise.experiments.table2 import recipe as table2
-from equipoise.experiments.table2.recipe import Method
+from equipoise.experiments.table2.report import methods_table
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.mask_rcnn import detector, resnet_fpn, stride_of
 from equipoise.report.detections import colour, draw_detections
 from equipoise.training import records as record_files
-from equipoise.training.detection import DetectionTraining, train
-from equipoise.training.detection_records import DetectionRecord, summary
+from equipoise.training.detection import DetectionRecipe, DetectionTraining
+from equipoise.training.detection_records import DetectionRecord
+from equipoise.training.recipe import Method
 
 pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
 read_jsonl = partial(record_files.read_jsonl, kind=DetectionRecord)
 read_records = partial(record_files.read_records, kind=DetectionRecord)
-import_records = partial(record_files.import_records, kind=DetectionRecord)
+import_records = partial(record_files.import_records, kinds=[DetectionRecord])
 ROWS = ["rfs", "rfs_longer", "crt", "lws", "eql", "balanced_sigmoid"]
 
 
-def tiny(method: Method) -> Method:
+def tiny(method: Method[DetectionRecipe]) -> Method[DetectionRecipe]:
     epochs = 0.25 if method.recipe.start is None else 0.125
     recipe = replace(
         method.recipe, backbone="resnet18", epochs=epochs, batch_size=1, min_sizes=(SIDE,), max_size=SIDE, warmup=0
@@ -119,7 +120,7 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     said = equipoise(*command, "--only", "lws", "--only", "balanced_sigmoid", "--seeds", 3, "--budget", 0)
     assert "out of time at iteration 1 of 2" in said  # of the first stage, which was not asked for but is needed
     said = equipoise(*command, "--only", "lws", "--only", "balanced_sigmoid", "--seeds", 3)
-    assert "rfs/3: iteration 1 of 2" in said
+    assert "rfs/3: taken up at iteration 1 of 2" in said
     records = list(read_jsonl(out))
     assert [(record.method, record.seed) for record in records] == [("lws", 3), ("balanced_sigmoid", 3)]
     assert all(record.complete and record.iterations == 1 for record in records)
@@ -129,7 +130,7 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert records[0].counts == [8, 4, 2, 0]
     assert records[0].weights != records[1].weights
     assert "1 run missing" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
-    assert equipoise("detect", "import", out, "--results", results).startswith("2 new records")
+    assert equipoise("records", "import", out, "--results", results).startswith("2 new records")
     assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*.json")) == [
         "voc2012-lt/balanced_sigmoid/3.json",
         "voc2012-lt/lws/3.json",
@@ -150,7 +151,7 @@ def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
         "--only", "eql", "--only", "crt", "--seeds", 0,
     )  # fmt: skip
-    assert places == ["cpu", "cpu"]  # weights of a first stage, wherever that was trained
+    assert places == ["cpu"]  # weights of a first stage, wherever that was trained
     assert said.count("features of all boxes computed") == 1
     assert said.count("kept on the device") == 2  # to train on, and to evaluate on
     records = list(read_jsonl(out))
@@ -162,7 +163,7 @@ def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(
 
 
 def test_features_that_do_not_fit_are_computed_anew(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("equipoise.training.detection_queue._Store._free", lambda store: 1e6)
+    monkeypatch.setattr("equipoise.training.detection_runs.Images._free", lambda images: 1e6)
     out = tmp_path / "records.jsonl"
     said = equipoise(
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
@@ -311,8 +312,8 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     every = ("run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--seeds", 0, "--results", tmp_path)
     command = (*every, "--only", "rfs")
     name = f"rfs_{voc2012_lt.BASE.repeat_threshold}"
-    assert f"{name}/0: iteration 0 of 2" in equipoise(*every, "--only", name, "--validate")
-    assert "rfs/0: iteration 2 of 2" in equipoise(*command)
+    assert "taken up" not in equipoise(*every, "--only", name, "--validate")
+    assert "rfs/0: taken up at iteration 2 of 2" in equipoise(*command)
     chosen, final = read_jsonl(out)
     assert (chosen.table, final.table) == ("choices/voc2012-lt", "voc2012-lt")
     assert (chosen.weights, chosen.loss_curve, chosen.seconds) == (final.weights, final.loss_curve, final.seconds)
@@ -321,74 +322,10 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     (first, *others) = voc2012_lt.METHODS
     changed = replace(first, recipe=replace(first.recipe, lr=0.01))
     monkeypatch.setattr(voc2012_lt, "METHODS", (changed, *others))
-    assert "rfs/0: iteration 0 of 2" in equipoise(*command)
+    assert "taken up" not in equipoise(*command)
     out.unlink()
     edit(voc / "train_lt.json", lambda content: content["annotations"].pop())
-    assert "rfs/0: iteration 0 of 2" in equipoise(*command)
-
-
-def test_ctrl_c_saves_what_was_trained(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("equipoise.training.detection_queue.REPORT_EVERY", 0)
-    command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0]
-    command += ["--results", tmp_path / "none"]
-    equipoise(*command, "--out", tmp_path / "whole.jsonl", "--checkpoints", tmp_path / "elsewhere")
-    before = signal.getsignal(signal.SIGINT)
-    pressed: list[int] = []
-
-    def press(run: DetectionTraining, *parts: Any) -> Tensor:
-        if not pressed:
-            pressed.append(run.iteration)
-            signal.raise_signal(signal.SIGINT)
-        return step(run, *parts)
-
-    step = DetectionTraining.step
-    monkeypatch.setattr(DetectionTraining, "step", press)
-    command += ["--out", tmp_path / "records.jsonl", "--checkpoints", tmp_path / "kept"]
-    result = CliRunner().invoke(app, [str(argument) for argument in command], env={"COLUMNS": "300"})
-    assert result.exit_code != 0
-    assert "rfs/0: interrupted at iteration 1 of 2; saved for next time" in result.output
-    assert signal.getsignal(signal.SIGINT) is before
-    assert "rfs/0: iteration 1 of 2" in equipoise(*command)
-    (whole,), (resumed,) = read_jsonl(tmp_path / "whole.jsonl"), read_jsonl(tmp_path / "records.jsonl")
-    assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
-
-
-def test_ctrl_c_during_an_evaluation_says_that_the_weights_are_kept(
-    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0]
-    command += ["--results", tmp_path / "none", "--out", tmp_path / "records.jsonl"]
-
-    def press(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("equipoise.training.detection_queue._record", press)
-        result = CliRunner().invoke(app, [str(word) for word in command], env={"COLUMNS": "300"})
-    assert "rfs/0: interrupted while it was evaluated; its weights are kept" in result.output
-    assert "rfs/0: iteration 2 of 2" in equipoise(*command)
-
-
-def test_ctrl_c_in_the_last_iteration_ends_the_queue(
-    voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = tmp_path / "records.jsonl"
-    command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0, "--seeds", 1]
-    command += ["--results", tmp_path / "none", "--out", out]
-
-    def press(run: DetectionTraining, *parts: Any) -> Tensor:
-        if run.iteration + 1 == run.iterations:
-            signal.raise_signal(signal.SIGINT)
-        return step(run, *parts)
-
-    step = DetectionTraining.step
-    with monkeypatch.context() as patched:
-        patched.setattr(DetectionTraining, "step", press)
-        result = CliRunner().invoke(app, [str(argument) for argument in command], env={"COLUMNS": "300"})
-    assert result.exit_code != 0
-    assert "rfs/0: interrupted after its last iteration; saved, to be evaluated next time" in result.output
-    assert not out.exists() or out.read_text() == ""
-    assert "rfs/0: iteration 2 of 2" in equipoise(*command)
+    assert "taken up" not in equipoise(*command)
 
 
 def test_workers_leave_ctrl_c_to_the_main_process(voc: Path) -> None:
@@ -446,7 +383,7 @@ def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatc
 
 def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("equipoise.cli.shared.SECONDS_BETWEEN_LINES", -1)
-    monkeypatch.setattr("equipoise.training.detection_queue.REPORT_EVERY", 0)
+    monkeypatch.setattr("equipoise.training.detection_runs.REPORT_EVERY", 0)
     said = equipoise(
         "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "new.jsonl", "--device", "cpu", "--only", "rfs",
         "--seeds", 0, "--results", tmp_path,
@@ -482,23 +419,23 @@ def test_weights_are_used_at_the_size_and_with_the_stride_that_they_were_trained
 def test_a_run_whose_loss_is_no_number_is_left_out_with_what_starts_from_it(
     voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def diverges(run: DetectionTraining, **options: Any) -> bool:
-        if run.seed == 0:
-            raise FloatingPointError("the loss became infinite")
-        return train(run, **options)
+    step = DetectionTraining.step
 
-    monkeypatch.setattr("equipoise.training.detection_queue.train", diverges)
+    def diverges(run: DetectionTraining, *parts: Any) -> Tensor:
+        return step(run, *parts) * (float("nan") if run.seed == 0 else 1)
+
+    monkeypatch.setattr(DetectionTraining, "step", diverges)
     out = tmp_path / "records.jsonl"
     said = equipoise(
-        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--only", "lws", "--only", "rfs",
-        "--seeds", 0, 1, "--results", tmp_path, "--together", 2,
+        "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--only", "lws", "--only", "rfs/0",
+        "--only", "rfs/1", "--seeds", 0, 1, "--results", tmp_path,
     )  # fmt: skip
-    assert "rfs/0: left out: the loss became infinite" in said
-    assert "lws/0: left out, as rfs/0 was" in said
+    assert "rfs/0: the loss became infinite or not a number; no record is written" in said
+    assert "lws/0: left out, as it starts from rfs/0" in said
     assert "2 runs recorded" in said
     records = list(read_jsonl(out))
     assert [(record.method, record.seed) for record in records] == [("rfs", 1), ("lws", 1)]
-    assert {record.engine["together"] for record in records} == {2}
+    assert {record.engine["together"] for record in records} == {1}
 
 
 def test_a_run_that_is_evaluated_later_says_that_its_features_were_computed_once(
@@ -514,10 +451,10 @@ def test_a_run_that_is_evaluated_later_says_that_its_features_were_computed_once
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr("equipoise.training.detection_queue._record", ended)
+        patch.setattr("equipoise.training.detection_runs.Detection.judge", ended)
         assert CliRunner().invoke(app, [str(word) for word in command]).exit_code == 1
     said = equipoise(*command)
-    assert "eql/0: iteration 1 of 1" in said
+    assert "eql/0: taken up at iteration 1 of 1" in said
     assert "features of all boxes" not in said
     assert [record.engine["features"] for record in read_jsonl(out)] == ["computed once"]
 
@@ -530,14 +467,16 @@ def test_no_run_begins_when_the_time_is_over(voc: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "rfs/0: out of time at iteration 1 of 2" in equipoise(*command)
     said = equipoise(*command)
-    assert "rfs/0: iteration 1 of 2" in said
-    assert "lws/0: out of time, not begun" in said
-    assert "lws/0: iteration" not in said
-    assert "lws/0: iteration 0 of 1" in equipoise(*command)  # at least one step a command
+    assert "rfs/0: taken up at iteration 1 of 2" in said
+    assert "0 s are left, too few for lws/0: stopping with 1 run to go" in said
+    assert "training: lws/0" not in said
+    said = equipoise(*command)
+    assert "lws/0: trained, but too little time is left to judge it; saved for next time" in said
+    assert "lws/0: AP_mask" in equipoise(*command)  # the first thing that a command does is always begun
 
 
 def test_time_is_kept_to_evaluate_every_image(voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("equipoise.training.detection_queue.EVALUATION", {"cpu": 100.0})
+    monkeypatch.setattr("equipoise.training.detection_runs.EVALUATION", {"cpu": 100.0})
     said = equipoise(
         "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "records.jsonl", "--device", "cpu", "--only", "rfs",
         "--seeds", 0, "--results", tmp_path, "--budget", 250,
@@ -620,14 +559,14 @@ def record(method: str, seed: int, average: float | None) -> DetectionRecord:
 
 
 def test_a_table_shows_mean_deviation_and_n_and_a_dash_for_an_empty_group() -> None:
-    rows = summary([record("rfs", 0, 20.0), record("rfs", 1, 22.0)], [("rfs", "RFS"), ("crt", "cRT")])
-    assert rows == [("RFS", "21.0 ± 1.4", "1.0 ± 0.0", "2.0 ± 0.0", "–", "4.0 ± 0.0", "2")]
+    rows = methods_table([record("rfs", 0, 20.0), record("rfs", 1, 22.0)], {"rfs": "RFS", "crt": "cRT"}).rows
+    assert rows == [["RFS", "21.0 ± 1.4", "1.0 ± 0.0", "2.0 ± 0.0", "–", "4.0 ± 0.0", "2"]]
 
 
 def test_records_are_never_overwritten_by_different_ones(tmp_path: Path) -> None:
     lines, results = tmp_path / "records.jsonl", tmp_path / "results"
     lines.write_text(record("rfs", 0, 20.0).to_json() + "\n" + '{"table": "cut')
-    arguments = ["detect", "import", str(lines), "--results", str(results)]
+    arguments = ["records", "import", str(lines), "--results", str(results)]
     said = CliRunner().invoke(app, arguments).output
     assert said == f"1 new record under {results}; 1 half-written line left out\n"
     assert import_records(lines, results).known == 1

@@ -17,9 +17,10 @@ from typer.testing import CliRunner
 import equipoise as eq
 from equipoise.cli import app
 from equipoise.data.digits import load_digits_lt
+from equipoise.experiments.digits_cnn import digits_cnn
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift import report
-from equipoise.experiments.prior_shift.recipe import PriorShiftRecord
+from equipoise.experiments.prior_shift.records import PriorShiftRecord
 from equipoise.training.records import read_records
 
 ROOT = Path(__file__).parents[2]
@@ -68,35 +69,55 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_smoke_test_prints_the_table_and_writes_nothing(tmp_path: Path) -> None:
-    arguments = ["run", "prior-shift", "--iterations", "60", "--seeds", "0", "--results", str(tmp_path)]
+def test_a_smoke_test_prints_the_table_and_is_never_imported(tmp_path: Path) -> None:
+    out, results = tmp_path / "records.jsonl", tmp_path / "results"
+    arguments = [
+        "run",
+        "prior-shift",
+        "--iterations",
+        "60",
+        "--seeds",
+        "0",
+        "--results",
+        str(results),
+        "--out",
+        str(out),
+    ]
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
     assert result.exit_code == 0, result.output
     for word in ("Accuracy", "Log-loss", "as", "known", "EM", "BBSE", "backward, 50", "Dirichlet"):
         assert word in result.output
-    assert list(tmp_path.iterdir()) == []
+    result = CliRunner().invoke(app, ["records", "import", str(out), "--results", str(results)])
+    assert "0 new records" in result.output
+    assert "1 smoke test left out" in result.output
+    assert not results.exists()
 
 
-def test_a_run_is_recorded_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_recorded_once_and_imported_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def run(method: str, seed: int, iterations: int | None) -> PriorShiftRecord:
+    def record(method: str, seed: int, *_: object, **__: object) -> PriorShiftRecord:
         asked.append((method, seed))
         return next(record for record in COMMITTED if (record.method, record.seed) == (method, seed))
 
-    monkeypatch.setattr(prior_shift, "run", run)
-    arguments = ["run", "prior-shift", "--seeds", "0", "1", "--results", str(tmp_path)]
-    for expected in ("4 new records", "0 new records"):
+    monkeypatch.setattr(prior_shift, "fit", lambda *_: digits_cnn())
+    monkeypatch.setattr(prior_shift, "record", record)
+    out, results = tmp_path / "records.jsonl", tmp_path / "results"
+    arguments = ["run", "prior-shift", "--seeds", "0", "1", "--results", str(results), "--out", str(out)]
+    for expected in ("4 runs recorded", "0 runs missing: 4 have a record in"):
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
         assert result.exit_code == 0, result.output
         assert expected in result.output
     assert sorted(asked) == [(method, seed) for method in ("balanced_softmax", "softmax") for seed in (0, 1)]
+    result = CliRunner().invoke(app, ["records", "import", str(out), "--results", str(results)])
+    assert "4 new records" in result.output
     name = f"{prior_shift.NAME}/softmax/1.json"
-    assert (tmp_path / name).read_text() == (ROOT / "results" / name).read_text()
+    assert (results / name).read_text() == (ROOT / "results" / name).read_text()
 
 
 @pytest.mark.parametrize(
-    ("words", "message"), [(["--seeds", "9"], "the plan has seeds 0, 1, 2, 3, 4"), (["3"], "what is 3?")]
+    ("words", "message"),
+    [(["--seeds", "9"], "the plan has seeds 0, 1, 2, 3, 4"), (["3"], "unexpected extra argument")],
 )
 def test_seeds_that_are_not_planned_are_refused(words: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["run", "prior-shift", *words], env={"COLUMNS": "200"})
@@ -119,7 +140,7 @@ def test_every_planned_run_is_committed_and_was_trained_as_planned() -> None:
 
 
 def test_the_committed_documents_and_the_figure_are_what_the_committed_records_give() -> None:
-    documents = report.documents(ROOT, COMMITTED)
+    documents = report.documents(ROOT, ROOT / "results")
     assert {path.relative_to(ROOT).as_posix() for path in documents} == {"docs/estimation.md", "results/README.md"}
     stale = [path.name for path, text in documents.items() if path.read_text() != text]
     assert stale == [], "run: equipoise table prior-shift --write"
@@ -172,14 +193,14 @@ def record(seed: int, base: float) -> PriorShiftRecord:
 
 def test_the_tables_show_means_over_draws_and_spread_over_seeds() -> None:
     records = [record(0, 50.0), record(1, 52.0)]
-    lines = report.shift_table(records).splitlines()
+    lines = str(report.shift_table(records)).splitlines()
     assert lines[2] == (
         "| Softmax | forward, 50 | 51.0 ± 1.4 / 0.50 | 52.0 ± 1.4 / 0.50 | 53.0 ± 1.4 / 0.50 | 54.0 ± 1.4 / 0.50 | "
         "55.0 ± 1.4 / 0.50 | 56.0 ± 1.4 / 0.50 | 57.0 ± 1.4 / 0.50 | 2 |"
     )
     assert lines[-1].startswith("| Softmax | Dirichlet | 56.0 ± 1.4 / 0.50 | 57.0 ± 1.4")
-    assert report.estimate_table(records).splitlines()[2] == "| Softmax | EM | 0.25 | 0.25 | 90 % | 12 of 14 | 2 |"
-    assert report.calibration_table(records).splitlines()[2:4] == [
+    assert str(report.estimate_table(records)).splitlines()[2] == "| Softmax | EM | 0.25 | 0.25 | 90 % | 12 of 14 | 2 |"
+    assert str(report.calibration_table(records)).splitlines()[2:4] == [
         "| Softmax | before | 0.500 | 0.250 | 0.125 | – | 2 |",
         "| Softmax | temperature | 0.500 | 0.250 | 0.125 | 2.00 | 2 |",
     ]
@@ -188,16 +209,20 @@ def test_the_tables_show_means_over_draws_and_spread_over_seeds() -> None:
 def test_the_figure_shows_every_column_at_its_mean() -> None:
     records = [record(0, 50.0), record(1, 52.0)]
     made = report.figure([*records, *(PriorShiftRecord(**vars(r) | {"method": "balanced_softmax"}) for r in records)])
-    assert [axes.get_title() for axes in made.axes] == ["trained with Softmax", "trained with Balanced Softmax", "", ""]
-    lines = {line.get_label(): line for line in made.axes[0].lines if not line.get_label().startswith("_")}
-    assert list(lines) == [
-        "that of the logits, as trained",
-        "estimated",
-        "estimated after calibration",
-        "known",
+    (one, other), below = (row["hconcat"] for row in made["vconcat"])
+    assert [panel.get("title", {}).get("text", "") for panel in (one, other, *below)] == [
+        *("trained with Softmax", "trained with Balanced Softmax"),
+        *("", ""),
     ]
-    assert np.asarray(lines["known"].get_ydata()).tolist() == [52.0] * 5
-    assert np.asarray(lines["estimated after calibration"].get_ydata()).tolist() == [57.0] * 5
+    by_target: dict[str, list[float]] = {}
+    for row in one["data"]["values"]:
+        by_target.setdefault(row["target"], []).append(row["value"])
+    assert list(by_target) == ["that of the logits, as trained", "estimated", "estimated after calibration", "known"]
+    assert by_target["known"][:5] == [52.0] * 5
+    assert by_target["estimated after calibration"][:5] == [57.0] * 5
+    first = one["data"]["values"][0]
+    assert (first["value"], first["seeds"]) == (51.0, [50.0, 52.0])  # single seeds behind their mean
+    assert {row["value"] for row in below[0]["data"]["values"]} == {0.5}
 
 
 # -------------------------------------------------------------------- what the page says in words

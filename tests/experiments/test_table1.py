@@ -19,14 +19,19 @@ from typer.testing import CliRunner
 
 from equipoise.cli import app
 from equipoise.cli import shared as commands
-from equipoise.cli.run import asked_cells, wanted_cells
+from equipoise.cli.classifiers import present_cells
+from equipoise.cli.options import RunOptions, repeated
+from equipoise.cli.queues import asked_cells, missing_cells
 from equipoise.data.cifar import held_out, load_cifar, long_tailed_cifar
 from equipoise.data.longtail import long_tailed_counts
 from equipoise.experiments.table1 import causes
 from equipoise.experiments.table1 import recipe as table1
-from equipoise.experiments.table1.recipe import BASE, Cell, Method
-from equipoise.losses import BalancedSoftmaxLoss, EqualizationLoss, LDAMLoss
+from equipoise.experiments.table1.recipe import BASE
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.equalization import EqualizationLoss
+from equipoise.losses.ldam import LDAMLoss
 from equipoise.training.queue import Status
+from equipoise.training.recipe import Cell, Method, Recipe
 from equipoise.training.records import Record, append_record, import_records, read_jsonl, read_records
 
 TABLE = ["softmax", "cbw", "cbs", "focal", "class_balanced", "ldam", "eql", "balanced_softmax"]
@@ -36,7 +41,7 @@ TABLE = ["softmax", "cbw", "cbs", "focal", "class_balanced", "ldam", "eql", "bal
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """The table's methods, small enough for a CPU."""
 
-    def shrunk(method: Method) -> Method:
+    def shrunk(method: Method[Recipe]) -> Method[Recipe]:
         iterations = min(method.recipe.iterations, 3)
         return replace(method, recipe=replace(method.recipe, blocks=1, batch_size=4, iterations=iterations, warmup=1))
 
@@ -77,7 +82,7 @@ def test_the_plan_holds_every_run_once_and_seed_0_of_all_48_cells_first() -> Non
 
 
 def test_adding_a_line_adds_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Method("focal_2", "Focal, γ = 2", replace(BASE, options={"label_smoothing": 0.1}))
+    line = Method("focal_2", replace(BASE, options={"label_smoothing": 0.1}))
     monkeypatch.setattr(table1, "METHODS", (*table1.METHODS, line))
     added = [cell for cell in table1.plan() if cell.method == "focal_2"]
     assert len(added) == 18
@@ -121,16 +126,19 @@ def test_only_and_seeds_take_a_part_and_what_is_recorded_is_not_missing(tmp_path
     write_cifar10(tmp_path)
     (tmp_path / "cifar-100-python").mkdir()
 
-    def wanted(*only: str, seeds: list[int] | None = None, have: frozenset[str] = frozenset()) -> list[str]:
-        asked = asked_cells(table1.plan(), only=list(only), seeds=seeds)
-        return [str(cell) for cell in wanted_cells(asked, have=set(have), data=tmp_path, table="table1")]
+    def wanted(*only: str, seeds: list[int] | None = None) -> list[str]:
+        options = RunOptions(only, seeds, tmp_path / "new.jsonl", tmp_path)
+        missing = missing_cells(asked_cells(table1.plan(), options), options.recorded("table1", Record))
+        return [str(cell) for cell in present_cells(missing, tmp_path)]
 
     assert wanted("cifar100-lt/100/balanced_softmax", seeds=[0, 2]) == [
         "cifar100-lt/100/balanced_softmax/0",
         "cifar100-lt/100/balanced_softmax/2",
     ]
     assert len(wanted("cifar10-lt/10")) == 24  # 100 is not within 10
-    assert wanted("cifar10-lt/10/eql/1", have=frozenset({"table1/cifar10-lt/10/eql/1"})) == []
+    append_record(tmp_path / "new.jsonl", a_record(method="eql", seed=1))
+    assert wanted("cifar10-lt/10/eql/1") == []
+    assert len(wanted("cifar10-lt/10")) == 23
     with pytest.raises(typer.BadParameter, match=r"--only cifar10/10: the nearest is cifar10-lt/10$"):
         wanted("cifar10/10")
     with pytest.raises(typer.BadParameter, match=r"the nearest is cifar10-lt/200/balanced_softmax$"):
@@ -142,7 +150,7 @@ def test_only_and_seeds_take_a_part_and_what_is_recorded_is_not_missing(tmp_path
 def test_a_part_that_is_not_planned_with_these_seeds_is_refused() -> None:
     plan = [Cell("cifar10-lt", 100, "one", 0), Cell("cifar10-lt", 100, "two", 1)]
     with pytest.raises(typer.BadParameter, match=r"--seeds \[1\]: the plan has seed 0 of --only cifar10-lt/100/one"):
-        asked_cells(plan, only=["cifar10-lt/100/one"], seeds=[1])
+        asked_cells(plan, RunOptions(["cifar10-lt/100/one"], [1]))
 
 
 def test_run_trains_records_and_does_not_train_again(tmp_path: Path, tiny: None) -> None:
@@ -280,8 +288,7 @@ def test_a_damaged_file_is_named_before_anything_is_trained(tmp_path: Path) -> N
 
 def test_runs_of_a_data_set_that_is_not_there_are_left_out_aloud(tmp_path: Path, capsys: Any) -> None:
     write_cifar10(tmp_path)
-    asked = asked_cells(table1.plan(), only=[], seeds=[0])
-    cells = wanted_cells(asked, have=set(), data=tmp_path, table="table1")
+    cells = present_cells(asked_cells(table1.plan(), RunOptions(seeds=[0])), tmp_path)
     assert {cell.data_set for cell in cells} == {"cifar10-lt"}
     assert "does not hold cifar-100-python: leaving out 33 runs" in capsys.readouterr().out
 
@@ -289,8 +296,8 @@ def test_runs_of_a_data_set_that_is_not_there_are_left_out_aloud(tmp_path: Path,
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["3"], "what is 3? Seeds are given as --seeds 0 1 2"),
-        (["--seeds", "0", "1", "x"], "what is x? Seeds are given as --seeds 0 1 2"),
+        (["3"], "unexpected extra argument"),
+        (["--seeds", "0", "1", "x"], "unexpected extra argument"),
         (["--seeds", "0", "7"], "--seeds [0, 7]: the plan has seeds 0, 1, 2"),
         (["--only", "cifar100-lt/50"], "nothing in the plan matches --only cifar100-lt/50"),
         (["--together", "0"], "Invalid value for '--together'"),
@@ -309,9 +316,9 @@ def test_a_wrong_argument_is_named(arguments: list[str], words: str, tmp_path: P
 
 
 def test_seeds_may_stand_anywhere_among_the_options() -> None:
-    assert commands.all_seeds([0], ["1", "2"]) == [0, 1, 2]
-    assert commands.all_seeds([0, 1], None) == [0, 1]
-    assert commands.all_seeds(None, None) is None
+    assert repeated(["--seeds", "0", "1", "2"]) == ["--seeds", "0", "--seeds", "1", "--seeds", "2"]
+    assert repeated(["--seeds", "0", "--seeds", "1"]) == ["--seeds", "0", "--seeds", "1"]
+    assert repeated(["--budget", "9", "1"]) == ["--budget", "9", "1"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -319,47 +326,78 @@ def test_a_gpu_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert "torch sees no GPU" in refused("table1", "--data", str(tmp_path), "--device", "cuda")
 
 
-def test_a_smoke_test_does_not_ask_what_is_recorded(tmp_path: Path, tiny: None) -> None:
+def test_a_smoke_test_is_repeated_only_with_another_length(tmp_path: Path, tiny: None) -> None:
     write_cifar10(tmp_path / "data")
     out = tmp_path / "new.jsonl"
     arguments = ["run", "table1", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
     arguments += ["--only", "cifar10-lt/10/eql/0", "--results", str(tmp_path)]
+    again = f"0 runs missing: 1 has a record in {out} (pass --out with another file to train it again)"
     for options, words in (
-        ([], "1 run missing, on cpu"),
         (["--iterations", "2"], "1 run of 2 iterations, for no table, on cpu"),
+        ([], "1 run missing, on cpu"),
+        (["--iterations", "2"], again),
         (["--iterations", "1"], "1 run of 1 iteration, for no table, on cpu"),
+        ([], again),
     ):
         result = CliRunner().invoke(app, [*arguments, *options], catch_exceptions=False)
         assert words in result.output
-    assert [(one.iterations, one.complete) for one in read_jsonl(out)] == [(3, True), (2, False), (1, False)]
-    result = CliRunner().invoke(app, arguments)
-    again = "(pass --out with another file to train it again)"
-    assert result.output.strip() == f"0 runs missing: 1 has a record in {out} {again}"
+    assert [(one.iterations, one.complete) for one in read_jsonl(out)] == [(2, False), (3, True), (1, False)]
+    assert import_records(out, tmp_path / "results").smoke_tests == 2
+
+
+QUEUE = ["--only", "--seeds", "--out", "--results", "--budget", "--iterations"]
 
 
 def test_the_options_of_run_table_and_import_are_these() -> None:
     from typer.main import get_command
 
     found = get_command(app).commands  # type: ignore[attr-defined]
+    tables = found["run"].commands.items()
     options = {
         name: [option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)]
-        for name, command in (*found.items(), *found["records"].commands.items())
+        for name, command in (*found.items(), *tables, *found["records"].commands.items())
     }
-    assert options["run"] == [
-        *("table", "--data", "--only", "more", "--seeds", "--out", "--results", "--budget", "--iterations"),
-        *("--validate", "--together", "--device", "--compile", "--fused", "--no-deterministic"),
-        *("--checkpoints", "--commit", "--download"),
-    ]
+    assert [name for name, _ in tables] == ["table1", "causes", "FILE.py", "table2", "voc2012-lt", "prior-shift"]
+    for name in ("table1", "causes", "FILE.py"):
+        assert options[name] == [
+            *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
+            *("--compile", "--fused", "--no-deterministic", "--download"),
+        ]
+    for name in ("table2", "voc2012-lt"):
+        assert options[name] == [
+            *("--data", "--train", "--val", "--images", "--weights", "--stride", "--backbone", "--size", "--longest"),
+            *("--federated", *QUEUE, "--validate", "--device", "--checkpoints", "--commit", "--workers", "--resident"),
+            "--no-resident",
+        ]
+    assert options["prior-shift"] == [*QUEUE, "--checkpoints", "--commit"]
     assert options["table"] == ["table", "--results", "--write"]
     assert options["import"] == ["source", "--results"]
 
 
+def test_an_option_is_the_same_for_every_table() -> None:
+    from typer.main import get_command
+
+    tables = get_command(app).commands["run"].commands  # type: ignore[attr-defined]
+    declared: dict[str, set[tuple[object, ...]]] = {}
+    for command in tables.values():
+        for option in command.params:
+            told = (option.help, option.metavar, option.multiple, str(option.default))
+            declared.setdefault(option.opts[0], set()).add(told)
+    assert {name for name, told in declared.items() if len(told) > 1} == {"--data"}  # of CIFAR, or of images
+
+
+def test_options_may_stand_before_the_table(tmp_path: Path) -> None:
+    assert "does not hold cifar-10" in refused("--data", str(tmp_path), "table1")
+    assert "holds no train_lt.json" in refused("--data", str(tmp_path), "voc2012-lt")
+    assert "nothing.py is not a file" in refused("--data", str(tmp_path), "nothing.py")
+
+
 def test_in_80_columns_the_help_of_run_is_not_cut() -> None:
-    result = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "80"})
+    tables = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "80"})
+    assert "Train an experiment: table1, causes, table2, voc2012-lt, prior-shift, or a" in tables.output
+    result = CliRunner().invoke(app, ["run", "table1", "--help"], env={"COLUMNS": "80"})
     lines = [line.strip(" │") for line in result.output.splitlines()]
-    assert "…" not in result.output
-    assert "more seeds" not in result.output
-    assert "Train an experiment: table1, causes, table2, voc2012-lt, prior-shift, or a" in lines
+    assert "…" not in tables.output + result.output
     assert "equipoise run table1 --data DIR --only cifar10-lt/100 --seeds 0 1 2" in lines
     assert any(line.endswith("Folder with cifar-10-batches-py and") for line in lines)
 

@@ -14,11 +14,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.experiments.table1 import figure, published, report
 from equipoise.experiments.table1 import recipe as table1
-from equipoise.experiments.table1 import report
 from equipoise.experiments.table1.engine import engine_notes, speed_table
-from equipoise.report import markdown
-from equipoise.report.figures import marginals_by_panel
+from equipoise.report.tables import fill
 from equipoise.training.records import Record, read_records
 
 ROOT = Path(__file__).parents[2]
@@ -57,10 +56,9 @@ RECORDS = [
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three rows and two under the line."""
-    methods = {method.name: method for method in (*table1.METHODS, *table1.BELOW)}
-    rows = tuple(methods[name] for name in ("softmax", "ldam", "balanced_softmax"))
-    monkeypatch.setattr(table1, "METHODS", rows)
-    monkeypatch.setattr(table1, "BELOW", (methods["sigmoid"], methods["crt"]))
+    rows = {name: published.METHODS[name] for name in ("softmax", "ldam", "balanced_softmax")}
+    monkeypatch.setattr(published, "METHODS", rows)
+    monkeypatch.setattr(published, "BELOW", {name: published.BELOW[name] for name in ("sigmoid", "crt")})
 
 
 WHOLE = """\
@@ -205,25 +203,31 @@ def test_choices_show_what_they_differ_in() -> None:
 
 def test_the_figure_draws_p_y_head_first_and_names_what_is_missing() -> None:
     shuffled = {"counts": [5, 60, 300, 19], "marginal": [0.1, 0.3, 0.4, 0.2]}
-    panels = report.marginals([run("softmax", 0, [9, 6, 2, 0], **shuffled), run("eql", 0, [9, 6, 2, 0])])
+    panels = figure.marginals([run("softmax", 0, [9, 6, 2, 0], **shuffled), run("eql", 0, [9, 6, 2, 0])])
     assert panels["imbalance 100"]["Softmax"].tolist() == [[0.4, 0.3, 0.2, 0.1]]
-    figure = marginals_by_panel(panels)
-    assert [panel.get_title() for panel in figure.axes] == ["imbalance 10", "imbalance 100", "imbalance 200"]
-    middle = figure.axes[1]
-    legend = [text.get_text() for text in middle.get_legend().get_texts()]
-    assert legend == ["Softmax, 0.20", "EQL, 0.20", "uniform"]
-    assert np.asarray(middle.lines[0].get_ydata()).tolist() == [0.4, 0.3, 0.2, 0.1]
-    assert [text.get_text() for text in middle.texts] == ["not run yet:\nBalanced Softmax"]
-    assert [text.get_text() for text in figure.axes[0].texts] == ["not run yet:\nSoftmax\nEQL\nBalanced Softmax"]
+    drawn = figure.figure(panels)["hconcat"]
+    assert [panel["title"]["text"] for panel in drawn] == ["imbalance 10", "imbalance 100", "imbalance 200"]
+    colour = drawn[1]["layer"][0]["encoding"]["color"]
+    assert colour["scale"]["domain"] == ["Softmax, 0.20", "EQL, 0.20", "uniform"]
+    assert colour["legend"]["title"] == "total variation from uniform"
+    softmax = [row for row in drawn[1]["data"]["values"] if row["method"] == "Softmax, 0.20"]
+    assert [(row["rank"], row["p"]) for row in softmax] == [(1, 0.4), (2, 0.3), (3, 0.2), (4, 0.1)]
+    assert drawn[1]["layer"][1]["data"]["values"] == [{"method": "uniform", "p": 0.25}]
+    assert drawn[1]["layer"][-1]["mark"]["text"] == ["not run yet:", "Balanced Softmax"]
+    assert drawn[0]["layer"][-1]["mark"]["text"] == ["not run yet:", "Softmax", "EQL", "Balanced Softmax"]
 
 
 def test_a_method_looks_the_same_in_every_panel_whatever_is_missing() -> None:
     panel = {"Softmax": np.full((1, 20), 0.05), "EQL": np.full((1, 20), 0.05)}
-    figure = marginals_by_panel({"whole": panel, "part": {"Softmax": np.zeros((0, 0)), "EQL": panel["EQL"]}})
-    styles = [
-        {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axes.lines} for axes in figure.axes
-    ]
-    assert styles[0]["EQL, 0.00"] == styles[1]["EQL, 0.00"] != styles[0]["Softmax, 0.00"]
+    made = figure.figure({"whole": panel, "part": {"Softmax": np.zeros((0, 0)), "EQL": panel["EQL"]}})
+    styles = []
+    for drawn in made["hconcat"]:
+        line, shapes = drawn["layer"][2]["encoding"], {row["method"]: row["shape"] for row in drawn["data"]["values"]}
+        looks = zip(*(line[channel]["scale"]["range"] for channel in ("color", "strokeDash")), strict=True)
+        names = line["color"]["scale"]["domain"]
+        styles.append({name: (*look, shapes.get(name)) for name, look in zip(names, looks, strict=True)})
+    assert styles[0]["EQL, 0.00"] == styles[1]["EQL, 0.00"]
+    assert all(a != b for a, b in zip(styles[0]["EQL, 0.00"], styles[0]["Softmax, 0.00"], strict=True))
 
 
 # -------------------------------------------------------------------- what is committed
@@ -253,9 +257,8 @@ def test_causes_stand_beside_the_cell_that_they_change() -> None:
     assert report.causes_table(ours, []).startswith("Not run yet: Softmax on CIFAR-10-LT, 200: other draws;")
 
 
-def test_the_committed_documents_are_what_the_committed_records_give(committed: list[Record]) -> None:
-    beside = [read_records(ROOT / "results", name) for name in ("choices", "causes")]
-    documents = report.documents(ROOT, committed, *beside)
+def test_the_committed_documents_are_what_the_committed_records_give() -> None:
+    documents = report.documents(ROOT, ROOT / "results")
     assert {path.relative_to(ROOT).as_posix() for path in documents} == {
         "README.md",
         "results/README.md",
@@ -268,7 +271,14 @@ def test_the_committed_documents_are_what_the_committed_records_give(committed: 
 
 def test_the_committed_figure_shows_the_committed_records(committed: list[Record]) -> None:
     with Image.open(ROOT / report.FIGURE) as picture:
-        assert picture.info["Description"] == report.marginals_digest(report.marginals(committed))
+        assert picture.info["Description"] == figure.marginals_digest(figure.marginals(committed))
+
+
+def test_every_method_has_a_title_and_every_title_a_method() -> None:
+    assert [method.name for method in table1.METHODS] == list(published.METHODS)
+    assert [method.name for method in table1.BELOW] == list(published.BELOW)
+    chosen = {method.name for *_, method in table1.CHOICES}
+    assert chosen - published.METHODS.keys() == published.CHOICES.keys()
 
 
 def test_committed_runs_were_trained_with_the_recipe_that_stands_in_the_file(committed: list[Record]) -> None:
@@ -280,7 +290,7 @@ def test_committed_runs_were_trained_with_the_recipe_that_stands_in_the_file(com
 
 
 def test_balanced_softmax_is_nearest_to_uniform_as_the_documents_say(committed: list[Record]) -> None:
-    panels = [panel for panel in report.marginals(committed).values() if all(len(runs) for runs in panel.values())]
+    panels = [panel for panel in figure.marginals(committed).values() if all(len(runs) for runs in panel.values())]
     assert panels
     for panel in panels:
         distances = {
@@ -356,4 +366,4 @@ def test_an_empty_folder_and_another_table_are_errors_with_what_to_do(tmp_path: 
 )
 def test_a_document_without_its_place_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="has no place for 'x'"):
-        markdown.fill(text, "x", "new")
+        fill(text, "x", "new")

@@ -313,30 +313,55 @@ def test_it_reduces_to_the_plain_loss_where_it_says(row: Row) -> None:
     torch.testing.assert_close(row.reduced()(logits, target), row.plain(logits, target), rtol=1e-9, atol=1e-12)
 
 
-@row
-def test_a_constant_predictor_learns_what_the_table_says(row: Row) -> None:
-    """The definition of the product: trained on 700,000 : 300 : 40 : 5, the balanced losses learn 1 : 1 : 1 : 1."""
-    module = row.module(PRIOR, reduction="none")
+def learned(loss: Callable[[Tensor, Tensor], Tensor], share: Tensor) -> Tensor:
+    """Logits [1, K] of the constant predictor of least `loss` where the classes occur in these shares."""
     logits = torch.zeros(1, K, dtype=torch.float64, requires_grad=True)
-    share = torch.tensor(COUNTS, dtype=torch.float64) / N
     optimizer = torch.optim.LBFGS(
         [logits], lr=1, max_iter=2000, tolerance_grad=1e-13, tolerance_change=1e-16, line_search_fn="strong_wolfe"
     )
 
     def step() -> Tensor:
         optimizer.zero_grad()
-        loss = module(logits.expand(K, K), torch.arange(K)).reshape(K, -1).sum(1) @ share
-        loss.backward()
-        return loss
+        total = torch.stack([loss(logits, torch.tensor([y])).sum() for y in range(K)]) @ share
+        total.backward()
+        return total
 
     for _ in range(5):
         optimizer.step(step)
-    learned = (logits.sigmoid() if row.binary else logits.softmax(1)).detach()[0]
+    return logits.detach()
+
+
+@row
+def test_a_constant_predictor_learns_what_the_table_says(row: Row) -> None:
+    """The definition of the product: trained on 700,000 : 300 : 40 : 5, the balanced losses learn 1 : 1 : 1 : 1."""
+    module = row.module(PRIOR, reduction="none")
+    found = module.probabilities(learned(module, torch.tensor(COUNTS, dtype=torch.float64) / N))[0]
     uniform = torch.full((K,), row.learns or 1 / K, dtype=torch.float64)
     if row.learns is not None:
-        torch.testing.assert_close(learned, uniform, rtol=2e-3, atol=2e-4)
+        torch.testing.assert_close(found, uniform, rtol=2e-3, atol=2e-4)
     else:
-        assert (learned - uniform).abs().max() > 0.05
+        assert (found - uniform).abs().max() > 0.05
+
+
+@row
+def test_it_declares_what_its_logits_mean(row: Row) -> None:
+    """Probabilities in the shape of the logits; where the loss is plain, a constant predictor learns the shares."""
+    assert row.reduced is not None
+    logits, _ = batch(6, K, 3, dtype=torch.bfloat16)
+    module = row.module(PRIOR)
+    found = module.probabilities(logits)
+    assert found.shape == logits.shape
+    assert found.dtype == torch.float32
+    assert (found >= 0).all()
+    assert (found <= 1).all()
+    if not row.binary:
+        torch.testing.assert_close(found.sum(1), torch.ones(6, 3))
+    torch.testing.assert_close(found, module.probabilities(logits.float()), rtol=0, atol=0)
+    torch.testing.assert_close(module.probabilities(logits[0, :, 0]), found[0, :, 0])
+    if row.name == "class_balanced_focal":  # reduces to the focal loss, which learns other shares than those it sees
+        return
+    plain, share = row.reduced(), torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+    torch.testing.assert_close(plain.probabilities(learned(plain, share))[0], share, rtol=1e-4, atol=1e-5)
 
 
 @row

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import equipoise as eq
-from equipoise.losses import _shared
+from equipoise.losses import shared
 
 PRIOR = eq.Prior.from_counts([90, 9, 1])
 SHIFT = eq.softmax_shift(PRIOR)
@@ -51,7 +51,7 @@ def kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
     pytest.importorskip("triton")
     from equipoise.losses import kernels
 
-    monkeypatch.setattr(_shared, "KERNEL_DEVICE", "cpu")
+    monkeypatch.setattr(shared, "KERNEL_DEVICE", "cpu")
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     monkeypatch.setattr(kernels, "softmax_loss", lambda *_: "softmax kernels")
     monkeypatch.setattr(kernels, "sigmoid_loss", lambda *_: "sigmoid kernels")
@@ -146,7 +146,7 @@ def test_kernels_are_for_compiled_losses(kernels: Any, monkeypatch: pytest.Monke
 
 
 def test_kernels_are_for_gpus(kernels: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shared, "KERNEL_DEVICE", "cuda")
+    monkeypatch.setattr(shared, "KERNEL_DEVICE", "cuda")
     assert isinstance(softmax(), Tensor)
 
 
@@ -172,7 +172,7 @@ def test_derivatives_that_the_kernels_lack_are_left_to_torch(kernels: Any, monke
 
 
 def test_without_triton_a_compiled_loss_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shared, "KERNEL_DEVICE", "cpu")
+    monkeypatch.setattr(shared, "KERNEL_DEVICE", "cpu")
     monkeypatch.setitem(sys.modules, "equipoise.losses.kernels", None)  # an import that finds this fails
     torch.compiler.reset()
     found = torch.compile(softmax, fullgraph=True, backend="aot_eager")()
@@ -194,7 +194,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
             return GPUTarget("cuda", 90, 32)
 
     monkeypatch.setenv("TRITON_DEFAULT_FP_FUSION", "1")  # Triton 3.9 warns where it is not said
-    monkeypatch.setattr(_shared, "KERNEL_DEVICE", "cpu")
+    monkeypatch.setattr(shared, "KERNEL_DEVICE", "cpu")
     monkeypatch.setattr(triton.runtime.driver, "_active", Driver())
     torch.compiler.reset()
     Formulas.kernels = []

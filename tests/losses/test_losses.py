@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import equipoise as eq
-from equipoise.prior import COMPILES_PRIORS
+from equipoise.compiling import compiles_priors
 
 COUNTS = [1000, 100, 10]
 PRIOR = eq.Prior.from_counts(COUNTS)
@@ -139,11 +139,11 @@ def test_ldam_margin_is_largest_for_the_rarest_class_that_occurs() -> None:
 
 def test_eql_drops_rare_classes_at_the_rate_gamma_and_never_the_own_class() -> None:
     loss = eq.EqualizationLoss(PRIOR, gamma=0.3, threshold=0.5)
-    torch.manual_seed(0)
-    drop = loss.draw(torch.zeros(20_000, 3))
+    drop = loss.draw(20_000, np.random.default_rng(0))
     assert not drop[:, 0].any()
-    assert drop[:, 1:].double().mean().item() == pytest.approx(0.3, abs=0.01)
-    assert not torch.equal(drop[:, 1], drop[:, 2])
+    # four standard deviations: sqrt(0.3 * 0.7 / 40000) = 0.0023
+    assert drop[:, 1:].mean() == pytest.approx(0.3, abs=0.01)
+    assert (drop[:, 1] != drop[:, 2]).any()
     everything = torch.ones(1, 3, dtype=torch.bool)
     assert eq.equalization_loss(torch.randn(1, 3), torch.tensor([1]), everything).item() == 0
 
@@ -156,6 +156,14 @@ def test_eql_draws_anew_at_every_call_and_again_for_a_seed() -> None:
     torch.manual_seed(1)
     assert torch.equal(loss(logits, target), first)
     assert not torch.equal(first, second)
+
+
+def test_eql_drops_what_was_drawn_for_it() -> None:
+    loss = eq.EqualizationLoss(PRIOR, gamma=0.5, threshold=0.5)
+    drawn = torch.from_numpy(loss.draw(len(LOGITS), np.random.default_rng(0)))
+    chance = np.random.default_rng(0).random((len(LOGITS), 3), np.float32)  # one stream, row after row
+    assert torch.equal(drawn, torch.from_numpy(chance < 0.5) & loss.rare)
+    torch.testing.assert_close(loss(LOGITS, TARGET, drawn), eq.equalization_loss(LOGITS, TARGET, drawn))
 
 
 def test_sigmoid_eql_spares_rare_classes_on_foreground_rows_only() -> None:
@@ -188,7 +196,7 @@ def test_foreground_must_be_bool_and_one_a_row() -> None:
             loss(LOGITS, TARGET, torch.ones(3, dtype=torch.bool))
 
 
-@pytest.mark.skipif(not COMPILES_PRIORS, reason="needs torch 2.12")
+@pytest.mark.skipif(not compiles_priors(), reason="needs torch 2.12")
 def test_activations_and_adjustment_compile_whole_and_follow_the_prior() -> None:
     other = eq.Prior.from_counts([3, 50, 7])
     for function in (
@@ -206,7 +214,7 @@ def test_activations_and_adjustment_compile_whole_and_follow_the_prior() -> None
 
 
 def test_an_older_compiler_says_what_to_do_with_a_prior(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("equipoise.prior.COMPILES_PRIORS", False)
+    monkeypatch.setattr("equipoise.compiling.compiles_priors", lambda: False)
     for function in (lambda z: eq.balanced_softmax(z, PRIOR), lambda z: eq.balanced_sigmoid(z, PRIOR)):
         torch._dynamo.reset()
         with pytest.raises(Exception, match="compile a module that holds the shift"):
@@ -214,7 +222,7 @@ def test_an_older_compiler_says_what_to_do_with_a_prior(monkeypatch: pytest.Monk
     torch._dynamo.reset()
 
 
-@pytest.mark.skipif(not COMPILES_PRIORS, reason="needs torch 2.12")
+@pytest.mark.skipif(not compiles_priors(), reason="needs torch 2.12")
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
 def test_a_vector_is_not_baked_into_a_compiled_graph(kind: Any) -> None:
     """It would silently stay that of the first call."""

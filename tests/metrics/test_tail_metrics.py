@@ -8,16 +8,10 @@ import torch
 from scipy.stats import binomtest
 
 import equipoise as eq
-from equipoise.metrics import (
-    TAUS,
-    WORLDS,
-    Confusions,
-    judge,
-    mean_interval,
-    prior_sweep,
-    wilson_interval,
-    wilson_intervals,
-)
+from equipoise.metrics.confusions import Confusions
+from equipoise.metrics.intervals import mean_interval, wilson_interval, wilson_intervals
+from equipoise.metrics.judging import judge
+from equipoise.metrics.sweep import TAUS, WORLDS, prior_sweep
 
 PRIOR = eq.Prior.from_counts({"cat": 900, "dog": 200, "owl": 60, "yak": 5})
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import equipoise as eq
 from equipoise.cli import app
-from equipoise.data.sources import Source, read_source
+from equipoise.data.sources import Source, read_prior, read_source
 from equipoise.report.inspection import chart, look, scale
 
 COUNTS = {"cat": 900, "dog": 60, "owl": 40}
@@ -230,7 +230,7 @@ def test_items_of_several_classes_get_a_sampler_that_repeats_and_a_loss_that_kno
     exec(code["Loss"], names)
     names["logits"] = torch.full((1, 4), prior.probabilities.mean()).logit()  # a model that knows nothing
     exec(code["Expect"], names)
-    torch.testing.assert_close(names["logits"].sigmoid()[0].double(), torch.tensor(prior.probabilities))
+    torch.testing.assert_close(names["logits"].sigmoid()[0], torch.tensor(prior.probabilities, dtype=torch.float32))
 
 
 def test_small_classes_of_equal_size_are_not_blamed_on_the_loss() -> None:
@@ -324,3 +324,87 @@ def test_the_command_names_what_is_wrong(tmp_path: Path) -> None:
     assert "does not exist" in inspect(str(tmp_path / "none.npy"), code=2)
     (tmp_path / "a.csv").write_text("label\ncat\n")
     assert "no column 'species'" in inspect(str(tmp_path / "a.csv"), "--column", "species", code=2)
+
+
+ESCAPES = "owl\x1b[2J\x1b]0;owned\x07\x9b31m\u202e"  # clears the screen, names the window, colours, turns text around
+
+
+def test_names_cannot_write_to_the_terminal_but_by_visible_escapes(tmp_path: Path) -> None:
+    path = tmp_path / f"{ESCAPES}.json"
+    path.write_text(json.dumps({ESCAPES: 900, "yak\x1b[1m": 0}))
+    for arguments in ([], ["--html", str(tmp_path / "\x1bpage.html")]):
+        text = inspect(str(path), *arguments)
+        assert not set(text) & set("\x1b\x07\x9b\u202e")
+        assert r"owl\x1b[2J\x1b]0;owned\x07\x9b31m\u202e.json" in text
+        assert r"1 class never occurs: yak\x1b[1m" in text
+    text = inspect(str(path), "--json")
+    assert text.strip().isascii()
+    assert json.loads(text)["class_names"][0] == ESCAPES
+
+
+def test_errors_cannot_write_to_the_terminal_but_by_visible_escapes(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text(f"id,{ESCAPES}\n1,2\n")
+    path = tmp_path / f"{ESCAPES}.npy"
+    path.write_text("no array")
+    for arguments in ([str(tmp_path / "a.csv")], [str(tmp_path / "a.csv"), "--column", ESCAPES + "x"], [str(path)]):
+        text = inspect(*arguments, code=2)
+        assert not set(text) & set("\x1b\x07\x9b\u202e")
+        assert r"owl\x1b[2J" in text
+
+
+def test_a_link_back_does_not_count_an_image_again(tmp_path: Path) -> None:
+    for name in ("cat", "owl"):
+        (tmp_path / "data" / name / "deeper").mkdir(parents=True)
+        (tmp_path / "data" / name / "deeper" / "1.png").touch()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "2.png").touch()
+    (tmp_path / "data" / "cat" / "deeper" / "back").symlink_to("..")
+    (tmp_path / "data" / "cat" / "up").symlink_to(tmp_path / "data")
+    (tmp_path / "data" / "owl" / "other").symlink_to(tmp_path / "data" / "cat")
+    (tmp_path / "data" / "owl" / "away").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "owl" / "deeper" / "away").symlink_to(tmp_path / "elsewhere")
+    assert read_source(tmp_path / "data").prior == eq.Prior.from_counts({"cat": 1, "owl": 2})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", '{"cat": 5, "owl": 1, "cat": 7}', "a.json is not JSON: the key 'cat' occurs twice"),
+        ("a.json", '{"7": 5, "07": 1}', "a.json: it has class 7 twice"),
+        ("a.json", '{"0": 5, "999999999": 3}', "a.json: it has class 999999999, which would make 1000000000 classes"),
+        ("a.json", '{"0": 0.5, "2": 0.5}', "a.json: it has 2 numbers for the classes 0 to 2"),
+        ("a.json", "[0.5, 0.5]", "a.json holds probabilities, not counts"),
+        ("a.csv", 'label\ncat\n"owl\ncat\n', "a.csv cannot be read as a table: .* open at line 3"),
+        ("a.csv", 'label\n"cat"s\n', "a.csv cannot be read as a table"),
+        ("a.csv", "label\n1\n\n0.5\n", "a.csv, line 4 has the label 0.5: classes are numbered from 0, in whole"),
+        ("a.txt", "1\nnan\n", "a.txt, line 2 has the label nan"),
+        ("a.txt", "1\n20000000\n", "a.txt, line 2: label 20000000 would make 20000001 classes"),
+    ],
+)
+def test_what_was_taken_silently_is_named_with_its_place(tmp_path: Path, name: str, content: str, message: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        read_source(tmp_path / name)
+
+
+def test_whole_numbers_that_pandas_wrote_with_a_point_are_classes(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("label\n0.0\n2.0\n2.0\n")
+    assert read_source(tmp_path / "a.csv").prior == eq.Prior.from_counts([1, 0, 2])
+
+
+@pytest.mark.parametrize(
+    ("text", "prior"),
+    [
+        ("[3.0, 1.0]", eq.Prior.from_counts([3, 1])),
+        ("[1, 0]", eq.Prior.from_counts([1, 0])),
+        ("[1.0, 0.0]", eq.Prior.from_probabilities([1, 0])),
+        ('{"0": 5, "2": 3}', eq.Prior.from_counts([5, 0, 3])),
+        ('{"1": 0.25, "0": 0.75}', eq.Prior.from_probabilities([0.75, 0.25])),
+        ('{"annotations": 5, "cat": 3}', eq.Prior.from_counts({"annotations": 5, "cat": 3})),
+        ('{"probabilities": [0.5, 0.5], "class_names": ["a", "b"]}', eq.Prior.uniform(2, class_names=["a", "b"])),
+        ('\ufeff{"counts": [2, 1], "total": 9}', eq.Prior.from_counts([2, 1], 9)),
+    ],
+)
+def test_a_prior_in_json_means_one_thing(tmp_path: Path, text: str, prior: eq.Prior) -> None:
+    (tmp_path / "prior.json").write_text(text)
+    assert read_prior(tmp_path / "prior.json").prior == prior

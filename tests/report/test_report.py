@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import re
@@ -18,8 +20,12 @@ from typer.testing import CliRunner
 
 import equipoise as eq
 from equipoise.cli import app
-from equipoise.metrics import TAUS, WORLDS, wilson_interval
+from equipoise.data.sources import read_source
+from equipoise.metrics.intervals import wilson_interval
+from equipoise.metrics.sweep import TAUS, WORLDS
 from equipoise.report import page_data, sections, specs
+from equipoise.report.inspection import look
+from equipoise.report.page import save_inspection
 from equipoise.report.page_data import headlines
 
 ROOT = Path(__file__).parents[2]
@@ -96,13 +102,15 @@ def test_the_page_holds_the_numbers_of_the_evaluation(results: dict[str, eq.Judg
             assert model["headline"][group]["value"] == pytest.approx(getattr(evaluation, group), abs=1e-6)
             assert model["ece"][group] == pytest.approx(evaluation.groups()[group].ece, abs=1e-4)
         rows = [evaluation.per_class[j] for j in order]
-        assert model["accuracy"] == pytest.approx([row.accuracy for row in rows], abs=1e-6)
-        assert model["low"] == pytest.approx([row.low for row in rows], abs=1e-6)
-        assert model["p"] == pytest.approx(evaluation.marginal[order], rel=1e-3)
+        columns = model["columns"]
+        assert columns["accuracy"] == pytest.approx([row.accuracy for row in rows], abs=1e-6)
+        assert columns["low"] == pytest.approx([row.low for row in rows], abs=1e-6)
+        assert columns["p"] == pytest.approx(evaluation.marginal[order], rel=1e-3)
         assert judged.sweep is not None
         assert np.array(model["sweep"]["accuracy"]) == pytest.approx(judged.sweep.accuracy(), abs=1e-6)
-        assert sum(bin["items"] for bin in model["calibration"]) == 300
-        assert model["swallowed"][0]["times"] == judged.confusions.swallowed(PRIOR)[0].times
+        assert sum(bin["items"] for bin in model["rows"]["calibration"]) == 300
+        first = judged.confusions.swallowed(PRIOR)[0]
+        assert model["rows"]["swallowed"][0]["times"] == f"{first.times} of {first.items}"
     assert data["classes"]["group"] == ["many", "many", "medium", "medium", "few", "few"]
     assert data["classes"]["count"] == [900, 300, 90, 40, 9, 0]
     assert (data["worlds"], data["taus"]) == (WORLDS.tolist(), TAUS.tolist())
@@ -250,8 +258,8 @@ def test_the_line_through_few_classes_goes_through_them(classes: int, beside: in
 
 
 def test_colour_is_never_the_only_difference() -> None:
-    found = {name: channels(spec) for name, spec in specs.charts(PRIOR, pairs=3).items()}
-    for name in ("classes", "slopes", "calibration", "marginal"):
+    found = {name: channels(spec) for name, spec in specs.charts(PRIOR, pairs=3, lines=["before", "after"]).items()}
+    for name in ("classes", "slopes", "calibration", "marginal", "world"):
         assert "shape" in found[name], name
     for name in ("slopes", "calibration", "marginal", "tau"):
         assert "strokeDash" in found[name], name
@@ -290,6 +298,46 @@ def test_of_very_many_classes_evenly_spaced_ones_are_drawn(monkeypatch: pytest.M
     ranks = data_of(page)["classes"]["rank"]
     assert (len(ranks), ranks[0], ranks[-1]) == (200, 1, 1000)
     assert "Charts of classes show 200 of 1,000" in page
+
+
+def test_an_old_page_survives_a_failing_write(
+    results: dict[str, eq.Judged], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, text: str, encoding: str) -> int:
+        with open(self, "w", encoding=encoding) as file:
+            file.write(text[:10])
+        raise OSError("No space left on device")
+
+    page, tail = tmp_path / "report.html", tmp_path / "tail.html"
+    page.write_text("old page")
+    tail.write_text("old tail")
+    np.save(tmp_path / "counts.npy", PRIOR.counts)
+    seen = look(read_source(tmp_path / "counts.npy", counts_of=6))
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        eq.Report(results).save(page)
+    with pytest.raises(OSError, match="No space left"):
+        save_inspection(seen, tail)
+    assert (page.read_text(), tail.read_text()) == ("old page", "old tail")
+    assert {path.name for path in tmp_path.iterdir()} == {"report.html", "tail.html", "counts.npy"}
+
+
+def test_the_policy_of_the_page_names_its_scripts_and_allows_no_other(results: dict[str, eq.Judged]) -> None:
+    page = eq.Report(results).to_html()
+    found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert found is not None
+    policy = dict(part.strip().split(" ", 1) for part in found[1].split(";"))
+    assert "unsafe" not in found[1]
+    assert (policy["default-src"], policy["img-src"]) == ("'none'", "data:")
+    assert policy["script-src"].split() == [
+        digest(script) for script in re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    ]
+    assert policy["style-src"].split() == [digest(css) for css in re.findall(r"<style>(.*?)</style>", page, re.DOTALL)]
+    assert " style=" not in page.partition("<script")[0]
+
+
+def digest(content: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
 def test_a_notebook_shows_the_page_in_a_frame(results: dict[str, eq.Judged]) -> None:

@@ -42,6 +42,7 @@ FLAGS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
     *("--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-extensions"),
 )
+PATIENCE = 120  # seconds, against waiting forever: a busy machine may take its time
 Driver = webdriver.Chrome
 Open = Callable[..., Driver]
 
@@ -81,7 +82,7 @@ def open_page(driver: Driver) -> Open:
         for kind in ("browser", "performance"):
             driver.get_log(kind)  # what came before is not ours
         driver.get(path.as_uri())
-        WebDriverWait(driver, 30).until(ready)
+        WebDriverWait(driver, PATIENCE).until(ready)
         return driver
 
     return opened
@@ -143,6 +144,20 @@ def test_it_opens_from_disk_without_a_message_or_a_request(open_page: Open, page
     )
     assert len(drawn) == 14
     assert all(drawn)
+
+
+def test_the_page_forbids_eval_and_every_script_and_style_but_its_own(open_page: Open, page: Path) -> None:
+    driver = open_page(page)
+    tried = "try { window.found = new Function('return 1')(); } catch (error) { window.found = error.name; }"
+    driver.execute_script(f"setTimeout(() => {{ {tried} }}, 0)")  # later: what the driver runs itself may do anything
+    assert WebDriverWait(driver, 10).until(lambda d: d.execute_script("return window.found")) == "EvalError"
+    added = (
+        "const s = document.createElement('script'); s.textContent = 'window.evil = 1'; document.body.append(s);"
+        "const c = document.createElement('style'); c.textContent = 'body { margin: 77px }'; document.head.append(c);"
+        "return [window.evil === undefined, getComputedStyle(document.body).marginTop];"
+    )
+    assert driver.execute_script(added) == [True, "0px"]
+    assert len(driver.get_log("browser")) == 2  # the browser tells of the script and of the style
 
 
 @pytest.mark.parametrize("width", [1200, 390])
@@ -218,7 +233,7 @@ def test_the_world_slider_changes_the_number_to_that_of_the_sweep(
         assert shown(driver, "before-told") == f"{percent(before.accuracy()[place, place])} %"
         assert shown(driver, "after-as-it-is") == f"{percent(after.accuracy()[place, 20])} %"
         assert shown(driver, "after-both") == f"{percent(after.accuracy()[place, 20])} %"
-    WebDriverWait(driver, 10).until(lambda _: marker(driver) < start - 50)
+    WebDriverWait(driver, PATIENCE).until(lambda _: marker(driver) < start - 50)
 
 
 def test_the_tau_slider_changes_the_groups(open_page: Open, page: Path, report: eq.Report) -> None:
@@ -240,7 +255,7 @@ def test_the_pickers_change_every_number(open_page: Open, page: Path, report: eq
     assert text(driver, '[data-headline="few"] .big') == f"{percent(few[1])}%"
     assert text(driver, '[data-headline="few"] .was').endswith(f"from {percent(few[0])}")
     Select(driver.find_element(By.ID, "pick-after")).select_by_index(0)
-    WebDriverWait(driver, 10).until(lambda d: text(d, '[data-headline="few"] .big') == f"{percent(few[0])}%")
+    WebDriverWait(driver, PATIENCE).until(lambda d: text(d, '[data-headline="few"] .big') == f"{percent(few[0])}%")
     assert text(driver, '[data-name="after"]') == MODELS[0]
     assert text(driver, '[data-headline="few"] .was').startswith("± 0.0")
     assert driver.get_log("browser") == []
@@ -270,7 +285,7 @@ def test_hovering_a_class_shows_its_name_number_and_interval(open_page: Open, pa
     assert len(points) == len(NAMES)
     for point, row in zip(points, report.models[1].runs[0].per_class, strict=True):
         ActionChains(driver).move_to_element(point).perform()
-        words = WebDriverWait(driver, 10, 0.05).until(partial(tooltip, start=row.name[:60]))
+        words = WebDriverWait(driver, PATIENCE, 0.05).until(partial(tooltip, start=row.name[:60]))
         assert str(row.count) in words.split()
         assert f"{percent(row.accuracy or 0)} % of {row.items}" in words
         assert f"{percent(row.low)} to {percent(row.high)}" in words
@@ -293,7 +308,7 @@ def test_the_frame_of_a_notebook_works(open_page: Open, driver: Driver, report: 
     path.write_text(frame, encoding="utf-8")
     open_page(path)
     driver.switch_to.frame(driver.find_element(By.TAG_NAME, "iframe"))
-    WebDriverWait(driver, 30).until(ready)
+    WebDriverWait(driver, PATIENCE).until(ready)
     assert text(driver, "h1") == "<i>The</i> tail"
     driver.switch_to.default_content()
 

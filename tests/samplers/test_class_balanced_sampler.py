@@ -18,8 +18,8 @@ from scipy.sparse import csr_array
 from torch.utils.data import DataLoader, TensorDataset
 
 from equipoise.prior import Prior
-from equipoise.samplers import ClassBalancedSampler, progressive
 from equipoise.samplers import class_balanced as module
+from equipoise.samplers.class_balanced import ClassBalancedSampler, progressive
 from equipoise.samplers.permutation import permute
 
 LABELS = np.repeat([0, 1, 3, 4], [50, 20, 7, 3])  # class 2 has no items

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from equipoise.prior import Prior
-from equipoise.samplers import RepeatFactorSampler
 from equipoise.samplers import repeat_factor as module
+from equipoise.samplers.repeat_factor import RepeatFactorSampler
 
 IMAGES = [[0]] * 96 + [[0, 1], [0, 1, 1], [2], []]
 

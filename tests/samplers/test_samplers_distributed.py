@@ -11,7 +11,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, TensorDataset
 
-from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
+from equipoise.samplers.class_balanced import ClassBalancedSampler
+from equipoise.samplers.repeat_factor import RepeatFactorSampler
 
 LABELS = [0] * 50 + [1] * 20 + [3] * 8
 IMAGES = [[0]] * 60 + [[0, 1]] * 3 + [[2]]

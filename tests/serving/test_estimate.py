@@ -72,6 +72,7 @@ def test_the_prior_of_shifted_items_is_recovered_whatever_prior_validation_has(m
         validation = world(prior, n=4000, separation=3, seed=1, source=source)
         estimate = eq.estimate_prior(p, source, method=method, validation=validation)
         assert estimate.trusted
+        # over 96 draws 0.009 ± 0.005, 0.021 at most; numpy's draws are the same on every machine
         assert np.abs(estimate.probabilities - TARGET).sum() / 2 < 0.03
 
 
@@ -134,6 +135,8 @@ def test_resampling_a_part_of_very_many_items_gives_the_intervals_of_all(monkeyp
     monkeypatch.setattr("equipoise.serving.estimate.MOST_RESAMPLED_ITEMS", 2000)
     part = eq.estimate_prior(p, SOURCE)
     np.testing.assert_array_equal(part.probabilities, whole.probabilities)
+    # a width of 200 resamples has a standard deviation of 6 %, a ratio of two one of 9 %; numpy's draws are the same
+    # on every machine
     np.testing.assert_allclose(part.high - part.low, whole.high - whole.low, rtol=0.25)
     assert (part.low < part.probabilities).all()
     assert (part.high > part.probabilities).all()
@@ -143,7 +146,7 @@ def test_resampling_a_part_of_very_many_items_gives_the_intervals_of_all(monkeyp
 def test_no_class_is_ruled_out_by_an_estimate(method: str) -> None:
     p, _ = world([0.5, 0.5, 0.0], separation=5)
     estimate = eq.estimate_prior(p, SOURCE, method=method, validation=world(SOURCE, separation=5, seed=1))
-    assert estimate.probabilities[2] == pytest.approx(0.5 / 2000, rel=1e-3)
+    assert estimate.probabilities[2] == pytest.approx(0.5 / (2000 + 0.5))  # half an item, and then they sum to 1
     assert eq.adjust_logits(torch.zeros(1, 3), source=SOURCE, target=estimate.prior).isfinite().all()
 
 
@@ -293,7 +296,8 @@ def test_the_quantile_of_the_calibration_check_is_that_of_scipy() -> None:
     from equipoise.serving.estimate import _chi_squared
 
     for degrees in (1, 2, 9, 99):
-        assert _chi_squared(degrees) == pytest.approx(chi2.ppf(0.99, degrees), rel=0.02)
+        # Wilson and Hilferty's approximation: 0.7 % off at one degree of freedom, less above
+        assert _chi_squared(degrees) == pytest.approx(chi2.ppf(0.99, degrees), rel=0.01)
 
 
 def test_calibrated_probabilities_are_rarely_doubted() -> None:

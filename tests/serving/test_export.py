@@ -314,3 +314,29 @@ def test_a_model_from_logits_to_logits_has_two_names_for_them(tmp_path):
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     (found,) = session.run(["logits"], {"logits_in": logits.numpy()})
     np.testing.assert_allclose(found, served(logits), atol=1e-6)
+
+
+def test_weights_too_large_for_one_file_lie_beside_it(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.onnx._internal.exporter._onnx_program._LARGE_MODEL_THRESHOLD", 0)
+    served, path, x = eq.Rebalanced(nn.Linear(300, 2), source=[0.9, 0.1]), tmp_path / "model.onnx", torch.randn(3, 300)
+    for _ in range(2):  # the second time both files are replaced
+        eq.export_onnx(served, x, path)
+        assert sorted(file.name for file in tmp_path.iterdir()) == ["model.onnx", "model.onnx.data"]
+        session = onnxruntime.InferenceSession(path)
+        (logits,) = session.run(None, {session.get_inputs()[0].name: x.numpy()})
+        torch.testing.assert_close(torch.from_numpy(logits), served(x).detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_an_export_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"old")
+
+    def fill_the_disk(self, destination):
+        Path(destination).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("torch.onnx.ONNXProgram.save", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        eq.export_onnx(eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1]), torch.randn(3, 4), path)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

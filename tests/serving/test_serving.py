@@ -571,3 +571,48 @@ def test_metadata_that_cannot_be_read_are_named(tmp_path: Path):
         save_file(served.model.state_dict(), path, served.metadata | damage)
         with pytest.raises(ValueError, match=r"the metadata of .*model\.safetensors cannot be read"):
             eq.Rebalanced.load(path, nn.Linear(4, 2))
+
+
+def test_a_damaged_checkpoint_is_one_error_that_names_it_and_leaves_the_model_alone(tmp_path: Path):
+    served, path = eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1]), tmp_path / "model.safetensors"
+    served.save(path)
+    content, model = path.read_bytes(), nn.Linear(4, 2)
+    before = copy.deepcopy(model.state_dict())
+    for damaged in [content[:size] for size in (0, 7, 40, len(content) // 2, len(content) - 1)] + [b"x" + content[1:]]:
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"model\.safetensors is not a safetensors file"):
+            eq.Rebalanced.load(path, model)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_weights_of_another_model_are_one_error_that_names_the_file(tmp_path: Path):
+    served, path = eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1]), tmp_path / "model.safetensors"
+    served.save(path)
+    with pytest.raises(
+        ValueError, match=r"(?s)the weights of .*model\.safetensors do not fit this model.*size mismatch"
+    ):
+        eq.Rebalanced.load(path, nn.Linear(5, 2))
+
+
+def test_priors_cut_short_in_a_state_dict_are_refused():
+    served = eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1])
+    state = served.state_dict()
+    state["_extra_state"] = state["_extra_state"][:-5]
+    with pytest.raises(ValueError, match="the priors in the state dict cannot be read"):
+        served.load_state_dict(state)
+
+
+def test_saving_that_fails_leaves_the_old_checkpoint(tmp_path: Path, monkeypatch):
+    served, path = eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1]), tmp_path / "model.safetensors"
+    served.save(path)
+    before = path.read_bytes()
+
+    def fill_the_disk(model, path, metadata):
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("safetensors.torch.save_model", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        served.save(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]

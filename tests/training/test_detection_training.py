@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,7 +76,8 @@ def test_images_are_repeated_as_the_formula_says(data: CocoImages) -> None:
     drawn = drawn_images(data, replace(TINY, repeat_threshold=1.0), 0, 4000)
     often = np.bincount(drawn, minlength=8) / 4000
     factors = np.array([math.sqrt(1 / (2 / 8)) if i % 4 == 0 else math.sqrt(2) if i % 2 == 0 else 1 for i in range(8)])
-    np.testing.assert_allclose(often, factors / factors.sum(), atol=0.005)
+    rounds = 4000 / factors.sum()  # an image is drawn a whole number of times in each: a deviation of 1/2 at most
+    np.testing.assert_allclose(often, factors / factors.sum(), rtol=0, atol=4 * 0.5 * math.sqrt(rounds) / 4000)
 
 
 def test_class_aware_sampling_draws_every_class_equally_often(data: CocoImages) -> None:
@@ -195,16 +195,13 @@ def test_a_resident_run_that_stops_goes_on_as_if_it_had_not(data: CocoImages) ->
     resident = resident_of(data)
     whole = quick(TINY, data, 0, CPU, resident=resident)
     assert train(whole)
-    part, saved = quick(TINY, data, 0, CPU, resident=resident), []
-    assert not train(part, until=time.monotonic())
+    part, seen = quick(TINY, data, 0, CPU, resident=resident), []
+    assert not train(part, over=lambda: True)
     rest = quick(TINY, data, 0, CPU, resident=resident)
     rest.load_state_dict(part.state_dict())
-    assert train(rest, save=lambda: saved.append(rest.iteration), every=0, save_every=0)
+    assert train(rest, lambda: seen.append((rest.iteration, rest.whole)), every=0)
     assert rest.losses == whole.losses
-    assert saved == []  # the last iteration is the end, not a checkpoint
-    again = quick(TINY, data, 0, CPU, resident=resident)
-    assert train(again, save=lambda: saved.append(again.iteration), every=0, save_every=0)
-    assert saved == [1]
+    assert seen == [(2, True)]
 
 
 @pytest.mark.parametrize("name", STAGE_2)
@@ -221,7 +218,7 @@ def test_a_second_stage_from_features_computed_once_changes_the_classifier_alone
     assert changed == {f"roi_heads.box_predictor.{part}" for part in expected}
     rest = quick(recipe, data, 1, CPU, start=first_stage, resident=resident)
     rest.freeze(frozen)
-    assert not train(rest, until=time.monotonic())
+    assert not train(rest, over=lambda: True)
     assert train(rest)
     assert rest.losses == whole.losses
     assert len(whole.losses) == 3
@@ -265,7 +262,7 @@ def test_a_run_that_stops_goes_on_as_if_it_had_not(data: CocoImages, tmp_path: P
     whole = quick(TINY, data, 0, CPU)
     assert train(whole)
     part = quick(TINY, data, 0, CPU)
-    assert not train(part, until=time.monotonic())  # one iteration
+    assert not train(part, over=lambda: True)  # one iteration
     assert part.iteration == 1
     torch.save(part.state_dict(), tmp_path / "run.pt")
     rest = quick(TINY, data, 0, CPU)
@@ -289,16 +286,19 @@ def test_a_loss_that_is_no_number_stops_the_run(data: CocoImages) -> None:
     run = quick(TINY, data, 0, CPU)
     with torch.no_grad():
         run.model.get_submodule("roi_heads.box_predictor.cls_score").bias.fill_(float("nan"))
-    with pytest.raises(FloatingPointError, match="not a number near iteration 2"):
-        train(run)
+    seen: list[int] = []
+    assert not train(run, lambda: seen.append(run.iteration), every=0)
+    assert (run.iteration, run.finite, seen) == (1, False, [])
 
 
-def test_progress_is_reported_with_the_loss(data: CocoImages) -> None:
-    seen: list[tuple[int, float, float]] = []
+def test_losses_are_known_after_every_chunk(data: CocoImages) -> None:
+    seen: list[tuple[int, int]] = []
     run = quick(TINY, data, 0, CPU)
-    train(run, report=lambda *values: seen.append(values), every=0)
-    assert [done for done, _, _ in seen] == [1, 2]
-    assert [loss for _, _, loss in seen] == run.losses
+    train(run, lambda: seen.append((run.iteration, len(run.losses))), every=0)
+    assert seen == [(1, 1), (2, 2)]
+    again, rarely = quick(TINY, data, 0, CPU), []
+    train(again, lambda: rarely.append(again.iteration))
+    assert rarely == [2]
 
 
 def test_what_is_found_can_be_evaluated(data: CocoImages, first_stage: dict[str, torch.Tensor]) -> None:

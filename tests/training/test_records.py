@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import re
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,14 +15,18 @@ from helpers.run_records import record
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.cli.options import RunOptions
+from equipoise.experiments.prior_shift.records import PriorShiftRecord
+from equipoise.training import records as records_module
+from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.records import (
     Imported,
     Record,
+    Recorded,
     StoredRecord,
     append_record,
     current_commit,
     import_records,
-    keys,
     read_jsonl,
     read_records,
 )
@@ -58,7 +64,7 @@ def test_smoke_tests_are_never_imported_nor_counted(tmp_path: Path) -> None:
     append_record(tmp_path / "new.jsonl", record(complete=False, iterations=50))
     done = import_records(tmp_path / "new.jsonl", tmp_path)
     assert (done.written, done.smoke_tests) == ([], 1)
-    assert keys(read_jsonl(tmp_path / "new.jsonl")) == set()
+    assert Recorded(tmp_path / "new.jsonl", tmp_path, "table1", Record, [Record]).appended() == set()
 
 
 def test_a_line_cut_by_a_kill_loses_only_itself(tmp_path: Path) -> None:
@@ -231,3 +237,82 @@ def test_a_damaged_choice_is_named_when_documents_are_rendered(tmp_path: Path) -
     result = CliRunner().invoke(app, ["table", "table1", "--results", str(tmp_path), "--write"], env={"COLUMNS": "400"})
     assert result.exit_code == 2, result.output
     assert str(path) in result.output
+
+
+# -------------------------------------------------------------------- several kinds, several processes
+
+
+def detection_record(**change: object) -> DetectionRecord:
+    usual: dict[str, object] = {
+        "table": "voc2012-lt", "method": "rfs", "seed": 0, "AP_mask": 20.0, "AP_f": 1.0, "AP_c": 2.0, "AP_r": None,
+        "AP_box": 4.0, "mask": {}, "box": {}, "evaluated_on": "val", "evaluated_images": 1, "iterations": 1,
+        "complete": True, "recipe": {}, "trained_on": "", "backbone": None, "counts": [], "class_names": [],
+        "loss_curve": [], "weights": "", "seconds": 1.0, "images_per_second": 1.0, "evaluation_seconds": 1.0,
+        "engine": {}, "commit": None, "versions": {}, "hardware": {},
+    }  # fmt: skip
+    return DetectionRecord(**(usual | change))  # type: ignore[arg-type]
+
+
+def test_one_import_takes_records_of_every_kind(tmp_path: Path) -> None:
+    shift = next((Path(__file__).parents[2] / "results" / "prior-shift").rglob("*.json"))
+    lines = [record().to_json(), json.dumps(json.loads(shift.read_text())), detection_record().to_json()]
+    (tmp_path / "new.jsonl").write_text("\n".join(lines) + "\n")
+    arguments = ["records", "import", str(tmp_path / "new.jsonl"), "--results", str(tmp_path / "results")]
+    result = CliRunner().invoke(app, arguments)
+    assert result.output == f"3 new records under {tmp_path / 'results'}\n"
+    assert read_records(tmp_path / "results", "voc2012-lt", DetectionRecord) == [detection_record()]
+    assert [type(one) for one in RunOptions(out=tmp_path / "new.jsonl").recorded("table1", Record).read()] == [
+        Record,
+        PriorShiftRecord,
+        DetectionRecord,
+    ]
+
+
+def test_a_record_that_another_import_writes_at_the_same_time_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_record(tmp_path / "new.jsonl", record())
+    path, theirs = record().path_under(tmp_path), record(seconds=60.0).to_json(indent=1)
+    write = Path.write_text
+
+    def beside_another(scratch: Path, text: str) -> int:
+        write(path, theirs)  # the other process was as far, and is a moment faster
+        return write(scratch, text)
+
+    monkeypatch.setattr(Path, "write_text", beside_another)
+    done = import_records(tmp_path / "new.jsonl", tmp_path)
+    assert (done.written, done.differing) == ([], [path])
+    assert path.read_text() == theirs
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def append_many(path: str, seed: int) -> None:
+    for _ in range(20):
+        append_record(Path(path), record(seed=seed, loss_curve=[1.0] * 5000))
+
+
+def test_processes_that_append_at_once_write_whole_lines(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    path = tmp_path / "new.jsonl"
+    processes = [context.Process(target=append_many, args=(str(path), seed)) for seed in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=120)
+    assert sorted(one.seed for one in read_jsonl(path)) == [0] * 20 + [1] * 20 + [2] * 20
+
+
+@pytest.mark.parametrize("module", ["training.records", "cli.options", "cli.shared", "cli.records", "cli.run"])
+def test_records_are_read_and_commands_declared_without_torch(module: str) -> None:
+    """The package itself is left out of it: what these modules import must not need torch."""
+    code = (
+        "import sys, types\n"
+        "package = types.ModuleType('equipoise'); package.__path__ = [sys.argv[1]]; package.__version__ = '0'\n"
+        "sys.modules['equipoise'] = package\n"
+        "cli = types.ModuleType('equipoise.cli'); cli.__path__ = [sys.argv[1] + '/cli']\n"
+        "sys.modules['equipoise.cli'] = cli\n"
+        "sys.modules['torch'] = sys.modules['torchvision'] = None\n"
+        f"import equipoise.{module}\n"
+    )
+    folder = Path(records_module.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)

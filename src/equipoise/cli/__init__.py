@@ -13,11 +13,11 @@ from rich.console import Console
 import equipoise
 from equipoise.cli.adapt import adapt
 from equipoise.cli.demo import demo
-from equipoise.cli.detect import RunCommand, detect_app
+from equipoise.cli.detect import detect_app
 from equipoise.cli.inspect import inspect
 from equipoise.cli.records import records_app
 from equipoise.cli.report import report
-from equipoise.cli.run import run
+from equipoise.cli.run import run_app
 from equipoise.cli.table import table
 
 app = typer.Typer(
@@ -49,7 +49,7 @@ app.command()(demo)
 app.command()(inspect)
 app.command()(report)
 app.command()(adapt)
-app.command(cls=RunCommand)(run)
+app.add_typer(run_app, name="run")
 app.command()(table)
 app.add_typer(records_app, name="records")
 app.add_typer(detect_app, name="detect")

@@ -25,7 +25,7 @@ def demo(
     import torch
 
     from equipoise.experiments.demo import METHODS, Settings, load, runs, summary
-    from equipoise.metrics import Judged
+    from equipoise.metrics.judging import Judged
     from equipoise.report.page import Report
     from equipoise.report.sections import vega_bundle
 

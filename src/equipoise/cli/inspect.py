@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from equipoise.cli.shared import refusing
+from equipoise.data.reading import shown, visible
 
 if TYPE_CHECKING:
     from equipoise.report.inspection import Inspection
@@ -23,8 +24,8 @@ def inspect(
     source: Annotated[
         Path,
         typer.Argument(
-            help="A folder with a folder a class, CIFAR's folder, labels (.npy, .txt, .csv, .parquet), counts (.json) "
-            "or COCO or LVIS annotations (.json)."
+            help="A folder with one folder per class, CIFAR's folder, labels (.npy, .txt, .csv, .parquet), counts "
+            "(.json) or COCO or LVIS annotations (.json)."
         ),
     ],
     column: Annotated[str | None, typer.Option(help="The label column of a .csv or .parquet file.")] = None,
@@ -38,7 +39,8 @@ def inspect(
     with refusing():
         seen = look(read_source(source, column=column))
     if as_json:
-        typer.echo(json.dumps(seen.to_dict(), ensure_ascii=False))
+        text = json.dumps(seen.to_dict(), ensure_ascii=False)
+        typer.echo(text if text.isprintable() else json.dumps(seen.to_dict()))
     else:
         show_inspection(seen, Console())
     if page is not None:
@@ -46,7 +48,7 @@ def inspect(
 
         with refusing():
             save_inspection(seen, page)
-        typer.echo(f"page: {page}", err=as_json)
+        typer.echo(f"page: {visible(page)}", err=as_json)
 
 
 def show_inspection(seen: Inspection, console: Console) -> None:
@@ -54,7 +56,7 @@ def show_inspection(seen: Inspection, console: Console) -> None:
     from equipoise.report.inspection import chart, scale
 
     prior = seen.prior
-    console.print(Text(seen.source, style="bold"), soft_wrap=True)
+    console.print(Text(visible(seen.source), style="bold"), soft_wrap=True)
     console.print(_facts(seen), soft_wrap=True, highlight=False)
     console.print()
     names = 24 if console.width >= 70 else 12
@@ -67,9 +69,8 @@ def show_inspection(seen: Inspection, console: Console) -> None:
     last = ""
     for bar in chart(prior, width):
         style = GROUP_STYLES[bar.group]
-        rows.add_row(
-            Text(bar.label), f"{bar.count:,}", Text(bar.text, style=style), bar.group if bar.group != last else ""
-        )
+        heading = bar.group if bar.group != last else ""
+        rows.add_row(Text(visible(bar.label)), f"{bar.count:,}", Text(bar.text, style=style), heading)
         last = bar.group
     rows.add_row("", "", Text(scale(prior, width), style="dim"), "log scale")
     console.print(rows)
@@ -81,9 +82,9 @@ def show_inspection(seen: Inspection, console: Console) -> None:
     console.print(groups)
     console.print()
     for advice in seen.advice:
-        console.print(Text.assemble((f"{advice.title}: ", "bold"), advice.words))
+        console.print(Text.assemble((f"{advice.title}: ", "bold"), visible(advice.words)))
         if advice.code:
-            console.print(Text(f"    {advice.code}", style="green"), soft_wrap=True)
+            console.print(Text(f"    {visible(advice.code)}", style="green"), soft_wrap=True)
 
 
 def _facts(seen: Inspection) -> Text:
@@ -93,9 +94,8 @@ def _facts(seen: Inspection) -> Text:
     classes = counted(prior.num_classes, "classes")
     absent = ""
     if seen.absent:
-        named = ", ".join(" ".join(name.split())[:40] for name in seen.absent[:6])
         count = f"{counted(len(seen.absent), 'classes')} never occur{'s' if len(seen.absent) == 1 else ''}"
-        absent = f"\n{count}: {named}{', …' if len(seen.absent) > 6 else ''}"
+        absent = f"\n{count}: {shown(seen.absent, 6)}"
     return Text(
         f"{counted(prior.total, seen.unit)}, {classes}; {how_unequal(prior)}\n"
         f"{seen.half:,} of {classes} hold{'s' if seen.half == 1 else ''} half of the data{absent}"

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from equipoise.cli.shared import Results, refusing
-from equipoise.training import records as record_files
-from equipoise.training.records import counted
+from equipoise.cli import options as o
+from equipoise.cli.shared import refusing
+from equipoise.training.records import counted, import_records
 
 records_app = typer.Typer(help="The records of runs, one small JSON each: lay new ones out.", no_args_is_help=True)
 
@@ -17,16 +17,11 @@ records_app = typer.Typer(help="The records of runs, one small JSON each: lay ne
 @records_app.command("import")
 def import_(
     source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
-    results: Results = Path("results"),
+    results: o.Results = o.RESULTS,
 ) -> None:
-    """Lay the records of a .jsonl file out under results/; smoke tests are left out."""
-    lay_out(source, results, record_files.Record)
-
-
-def lay_out(source: Path, results: Path, kind: type[record_files.StoredRecord]) -> None:
-    """Import a .jsonl file and say what became of its lines; those that differ from what is there are a failure."""
+    """Lay the records of a .jsonl file, of whatever experiments, out under results/; smoke tests are left out."""
     with refusing():
-        done = record_files.import_records(source, results, kind)
+        done = import_records(source, results, o.KINDS)
     typer.echo("; ".join(filter(None, (f"{counted(len(done.written), 'new record')} under {results}", str(done)))))
     for path in done.differing:
         typer.echo(f"{path} exists and differs: results are append-only; compare the two by hand", err=True)

@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from equipoise.cli.shared import refusing
+from equipoise.report.tables import UNKNOWN, Table, printable
 
 if TYPE_CHECKING:
-    from equipoise.data.predictions import Predictions
-    from equipoise.prior import Prior
     from equipoise.report.page import Report
 
 
@@ -57,13 +54,13 @@ def report(
             made = _report_of_files(predictions, counts, logits_mean, name, label, column, title)
         path = made.save(out)
         written = [] if figures is None else made.save_figures(figures)
-    _summary(made, Console())
+    _summary(made).print(Console())
     for model in made.models:
         for note in model.notes:
-            typer.echo(f"{model.name}: {note}")
-    typer.echo(f"page: {path} ({path.stat().st_size / 1e6:.1f} MB)")
+            typer.echo(printable(f"{model.name}: {note}"))
+    typer.echo(f"page: {printable(str(path))} ({path.stat().st_size / 1e6:.1f} MB)")
     if written:
-        typer.echo(f"figures: {len(written)} files in {figures}")
+        typer.echo(f"figures: {len(written)} files in {printable(str(figures))}")
 
 
 def _report_of_runs(
@@ -88,7 +85,7 @@ def _report_of_files(
     column: str | None,
     title: str,
 ) -> Report:
-    from equipoise.data.predictions import open_predictions
+    from equipoise.data.predictions import open_predictions, training_prior
     from equipoise.report.files import judge_file
     from equipoise.report.page import Report
 
@@ -100,14 +97,14 @@ def _report_of_files(
     if unknown:
         raise ValueError(f"--logits-mean is {unknown[0]!r}: train after a plain loss, uniform after a balanced one")
     opened = [open_predictions(path, label=label) for path in paths]
-    prior, where = _training_prior(counts, column, opened)
+    prior, where = training_prior(counts, opened, column=column)
     results: dict[str, Any] = {}
     notes: dict[str, list[str]] = {}
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         for number, (file, name) in enumerate(zip(opened, called, strict=True)):
             mean: Any = means[number] if means else file.logits_mean or "train"
-            task = progress.add_task(f"judging {file.path.name}", total=file.num_items)
+            task = progress.add_task(printable(f"judging {file.path.name}"), total=file.num_items)
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
             if not means and file.logits_mean is None:
                 notes[name] = [
@@ -115,29 +112,6 @@ def _report_of_files(
                     "uniform: it matters for the prior sweep only."
                 ]
     return Report(results, title=title, notes=notes)
-
-
-def _training_prior(counts: Path, column: str | None, opened: list[Predictions]) -> tuple[Prior, str]:
-    """The prior of --counts, with class names from the first file that has any, and where the classes came from."""
-    from equipoise.data.predictions import aligned
-    from equipoise.data.sources import read_source
-    from equipoise.prior import Prior
-
-    source = read_source(counts, column=column, counts_of=opened[0].num_classes)
-    prior = source.prior
-    named = next((file for file in opened if file.columns is not None), None)
-    if source.labels:  # a class that never occurs in training has no label there
-        if prior.class_names is None:
-            missing = opened[0].num_classes - prior.num_classes
-            prior = Prior.from_counts([*prior.counts.tolist(), *[0] * missing])
-        elif named is not None and named.columns is not None:
-            found = dict(zip(prior.class_names, prior.counts.tolist(), strict=True))
-            prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)
-    if prior.class_names is None and named is not None:
-        aligned(named, prior, str(counts))
-        prior = Prior.from_counts(prior.counts, prior.total, class_names=named.columns)
-        return prior, f"{named.path} (with {counts})"
-    return prior, str(counts)
 
 
 def _one_a_file(values: list[str], paths: list[Path], option: str, *, share: bool = False) -> list[str]:
@@ -159,15 +133,14 @@ def _names_of(paths: list[Path]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _summary(made: Report, console: Console) -> None:
+def _summary(made: Report) -> Table:
+    """A row of numbers for every model, and one of their intervals."""
     from equipoise.report.page_data import headlines
 
-    table = Table(title="Accuracy on the test set, %, with 95 % intervals", box=None, title_justify="left")
-    table.add_column("model", overflow="ellipsis", max_width=40, min_width=12)
-    for heading in ("top-1", "over classes", "many", "medium", "few"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    rows = []
     for model in made.models:
         found = headlines(model).values()
-        cells = [f"{100 * v.value:.1f}\n[dim]{100 * v.low:.1f}–{100 * v.high:.1f}[/dim]" if v else "–" for v in found]
-        table.add_row(Text(model.name), *cells)
-    console.print(table)
+        rows.append([model.name, *(f"{100 * v.value:.1f}" if v else UNKNOWN for v in found)])
+        rows.append(["", *(f"{100 * v.low:.1f}–{100 * v.high:.1f}" if v else "" for v in found)])
+    title = "Accuracy on the test set, %, with 95 % intervals"
+    return Table(["model", "top-1", "over classes", "many", "medium", "few"], rows, title=title)

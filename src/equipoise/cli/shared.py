@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from equipoise.training import records as record_files
+from equipoise.cli.options import Results as Results
+from equipoise.data.reading import visible
 from equipoise.training.records import counted
 
 if TYPE_CHECKING:
@@ -22,17 +23,16 @@ if TYPE_CHECKING:
 
     from equipoise.training.queue import Status
 
-Results = Annotated[Path, typer.Option(help="The folder of committed records.")]
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A file that cannot be used is one message, without a traceback."""
+    """A file that cannot be used is one message, without a traceback and without its control characters."""
     try:
         yield
     except (OSError, ValueError, TypeError) as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(visible(error)) from None
 
 
 def device_of(text: str | None) -> torch.device:
@@ -77,23 +77,6 @@ def check_writable(out: Path, checkpoints: Path) -> None:
 def in_runs(cells: Sequence[object]) -> str:
     """How many they are: "1 run", "2 runs"."""
     return counted(len(cells), "run")
-
-
-def all_seeds(seeds: list[int] | None, more: list[str] | None) -> list[int] | None:
-    """`--seeds 0 1 2` reaches us as the option 0 and the stray arguments 1 and 2."""
-    stray = [word for word in more or [] if not (seeds and word.isdigit())]
-    if stray:
-        raise typer.BadParameter(f"what is {' '.join(stray)}? Seeds are given as --seeds 0 1 2")
-    return [*seeds, *map(int, more or [])] if seeds else None
-
-
-def records_in(out: Path, kind: type[record_files.Kind]) -> list[record_files.Kind]:
-    """The records that `--out` holds already; classifiers and detectors cannot share a file."""
-    try:
-        return list(record_files.read_jsonl(out, kind)) if out.is_file() else []
-    except (OSError, ValueError) as error:
-        what = str(error).partition(": missing")[0]
-        raise typer.BadParameter(f"--out {out} cannot be added to ({what}): name another file") from None
 
 
 @contextmanager

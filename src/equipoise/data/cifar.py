@@ -1,6 +1,6 @@
 """CIFAR-10 and CIFAR-100 from their official "python version" files, and their long-tailed subsets.
 
-The files are pickles, and a pickle can run any code: they are read with an unpickler that knows only arrays.
+The files are pickles, and a pickle can run any code: `plain_pickle` reads them without running any.
 A file whose MD5 is not the official one is read with a warning, because people rightly keep reduced copies (training
 images outside a draw written as zeros); but a blank image that the draw selects is an error.
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import re
 import tarfile
 import tempfile
@@ -25,10 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.data.longtail import long_tailed_indices
+from equipoise.data.plain_pickle import read_pickle
 from equipoise.prior import IntArray, Prior
 
 Images = NDArray[np.uint8]
 SUPERSET_IMBALANCE = 10
+MOST_LABELS = 100  # classes of the larger data set
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,8 @@ def count_cifar(root: str | os.PathLike[str], name: str) -> Prior:
     """The prior of the training labels of "cifar10" or "cifar100"; images are left alone."""
     layout = LAYOUTS[name]
     folder = Path(root) / layout.folder
-    (meta,) = layout.meta
     _, labels = _read_split(folder, layout, layout.train)
-    return Prior.from_labels(labels, class_names=[str(name) for name in _read(folder / meta, layout)[layout.names_key]])
+    return Prior.from_labels(labels, class_names=_read_names(folder, layout, int(labels.max())))
 
 
 def load_cifar(root: str | os.PathLike[str], name: str, *, download: bool = False) -> Cifar:
@@ -157,12 +157,8 @@ def load_cifar(root: str | os.PathLike[str], name: str, *, download: bool = Fals
         warnings.warn(f"in {folder} the MD5 of {named} is not the official one: reading it as it is", stacklevel=2)
     train_images, train_labels = _read_split(folder, layout, layout.train)
     test_images, test_labels = _read_split(folder, layout, layout.test)
-    (meta,) = layout.meta
-    names = _read(folder / meta, layout).get(layout.names_key, [])
-    highest = int(max(train_labels.max(), test_labels.max()))
-    if highest >= len(names):
-        raise ValueError(f"{folder} holds label {highest}, but {meta} names {len(names)} classes: get the files anew")
-    return Cifar(name, train_images, train_labels, test_images, test_labels, tuple(str(name) for name in names))
+    names = _read_names(folder, layout, int(max(train_labels.max(), test_labels.max())))
+    return Cifar(name, train_images, train_labels, test_images, test_labels, names)
 
 
 def source_of(data_set: str) -> tuple[str, int]:
@@ -232,41 +228,31 @@ def _refuse_blank(cifar: Cifar, indices: IntArray, what: str, instead: str = "")
 # -------------------------------------------------------------------- files
 
 
-class _ArraysOnly(pickle.Unpickler):
-    """Unpickles numbers, text, lists, dictionaries and NumPy arrays; anything else is refused."""
-
-    allowed = frozenset(
-        {
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("_codecs", "encode"),
-        }
-    )
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.allowed:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no CIFAR file needs")
-        if name == "_reconstruct":  # the old module name warns in NumPy 2
-            module = np.ndarray(0).__reduce__()[0].__module__
-        return super().find_class(module, name)
-
-
 def _read_split(folder: Path, layout: _Layout, files: dict[str, str]) -> tuple[Images, IntArray]:
     parts = [_read(folder / name, layout) for name in files]
     for name, part in zip(files, parts, strict=True):
         rows, labels = part.get("data"), part.get(layout.labels_key)
-        good = isinstance(rows, np.ndarray) and rows.dtype == np.uint8 and rows.ndim == 2 and rows.shape[1] == 3072
+        good = isinstance(rows, np.ndarray) and rows.ndim == 2 and rows.shape[1] == 3072 and len(rows) > 0
         if not good or not isinstance(labels, list) or len(labels) != len(part["data"]):
             raise ValueError(
                 _damaged(folder / name, layout, f"no uint8 rows of 3,072 with {layout.labels_key} for each")
             )
+        for number, label in enumerate(labels):
+            if type(label) is not int or not 0 <= label < MOST_LABELS:
+                raise ValueError(_damaged(folder / name, layout, f"label {number} is no class from 0 to 99"))
     images = np.concatenate([part["data"] for part in parts]).reshape(-1, 3, 32, 32)
-    labels = np.concatenate([np.asarray(part[layout.labels_key], np.int64) for part in parts])
-    if labels.min() < 0:
-        raise ValueError(_damaged(folder, layout, f"a label is {labels.min()}"))
-    return images, labels
+    return images, np.concatenate([np.array(part[layout.labels_key], np.int64) for part in parts])
+
+
+def _read_names(folder: Path, layout: _Layout, highest: int) -> tuple[str, ...]:
+    """The names of the classes, of which `highest` is the largest label."""
+    (meta,) = layout.meta
+    names = _read(folder / meta, layout).get(layout.names_key)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(_damaged(folder / meta, layout, f"no list of {layout.names_key}"))
+    if highest >= len(names):
+        raise ValueError(f"{folder} holds label {highest}, but {meta} names {len(names)} classes: get the files anew")
+    return tuple(names)
 
 
 def _files(folder: Path, layout: _Layout) -> list[tuple[Path, str]]:
@@ -288,13 +274,9 @@ def _md5(path: Path) -> str:
 
 def _read(path: Path, layout: _Layout) -> dict[str, Any]:
     try:
-        with open(path, "rb") as file:
-            read = _ArraysOnly(file, encoding="latin1").load()
+        return read_pickle(path.read_bytes())
     except Exception as error:
         raise ValueError(_damaged(path, layout, str(error) or type(error).__name__)) from None
-    if not isinstance(read, dict):
-        raise ValueError(_damaged(path, layout, f"it holds a {type(read).__name__}, not a dictionary"))
-    return read
 
 
 def _damaged(path: Path, layout: _Layout, why: str) -> str:

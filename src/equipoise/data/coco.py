@@ -1,24 +1,34 @@
-"""COCO and LVIS annotation files."""
+"""COCO and LVIS annotation files: one reader, one counter, and the images with their boxes and masks.
+
+What training cannot use does not count, in `Prior.from_coco` as in `CocoImages`: crowd annotations, boxes without area
+(within the image, where its size is given) and polygons of fewer than three points. A file whose parts do not fit
+together (ids that are missing, not whole, twice or not there) is refused with the id.
+"""
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from equipoise.data.masks import decode_mask
+from equipoise.data.masks import MOST_PIXELS, decode_mask, is_rle
+from equipoise.data.reading import read_json as read_json  # also found here
+from equipoise.data.reading import shown
 from equipoise.prior import IntArray, Prior
+
+Box = tuple[float, float, float, float]
+NUMBERS = {int, float}  # of JSON: true and false are none
 
 
 @dataclass(frozen=True)
 class CocoCounts:
-    """Counts a category in the order of category ids, and what they are out of."""
+    """Counts per category in the order of category ids, and what they are out of."""
 
     counts: IntArray
     total: int
@@ -26,59 +36,148 @@ class CocoCounts:
     class_ids: tuple[int, ...]
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """The content of a JSON file, with orjson where it is installed (about four times faster)."""
-    data = Path(path).read_bytes()
-    try:
-        try:
-            import orjson
-        except ImportError:
-            return json.loads(data)
-        return orjson.loads(data)
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
+class Instance(NamedTuple):
+    """An annotation of a file: its class index, its image's index, its box as corners within the image (None where it
+    has none), and why it is left out: "crowd", "no area" or "" if it is not."""
+
+    annotation: dict[str, Any]
+    column: int
+    image: int
+    box: Box | None
+    left_out: str
 
 
 def count_coco(path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> CocoCounts:
     """Images that contain each category, or instances of it, in a COCO or LVIS annotation file."""
-    if by not in ("images", "instances"):
-        raise ValueError(f"by={by!r}: count 'images' or 'instances'")
-    content = read_json(path)
-    if not isinstance(content, dict) or not content.get("categories"):
-        raise ValueError(f"{path} has no 'categories': expected a COCO or LVIS annotation file")
+    _check_by(by)
+    return count_annotations(read_json(path), path, by)
+
+
+def count_annotations(
+    content: Any, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images"
+) -> CocoCounts:
+    """`count_coco` of the content of `path`, which was read already."""
+    categories = categories_of(content, path)
     if not content.get("annotations"):
         raise ValueError(f"{path} has no 'annotations', so there is nothing to count: is it a test or image-info file?")
-    categories = sorted(content["categories"], key=lambda category: category["id"])
-    ids = np.array([category["id"] for category in categories], np.int64)
-    if len(np.unique(ids)) < len(ids):
-        raise ValueError(f"{path}: two of its 'categories' have the id {ids[:-1][ids[1:] == ids[:-1]][0]}")
-    annotations = content["annotations"]
-    if not {"category_id", "image_id"} <= annotations[0].keys():
-        raise ValueError(
-            f"{path}: its annotations have the keys {sorted(annotations[0])}, expected 'image_id' and 'category_id' "
-            "(panoptic files are not instance annotations)"
-        )
-    category_ids = np.fromiter((a["category_id"] for a in annotations), np.int64, len(annotations))
-    image_ids = np.array([a["image_id"] for a in annotations])  # numbers or names
+    found = [(one.column, one.image) for one in instances(content, path) if not one.left_out]
+    if not found:
+        raise ValueError(f"{path}: all of its 'annotations' are crowds or without area: there is nothing to count")
+    columns, images = np.array(found, np.int64).T
+    counts, total = _count(columns, images, len(categories), by)
+    ids, names = zip(*categories.items(), strict=True)
+    return CocoCounts(counts, total, names, ids)
 
-    column = np.searchsorted(ids, category_ids)
-    unknown = ids[np.minimum(column, len(ids) - 1)] != category_ids
-    if unknown.any():
-        first = annotations[int(unknown.argmax())]
-        raise ValueError(
-            f"{path}: annotation {first.get('id')} has category_id {first['category_id']}, which 'categories' lack"
-        )
-    total = len(annotations)
+
+def _count(columns: IntArray, images: IntArray, num_classes: int, by: str) -> tuple[IntArray, int]:
+    """Instances per class out of all; by "images", images that hold it out of images that hold any."""
+    total = len(columns)
     if by == "images":
-        images, image = np.unique(image_ids, return_inverse=True)
-        total = len(images)
-        column = np.unique(image * len(ids) + column) % len(ids)
-    return CocoCounts(
-        counts=np.bincount(column, minlength=len(ids)),
-        total=total,
-        class_names=tuple(str(category.get("name", category["id"])) for category in categories),
-        class_ids=tuple(ids.tolist()),
+        total = len(np.unique(images))
+        columns = np.unique(images * num_classes + columns) % num_classes
+    return np.bincount(columns, minlength=num_classes), total
+
+
+def _check_by(by: str) -> None:
+    if by not in ("images", "instances"):
+        raise ValueError(f"by={by!r}: count 'images' or 'instances'")
+
+
+# -------------------------------------------------------------------- the parts of a file
+
+
+def categories_of(content: Any, path: str | os.PathLike[str]) -> dict[int, str]:
+    """The names of the categories by id, in the order of their ids: class j is the j-th."""
+    entries = _entries(content, "categories", path)
+    if not entries:
+        raise ValueError(f"{path} has no 'categories': expected a COCO or LVIS annotation file")
+    for entry in entries:
+        if type(entry.get("id")) is not int or abs(entry["id"]) >= 2**62:
+            raise ValueError(f"{path}: a category has the id {shown([entry.get('id')])}: expected a whole number")
+    named = {entry["id"]: str(entry.get("name", entry["id"])) for entry in entries}
+    _check_once([entry["id"] for entry in entries], "categories", path)
+    return dict(sorted(named.items()))
+
+
+def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator[Instance]:
+    """Every annotation of a file, checked against its categories and, where it lists any, its images."""
+    column = {identity: place for place, identity in enumerate(categories_of(content, path))}
+    images = _entries(content, "images", path)
+    number: dict[Any, int] = {}
+    for image in images:
+        if type(image.get("id")) not in (int, str):
+            raise ValueError(f"{path}: an image has the id {shown([image.get('id')])}: expected a number or a name")
+        number[image["id"]] = len(number)
+    _check_once([image["id"] for image in images], "images", path)
+    for annotation in _entries(content, "annotations", path):
+        if "image_id" not in annotation or "category_id" not in annotation:
+            raise ValueError(
+                f"{_named(annotation, path)} has the keys {shown(sorted(annotation))}, expected 'image_id' and "
+                "'category_id' (panoptic files are not instance annotations)"
+            )
+        of_image, of_class = annotation["image_id"], annotation["category_id"]
+        if type(of_image) not in (int, str) or (images and of_image not in number):
+            raise ValueError(f"{_named(annotation, path)} has image_id {shown([of_image])}, which 'images' lack")
+        if type(of_class) is not int or of_class not in column:
+            raise ValueError(f"{_named(annotation, path)} has category_id {shown([of_class])}, which 'categories' lack")
+        place = number.setdefault(of_image, len(number))
+        image = images[place] if images else {}
+        try:
+            made = _instance(annotation, column[of_class], place, image)
+        except ValueError as error:
+            raise ValueError(f"{_named(annotation, path)} has {error}") from None
+        yield made
+
+
+def _named(annotation: dict[str, Any], path: str | os.PathLike[str]) -> str:
+    return f"{path}: annotation {shown([annotation.get('id')])}"
+
+
+def _instance(annotation: dict[str, Any], column: int, place: int, image: dict[str, Any]) -> Instance:
+    segmentation, box = annotation.get("segmentation"), annotation.get("bbox")
+    flat = False
+    if type(segmentation) is list:  # what polygons hold is looked at when a mask is drawn
+        if not all(type(polygon) is list for polygon in segmentation):
+            raise ValueError("a segmentation that is neither a list of polygons nor an RLE")
+        flat = bool(segmentation) and all(len(polygon) < 6 for polygon in segmentation)
+    elif segmentation and not is_rle(segmentation):
+        raise ValueError("a segmentation that is neither a list of polygons nor an RLE")
+    corners = None if box is None else _corners(box, image)
+    empty = corners is not None and (corners[2] <= corners[0] or corners[3] <= corners[1])
+    left_out = "crowd" if annotation.get("iscrowd") else "no area" if empty or flat else ""
+    return Instance(annotation, column, place, corners, left_out)
+
+
+def _corners(box: Any, image: dict[str, Any]) -> Box:
+    """x0, y0, x1, y1 within the image, of a box given as x, y, width, height."""
+    if type(box) is not list or len(box) != 4 or not NUMBERS.issuperset(map(type, box)) or max(map(abs, box)) > 1e9:
+        raise ValueError(f"the bbox {shown([box])}: expected four numbers, x, y, width, height")
+    x, y, width, height = box
+    right, bottom = image.get("width"), image.get("height")
+    x1, y1 = x + width, y + height
+    return (
+        max(x, 0.0),
+        max(y, 0.0),
+        min(x1, right) if type(right) is int else x1,
+        min(y1, bottom) if type(bottom) is int else y1,
     )
+
+
+def _entries(content: Any, key: str, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The objects that a file lists under `key`; none where it has no such list."""
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} has no {key!r}: expected a COCO or LVIS annotation file")
+    entries = content.get(key)
+    if entries is not None and (not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries)):
+        raise ValueError(f"{path}: its {key!r} are not a list of objects: expected a COCO or LVIS annotation file")
+    return entries or []
+
+
+def _check_once(ids: Sequence[Any], key: str, path: str | os.PathLike[str]) -> None:
+    if len(set(ids)) < len(ids):
+        seen: set[Any] = set()
+        twice = next(identity for identity in ids if identity in seen or seen.add(identity))  # type: ignore[func-returns-value]
+        raise ValueError(f"{path}: two of its {key!r} have the id {shown([twice])}")
 
 
 # -------------------------------------------------------------------- images with boxes and masks
@@ -112,81 +211,63 @@ class CocoImages:
     def __init__(self, annotations: str | os.PathLike[str], images: str | os.PathLike[str]) -> None:
         self.file = Path(annotations)
         content = read_json(self.file)
-        if not isinstance(content, dict) or not content.get("categories") or not content.get("images"):
-            raise ValueError(f"{self.file} has no 'categories' or no 'images': expected a COCO or LVIS annotation file")
-        categories = sorted(content["categories"], key=lambda category: category["id"])
-        self.class_ids: tuple[int, ...] = tuple(int(category["id"]) for category in categories)
-        self.class_names = tuple(str(category.get("name", category["id"])) for category in categories)
+        categories = categories_of(content, self.file)
+        self.class_ids, self.class_names = tuple(categories), tuple(categories.values())
         self._column = {identity: column for column, identity in enumerate(self.class_ids)}
-        if len(self._column) < len(self.class_ids):
-            raise ValueError(f"{self.file}: two of its 'categories' have the same id")
+        found = list(instances(content, self.file))
+        if not content.get("images"):
+            raise ValueError(f"{self.file} has no 'images': expected a COCO or LVIS annotation file")
         self.images = [self._image(image, Path(images)) for image in content["images"]]
-        number = {image.id: place for place, image in enumerate(self.images)}
-        if len(number) < len(self.images):
-            raise ValueError(f"{self.file}: two of its 'images' have the same id")
-        self._read_annotations(content.get("annotations") or [], number)
+        self._keep(found)
 
     def _image(self, image: dict[str, Any], folder: Path) -> Image:
-        for key in ("id", "height", "width"):
+        what = f"{self.file}: image {shown([image['id']])}"
+        for key in ("height", "width"):
             if key not in image:
-                raise ValueError(f"{self.file}: image {image.get('id')} has no {key!r}")
+                raise ValueError(f"{what} has no {key!r}")
+            if type(image[key]) is not int or not 0 < image[key] <= MOST_PIXELS:
+                raise ValueError(f"{what} has the {key} {shown([image[key]])}: expected a number of pixels")
         name = image.get("file_name") or "/".join(str(image.get("coco_url", "")).split("/")[-2:])  # LVIS v1 has no name
-        if not name:
-            raise ValueError(f"{self.file}: image {image['id']} has neither 'file_name' nor 'coco_url'")
+        if not name or not isinstance(name, str):
+            raise ValueError(f"{what} has neither 'file_name' nor 'coco_url'")
         known = {
-            key: self._columns(image[key], f"image {image['id']}, {key}")
+            key: self._columns(image[key], f"{what}, {key}")
             for key in ("neg_category_ids", "not_exhaustive_category_ids")
             if key in image
         }
-        return Image(
-            image["id"],
-            folder / name,
-            int(image["height"]),
-            int(image["width"]),
-            known.get("neg_category_ids"),
-            known.get("not_exhaustive_category_ids"),
-        )
+        negative, partial = known.get("neg_category_ids"), known.get("not_exhaustive_category_ids")
+        return Image(image["id"], folder / name, image["height"], image["width"], negative, partial)
 
-    def _columns(self, ids: list[int], what: str) -> IntArray:
-        try:
-            return np.array([self._column[identity] for identity in ids], np.int64)
-        except KeyError as error:
-            raise ValueError(f"{self.file}: {what} has category_id {error}, which 'categories' lack") from None
+    def _columns(self, ids: Any, what: str) -> IntArray:
+        wrong = next((i for i in ids if type(i) is not int or i not in self._column), None) if ids else None
+        if not isinstance(ids, list) or wrong is not None:
+            raise ValueError(f"{what} has category_id {shown([wrong])}, which 'categories' lack")
+        return np.array([self._column[identity] for identity in ids], np.int64)
 
-    def _read_annotations(self, annotations: list[dict[str, Any]], number: dict[int, int]) -> None:
+    def _keep(self, found: list[Instance]) -> None:
+        """Sort what can be used by image, and note what is left out."""
         self.left_out: dict[str, list[int]] = {"crowd": [], "no area": []}
-        masked = [bool(annotation.get("segmentation")) for annotation in annotations]
-        self.has_masks = any(masked)
-        kept, places, columns, boxes = [], [], [], []
-        for annotation, with_mask in zip(annotations, masked, strict=True):
-            what = f"{self.file}: annotation {annotation.get('id')}"
-            if annotation.get("image_id") not in number:
-                raise ValueError(f"{what} has image_id {annotation.get('image_id')}, which 'images' lack")
-            column = self._column.get(annotation.get("category_id"))  # type: ignore[arg-type]
-            if column is None:
-                raise ValueError(f"{what} has category_id {annotation.get('category_id')}, which 'categories' lack")
-            if with_mask and not _is_segmentation(annotation["segmentation"]):
-                raise ValueError(f"{what} has a segmentation that is neither a list of polygons nor an RLE")
-            place = number[annotation["image_id"]]
-            box = _corners(annotation.get("bbox"), self.images[place], what)
-            if annotation.get("iscrowd"):
-                self.left_out["crowd"].append(annotation.get("id", -1))
-            elif box[2] <= box[0] or box[3] <= box[1] or (with_mask and _flat(annotation["segmentation"])):
-                self.left_out["no area"].append(annotation.get("id", -1))
-            elif self.has_masks and not with_mask:
+        self.has_masks = any(bool(one.annotation.get("segmentation")) for one in found)
+        kept = []
+        for one in found:
+            if one.box is None:
+                raise ValueError(
+                    f"{_named(one.annotation, self.file)} has the bbox None: expected four numbers, x, y, width, height"
+                )
+            if one.left_out:
+                self.left_out[one.left_out].append(one.annotation.get("id", -1))
+            elif self.has_masks and not one.annotation.get("segmentation"):
+                what = _named(one.annotation, self.file)
                 raise ValueError(f"{what} has no segmentation, others have: give all of them one, or none")
             else:
-                kept.append(annotation)
-                places.append(place)
-                columns.append(column)
-                boxes.append(box)
-        order = np.argsort(np.array(places, np.int64), kind="stable")
-        in_image = np.bincount(np.array(places, np.int64), minlength=len(self.images))
+                kept.append(one)
+        kept.sort(key=lambda one: one.image)
+        in_image = np.bincount(np.array([one.image for one in kept], np.int64), minlength=len(self.images))
         self._offsets: IntArray = np.concatenate([[0], np.cumsum(in_image)])
-        self._boxes = np.array(boxes, np.float32).reshape(-1, 4)[order]
-        self._columns_of = np.array(columns, np.int64)[order]
-        self._ids = [kept[place].get("id", -1) for place in order]
-        self._segmentations = [kept[place].get("segmentation") for place in order]
+        self._boxes = np.array([one.box for one in kept], np.float32).reshape(-1, 4)
+        self._columns_of = np.array([one.column for one in kept], np.int64)
+        self._ids = [one.annotation.get("id", -1) for one in kept]
+        self._segmentations = [one.annotation.get("segmentation") for one in kept]
 
     @property
     def num_classes(self) -> int:
@@ -199,14 +280,9 @@ class CocoImages:
 
     def prior(self, by: Literal["images", "instances"] = "images") -> Prior:
         """How often each class occurs: images that hold it out of annotated images, or instances out of all."""
-        if by not in ("images", "instances"):
-            raise ValueError(f"by={by!r}: count 'images' or 'instances'")
-        columns, total = self._columns_of, len(self._columns_of)
-        if by == "images":
-            image = np.repeat(np.arange(len(self.images)), np.diff(self._offsets))
-            columns = np.unique(image * self.num_classes + columns) % self.num_classes
-            total = int((np.diff(self._offsets) > 0).sum())
-        counts = np.bincount(columns, minlength=self.num_classes)
+        _check_by(by)
+        image = np.repeat(np.arange(len(self.images)), np.diff(self._offsets))
+        counts, total = _count(self._columns_of, image, self.num_classes, by)
         return Prior.from_counts(counts, total, class_names=self.class_names, class_ids=self.class_ids)
 
     def __len__(self) -> int:
@@ -268,23 +344,3 @@ def read_image(path: str | os.PathLike[str]) -> Tensor:
     except OSError as error:
         raise ValueError(f"{path} cannot be read as an image: {error}") from None
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
-
-
-def _corners(box: Any, image: Image, what: str) -> tuple[float, float, float, float]:
-    """x0, y0, x1, y1 within the image, of a box given as x, y, width, height."""
-    numbers = isinstance(box, list | tuple) and all(isinstance(side, int | float) for side in box)
-    if not numbers or len(box) != 4 or not np.isfinite(box).all():
-        raise ValueError(f"{what} has the bbox {box}: expected four numbers, x, y, width, height")
-    x, y, width, height = box
-    return max(x, 0.0), max(y, 0.0), min(x + width, float(image.width)), min(y + height, float(image.height))
-
-
-def _is_segmentation(segmentation: Any) -> bool:
-    if isinstance(segmentation, list):
-        return all(isinstance(polygon, list) for polygon in segmentation)
-    return isinstance(segmentation, dict)
-
-
-def _flat(segmentation: Any) -> bool:
-    """Whether polygons enclose nothing: fewer than three points each."""
-    return isinstance(segmentation, list) and all(len(polygon) < 6 for polygon in segmentation)

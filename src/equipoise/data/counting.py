@@ -15,9 +15,10 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset, TensorDataset
 
-from equipoise.prior import IntArray, as_array, outside
+from equipoise.arrays import MOST_CLASSES as MOST_CLASSES
+from equipoise.arrays import as_array, outside
+from equipoise.prior import IntArray
 
-MOST_CLASSES = 10**8  # a larger label is more likely an id than a class index
 CHUNK = 1 << 24  # np.bincount makes an int64 copy of what it counts: bound it
 
 

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from equipoise.prior import IntArray, as_array
+from equipoise.arrays import as_array
+from equipoise.prior import IntArray
 
 
 def long_tailed_counts(n_max: int, num_classes: int, imbalance: float) -> list[int]:

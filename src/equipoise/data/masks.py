@@ -17,6 +17,8 @@ from torch import Tensor
 from equipoise.prior import IntArray
 
 Rle = dict[str, Any]
+MOST_PIXELS = 1 << 28  # of a mask: more than any image that Pillow opens without complaint
+MOST_BITS = 30  # before the last five of a compressed run length
 
 
 def run_lengths(counts: str | bytes) -> IntArray:
@@ -32,6 +34,8 @@ def run_lengths(counts: str | bytes) -> IntArray:
     last = np.flatnonzero(groups & 32 == 0)
     first = np.concatenate([[0], last[:-1] + 1])
     place = 5 * (np.arange(len(groups)) - np.repeat(first, last - first + 1))
+    if place.max() > MOST_BITS:  # more would overflow, and no image has so many pixels
+        raise ValueError("its 'counts' hold a run that is longer than any image")
     values = np.add.reduceat((groups & 31) << place, first)
     negative = groups[last] & 16 != 0
     values -= negative.astype(np.int64) << (place[last] + 5)
@@ -42,11 +46,19 @@ def run_lengths(counts: str | bytes) -> IntArray:
 
 
 def decode_mask(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]:
-    """Polygons or an RLE, compressed or not, as ones and zeros [height, width]. Polygons need hotcoco."""
+    """Polygons or an RLE, compressed or not, as ones and zeros [height, width]. Polygons need hotcoco.
+
+    Whatever is neither, or does not fill the image exactly, is a ValueError.
+
+    >>> decode_mask({"size": [2, 2], "counts": [1, 3]}, 2, 2).tolist()
+    [[0, 1], [1, 1]]
+    """
+    if not 0 < height * width <= MOST_PIXELS:
+        raise ValueError(f"the image is {height} × {width} (height × width): masks have 1 to {MOST_PIXELS:,} pixels")
     if isinstance(segmentation, Mapping):
         return _decode_rle(segmentation, height, width)
-    if not isinstance(segmentation, Sequence) or isinstance(segmentation, str):
-        raise ValueError(f"its segmentation is a {type(segmentation).__name__}: expected polygons or an RLE")
+    if not is_polygons(segmentation):
+        raise ValueError(f"its segmentation is a {type(segmentation).__name__}: expected lists of numbers, or an RLE")
     polygons = [polygon for polygon in segmentation if len(polygon) >= 6 and len(polygon) % 2 == 0]
     if not polygons:
         return np.zeros((height, width), np.uint8)
@@ -54,33 +66,46 @@ def decode_mask(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]
     return np.asarray(mask.decode(mask.merge(mask.frPyObjects(polygons, height, width))))
 
 
+def is_polygons(segmentation: Any) -> bool:
+    """Whether a segmentation is a list of lists of finite numbers."""
+    return isinstance(segmentation, list | tuple) and all(
+        isinstance(polygon, list | tuple) and all(isinstance(side, int | float) and abs(side) < 1e9 for side in polygon)
+        for polygon in segmentation
+    )
+
+
+def is_rle(segmentation: Any) -> bool:
+    """Whether a segmentation has the form of an RLE: its runs are not looked at."""
+    if not isinstance(segmentation, Mapping) or not isinstance(segmentation.get("counts"), str | bytes | list):
+        return False
+    size = segmentation.get("size")
+    return isinstance(size, list | tuple) and len(size) == 2 and all(type(side) is int and side > 0 for side in size)
+
+
 def _decode_rle(segmentation: Mapping[str, Any], height: int, width: int) -> NDArray[np.uint8]:
     size, counts = segmentation.get("size"), segmentation.get("counts")
-    if size is None or counts is None or [int(side) for side in size] != [height, width]:
-        raise ValueError(f"its RLE has the size {size}, the image is {height} × {width} (height × width)")
-    lengths = run_lengths(counts) if isinstance(counts, str | bytes) else np.asarray(counts, np.int64)
-    if (lengths < 0).any() or lengths.sum() != height * width:
-        raise ValueError(f"its RLE covers {lengths.sum()} pixels, the image has {height * width}")
+    if counts is None or not isinstance(size, list | tuple) or list(size) != [height, width]:
+        raise ValueError(f"its RLE has the size {size!r:.60}, the image is {height} × {width} (height × width)")
+    lengths = run_lengths(counts) if isinstance(counts, str | bytes) else _whole_runs(counts)
+    # each run first: a sum of runs that are no part of the image may overflow to the right number
+    if ((lengths < 0) | (lengths > height * width)).any() or lengths.sum() != height * width:
+        raise ValueError(
+            f"its RLE covers {sum(lengths.tolist())} pixels (least run {lengths.min(initial=0)}), the image has "
+            f"{height * width}"
+        )
     ones = np.arange(len(lengths)) % 2
     flat = np.repeat(ones.astype(np.uint8), lengths)
     return flat.reshape(width, height).T
 
 
-def encode_masks(masks: Tensor) -> list[Rle]:
-    """Uncompressed RLEs of masks [N, H, W], bool, on any device: only the ends of the runs leave it.
-
-    >>> encode_masks(torch.tensor([[[False, True], [True, True]]]))
-    [{'size': [2, 2], 'counts': [1, 3]}]
-    """
-    number, height, width = masks.shape
-    if number == 0:
-        return []
-    flat = masks.transpose(1, 2).flatten(1)
-    before = torch.cat([torch.zeros_like(flat[:, :1]), flat[:, :-1]], dim=1)
-    rows, ends = (flat != before).nonzero(as_tuple=True)
-    of_mask = np.split(ends.cpu().numpy(), np.cumsum(torch.bincount(rows, minlength=number).cpu().numpy())[:-1])
-    size = [height, width]
-    return [{"size": size, "counts": np.diff(ends, prepend=0, append=height * width).tolist()} for ends in of_mask]
+def _whole_runs(counts: Any) -> IntArray:
+    try:
+        found = np.array(counts)
+    except (ValueError, OverflowError):  # ragged
+        found = np.array(None)
+    if found.ndim != 1 or found.dtype.kind not in "iu" or (found.size and found.max() > MOST_PIXELS):
+        raise ValueError(f"its 'counts' are {counts!r:.60}: expected run lengths, whole numbers of pixels")
+    return found.astype(np.int64)
 
 
 def encode_compressed(masks: Tensor) -> list[Rle]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from equipoise.data.counting import MOST_CLASSES
+from equipoise.data.reading import reading, shown
 from equipoise.prior import IntArray
 
 BATCH = 1 << 20
@@ -26,7 +27,7 @@ def open_parquet(path: Path, **options: Any) -> Any:
         raise ImportError("reading Parquet files needs pyarrow: pip install 'equipoise[parquet]'") from None
     try:
         return parquet.ParquetFile(path, **options)
-    except ValueError as error:  # pyarrow.ArrowInvalid is one
+    except (ValueError, OSError) as error:  # pyarrow.ArrowInvalid is a ValueError
         raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from None
 
 
@@ -42,8 +43,8 @@ def count_parquet(path: str | os.PathLike[str], column: str = "label", num_class
     [1, 0, 2]
     """
     counts = np.zeros(num_classes or 0, np.int64)
-    for file in _files(Path(path)):
-        with open_parquet(file) as opened:
+    for file in parquet_files(Path(path)):
+        with reading(file), open_parquet(file) as opened:
             _check_column(opened.schema_arrow, column, file)
             first = 0
             for batch in opened.iter_batches(BATCH, columns=[column]):
@@ -55,7 +56,8 @@ def count_parquet(path: str | os.PathLike[str], column: str = "label", num_class
     return counts
 
 
-def _files(path: Path) -> list[Path]:
+def parquet_files(path: Path) -> list[Path]:
+    """The file itself, or all `*.parquet` files below a folder, in the order of their names."""
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist: give a Parquet file, or a folder of them")
     files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
@@ -66,7 +68,7 @@ def _files(path: Path) -> list[Path]:
 
 def _check_column(schema: Any, column: str, file: Path) -> None:
     if column not in schema.names:
-        raise ValueError(f"{file} has no column {column!r}: its columns are {', '.join(schema.names)}")
+        raise ValueError(f"{file} has no column {column!r}: its columns are {shown(schema.names)}")
     kind = str(schema.field(column).type)
     if kind not in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
         raise TypeError(

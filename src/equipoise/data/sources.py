@@ -1,35 +1,38 @@
-"""The class counts of whatever a training set lies in: a folder of images, a file of labels or counts, annotations.
+"""The class prior of whatever a training set lies in: a folder of images, a file of labels or counts, annotations.
 
-    folder                    ImageFolder (one folder a class), CIFAR's official folder, or a folder of Parquet files
-    .npy                      class indices or names [N], or a multi-hot matrix [N, K]
-    .txt                      a label a line, or "path label" lines as in the lists of ImageNet-LT
+    folder                    ImageFolder (one folder per class), CIFAR's official folder, or a folder of Parquet files
+    .npy                      class indices or names [N], or a multi-hot matrix [N, K]; counts where K is known
+    .txt                      one label per line, or "path label" lines as in the lists of ImageNet-LT
     .csv, .tsv, .parquet      one column of class indices or names
-    .json                     counts (a list, {class: n}, `Prior.to_json()`), or COCO or LVIS annotations
+    .json                     counts or probabilities (a list, {class: n}, `Prior.to_json()`), COCO or LVIS annotations
 
-Labels that are names are numbered in sorted order. What cannot be read is an error that names the file, row and column.
+Labels are class indices where all of them are whole numbers ("7.0" is 7, as pandas writes it), else names, numbered in
+sorted order; a fraction among numbers is refused. In .json, numbers are probabilities if one has a decimal point and
+they sum to 1, else counts; keys that are whole numbers are class indices, and counts that are left out are 0. What
+cannot be read is an error that names the file, row and column.
 """
 
 from __future__ import annotations
 
-import csv
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from equipoise.data.counting import MOST_CLASSES
-from equipoise.data.parquet import open_parquet
+from equipoise.data.parquet import open_parquet, parquet_files
+from equipoise.data.reading import SEPARATORS, read_json, read_rows, reading, shown
 from equipoise.prior import Prior
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test"})
 LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
-SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
 @dataclass(frozen=True)
@@ -57,39 +60,76 @@ def read_source(path: str | os.PathLike[str], *, column: str | None = None, coun
     >>> read_source(path).prior
     Prior(2 classes, total 3, imbalance 2, head 'cat': 2, tail 'owl': 1)
     """
+    found = read_prior(path, column=column, counts_of=counts_of)
+    if not found.prior.counted:
+        raise ValueError(f"{path} holds probabilities, not counts: give the number of items per class")
+    return found
+
+
+def read_prior(path: str | os.PathLike[str], *, column: str | None = None, counts_of: int | None = None) -> Source:
+    """As `read_source`, but a file may also state probabilities, which were not counted."""
     found = Path(path)
     if not found.exists():
         raise FileNotFoundError(f"{found} does not exist: give a folder of images, or a file of labels or annotations")
-    if found.is_dir():
-        return _folder(found, column)
     ending = found.suffix.lower()
-    if ending == ".json":
-        return _json(found)
-    if ending == ".npy":
-        return _array(found, counts_of)
-    if ending == ".txt":
-        return Source(found, prior_of_values(_lines(found), str(found)), labels=True)
-    if ending in SEPARATORS:
-        return Source(found, prior_of_values(_cells(found, column), str(found)), column=column, labels=True)
-    if ending == ".parquet":
-        return Source(found, _parquet(found, column), column=column, labels=True)
+    with reading(found):
+        if found.is_dir():
+            return _folder(found, column)
+        if ending == ".json":
+            return _json(found)
+        if ending == ".npy":
+            return _array(found, counts_of)
+        if ending == ".txt":
+            return Source(found, _prior_of_labels(_lines(found), found), labels=True)
+        if ending in SEPARATORS:
+            return Source(found, _prior_of_labels(_cells(found, column), found), column=column, labels=True)
+        if ending == ".parquet":
+            return Source(found, _parquet(found, column), column=column, labels=True)
     raise ValueError(f"{found} ends in {ending or 'nothing'!r}: expected a folder, .npy, .txt, .csv, .parquet or .json")
 
 
-def prior_of_values(values: Iterable[str], where: str) -> Prior:
-    """The prior of labels read as text: class indices where all are whole numbers, else names in sorted order."""
-    found = values if isinstance(values, Counter) else Counter(values)
-    if not found:
-        raise ValueError(f"{where} has no labels: there is nothing to count")
-    if all(_is_index(value) for value in found):
-        highest = max(int(value) for value in found)
+def is_whole(text: str) -> bool:
+    """Whether text is a class index: digits, also as "7.0", which pandas writes of a column that had gaps."""
+    digits = text.removesuffix(".0")
+    return digits.isascii() and digits.isdecimal() and len(digits) <= 18
+
+
+def is_number(text: str) -> bool:
+    """Whether text is a number of any kind."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _prior_of_labels(labels: Iterable[tuple[int, str]], path: Path, unit: str = "line") -> Prior:
+    """The prior of labels read as text, each with its line or row."""
+    counts: Counter[str] = Counter()
+    first: dict[str, int] = {}
+    for place, label in labels:
+        counts[label] += 1
+        if counts[label] == 1:
+            first[label] = place
+    if not counts:
+        raise ValueError(f"{path} has no labels: there is nothing to count")
+    if all(map(is_whole, counts)):
+        by_index = [(int(label.removesuffix(".0")), label) for label in counts]
+        highest, label = max(by_index)
         if highest >= MOST_CLASSES:
+            where = f"{path}, {unit} {first[label]}"
             raise ValueError(f"{where}: label {highest} would make {highest + 1} classes: number the labels from 0")
-        return Prior.from_counts(_by_index(found, highest))
-    negative = next((value for value in found if value[:1] == "-" and value[1:].isdecimal()), None)
-    if negative and all(value.lstrip("-").isdecimal() for value in found):
-        raise ValueError(f"{where} has the label {negative}: classes are numbered from 0. Drop what is not labelled")
-    return Prior.from_counts({name: found[name] for name in sorted(found)})
+        indexed = np.zeros(highest + 1, np.int64)
+        for index, label in by_index:  # "7" and "7.0" are one class
+            indexed[index] += counts[label]
+        return Prior.from_counts(indexed)
+    if all(map(is_number, counts)):
+        wrong = next(label for label in counts if not is_whole(label))
+        raise ValueError(
+            f"{path}, {unit} {first[wrong]} has the label {wrong}: classes are numbered from 0, in whole numbers. Drop "
+            "what is not labelled"
+        )
+    return Prior.from_counts({name: counts[name] for name in sorted(counts)})
 
 
 def label_column(columns: list[str], wanted: str | None, where: Path, option: str = "--column") -> int:
@@ -108,21 +148,14 @@ def label_column(columns: list[str], wanted: str | None, where: Path, option: st
     )
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Errors of reading text as a table, with the name of the file."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not UTF-8 text ({error.reason}, byte {error.start}): save it as UTF-8") from None
-    except csv.Error as error:
-        raise ValueError(f"{path} cannot be read as a table: {error}. Is a quote left open?") from None
-
-
-def shown(names: Iterable[Any], most: int = 8) -> str:
-    """The first few names, each cut to a readable length."""
-    words = [str(name) if len(str(name)) <= 40 else str(name)[:39] + "…" for name in names]
-    return ", ".join(words[:most]) + (f", … ({len(words)} in all)" if len(words) > most else "")
+def check_separator(header: list[str], path: Path) -> None:
+    """Refuse a table whose one column is several: they are separated by something else."""
+    separator = SEPARATORS[path.suffix.lower()]
+    other = next((mark for mark in ";\t" if mark != separator and mark in header[0]), None)
+    if len(header) == 1 and other is not None:
+        raise ValueError(
+            f"{path} has the one column {shown(header)!r}: separate columns with {separator!r}, not {other!r}"
+        )
 
 
 # -------------------------------------------------------------------- folders
@@ -150,11 +183,12 @@ def _folder(path: Path, column: str | None) -> Source:
 def _image_folder(path: Path) -> Prior:
     classes = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
-        raise ValueError(f"{path} has no folders: expected one folder a class, CIFAR's files or Parquet files")
+        raise ValueError(f"{path} has no folders: expected one folder per class, CIFAR's files or Parquet files")
     splits = [name for name in classes if name.lower() in SPLITS]
     if splits == classes:
         raise ValueError(f"{path} holds the splits {', '.join(splits)}: pass the one you train on, {path / splits[0]}")
-    counts = {name: sum(1 for _ in _images(path / name)) for name in classes}
+    real = {os.path.realpath(folder) for folder in (path, *(path / name for name in classes))}
+    counts = {name: _images(path / name, set(real)) for name in classes}
     if not any(counts.values()):
         raise ValueError(
             f"{path} has {len(classes)} folders and no image in them: expected {', '.join(sorted(IMAGES))}"
@@ -162,135 +196,144 @@ def _image_folder(path: Path) -> Prior:
     return Prior.from_counts(counts)
 
 
-def _images(folder: Path) -> Iterator[str]:
-    for _, _, files in os.walk(folder, followlinks=True):
-        yield from (name for name in files if os.path.splitext(name)[1].lower() in IMAGES)
+def _images(folder: Path, seen: set[str]) -> int:
+    """How many images lie below a folder: links are followed, but no folder of `seen` is looked at again."""
+    number = 0
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
+        number += sum(os.path.splitext(name)[1].lower() in IMAGES for name in files)
+        real = {name: os.path.realpath(os.path.join(place, name)) for name in sorted(folders)}
+        folders[:] = [name for name, path in real.items() if path not in seen and not seen.add(path)]  # type: ignore[func-returns-value]
+    return number
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 # -------------------------------------------------------------------- files
 
 
 def _json(path: Path) -> Source:
-    from equipoise.data.coco import read_json
+    from equipoise.data.coco import count_annotations
 
     content = read_json(path)
-    if isinstance(content, dict) and ("annotations" in content or "categories" in content):
-        return Source(path, Prior.from_coco(path), "images", multilabel=True)
+    if isinstance(content, dict) and any(isinstance(content.get(key), list) for key in ("annotations", "categories")):
+        found = count_annotations(content, path)
+        prior = Prior.from_counts(found.counts, found.total, class_names=found.class_names, class_ids=found.class_ids)
+        return Source(path, prior, "images", multilabel=True)
     try:
-        if isinstance(content, dict) and isinstance(content.get("counts"), list | dict):
-            counts, total, names = content["counts"], content.get("total"), content.get("class_names")
-            prior = Prior.from_counts(counts, total, class_names=names, class_ids=content.get("class_ids"))
-        elif isinstance(content, dict) and all(_is_index(key) for key in content):
-            by_index: dict[Any, Any] = {int(key): value for key, value in content.items()}
-            prior = Prior.from_counts(by_index)
-        elif isinstance(content, dict | list):
-            prior = Prior.from_counts(content)
-        else:
-            raise ValueError(f"it holds {content!r:.60}")
+        prior = _prior_of_json(content)
     except (ValueError, TypeError) as error:
-        raise ValueError(f'{path}: {error}. Expected counts, [500, 60, 5] or {{"cat": 500}}, or annotations') from None
-    return Source(path, prior, multilabel=prior.total != int(prior.counts.sum()))
+        raise ValueError(
+            f'{path}: {error}. Expected counts, [500, 60, 5] or {{"cat": 500}}, probabilities, or annotations'
+        ) from None
+    return Source(path, prior, multilabel=prior.counted and prior.total != int(prior.counts.sum()))
 
 
-def _is_index(key: str) -> bool:
-    return key.isascii() and key.isdecimal()
+def _prior_of_json(content: Any) -> Prior:
+    """The prior in JSON: as `Prior.to_json` writes it, a list, or an object of class names or indices."""
+    if isinstance(content, dict) and any(isinstance(content.get(k), list | dict) for k in ("counts", "probabilities")):
+        return Prior.from_json(json.dumps(content))
+    values = list(content.values()) if isinstance(content, dict) else content
+    if not isinstance(values, list) or not values or not all(type(value) in (int, float) for value in values):
+        raise ValueError(f"it holds {shown([content])}")
+    if isinstance(content, list) or not all(map(is_whole, content)):
+        return _prior_of_numbers(np.array(values), None if isinstance(content, list) else list(content))
+    index = [int(key.removesuffix(".0")) for key in content]
+    if len(set(index)) < len(index):
+        raise ValueError(f"it has class {max(index, key=index.count)} twice")
+    if max(index) >= MOST_CLASSES:
+        raise ValueError(f"it has class {max(index)}, which would make {max(index) + 1} classes: number them from 0")
+    numbers = np.array(values)
+    if numbers.dtype.kind == "f" and len(index) <= max(index):
+        raise ValueError(f"it has {len(index)} numbers for the classes 0 to {max(index)}")
+    counts = np.zeros(max(index) + 1, numbers.dtype)
+    counts[index] = numbers
+    return _prior_of_numbers(counts)
+
+
+def _prior_of_numbers(numbers: NDArray[Any], names: list[str] | None = None) -> Prior:
+    """Fractions that sum to 1 are probabilities; everything else is counts, or refused as such."""
+    if numbers.dtype.kind == "f" and abs(numbers.sum() - 1) <= 1e-4:
+        return Prior.from_probabilities(numbers, class_names=names)
+    return Prior.from_counts(numbers, class_names=names)
 
 
 def _array(path: Path, counts_of: int | None) -> Source:
     try:
-        array = np.load(path, allow_pickle=False, mmap_mode="r")
+        array = np.lib.format.open_memmap(path, mode="r")
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{path} is no NumPy array of numbers or text: {error}") from None
     try:
         if counts_of is not None and array.shape == (counts_of,) and array.dtype.kind in "iuf":
-            return Source(path, Prior.from_counts(np.asarray(array)))
+            return Source(path, _prior_of_numbers(np.asarray(array)))
         if array.ndim == 2:
             return Source(path, Prior.from_multilabel(array), multilabel=True)
-        if array.dtype.kind in "US":
-            return Source(path, prior_of_values((str(value) for value in array.astype(str)), str(path)), labels=True)
+        if array.dtype.kind in "US" and array.ndim == 1:
+            return Source(path, _prior_of_labels(enumerate(as_text(array).tolist()), path, "row"), labels=True)
         return Source(path, Prior.from_labels(array), labels=True)
     except (ValueError, TypeError) as error:
-        raise type(error)(f"{path}: {error}") from None
+        raise error if str(path) in str(error) else type(error)(f"{path}: {error}") from None
 
 
-def _lines(path: Path) -> list[str]:
-    with reading(path), open(path, encoding="utf-8-sig") as file:
+def as_text(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of bytes as UTF-8 text; any other as it is."""
+    return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    with open(path, encoding="utf-8-sig") as file:
         lines = [line.strip() for line in file]
     while lines and not lines[-1]:
         lines.pop()
     missing = next((number for number, line in enumerate(lines, start=1) if not line), None)
     if missing is not None:
-        raise ValueError(f"{path}, line {missing} is empty: expected a label a line")
+        raise ValueError(f"{path}, line {missing} is empty: expected one label per line")
     ends = [line.rsplit(maxsplit=1) for line in lines]
-    if ends and all(len(end) == 2 and _is_index(end[1]) for end in ends):  # "train/n01440764/1.jpg 0"
-        return [end[1] for end in ends]
-    return lines
+    if ends and all(len(end) == 2 and is_whole(end[1]) for end in ends):  # "train/n01440764/1.jpg 0"
+        lines = [end[1] for end in ends]
+    return list(enumerate(lines, start=1))
 
 
-def _cells(path: Path, column: str | None) -> Iterator[str]:
-    separator = SEPARATORS[path.suffix.lower()]
-    with reading(path), open(path, encoding="utf-8-sig", newline="") as file:
-        rows = csv.reader(file, delimiter=separator)
-        header = next(rows, None)
-        if header is None:
-            raise ValueError(f"{path} is empty: expected a line of column names, then a line an item")
-        if len(header) == 1 and column is None:
-            check_separator(header[0], separator, path)
-        first = header[0].strip()
-        unnamed = len(header) == 1 and column is None and first not in LABEL_COLUMNS  # perhaps no header, but a label
-        if unnamed and _is_index(first):
-            yield first
-        place = label_column(header, column, path)
-        again = False
-        for row in rows:
-            if not row:
-                continue
-            value = row[place].strip() if place < len(row) else ""
-            if not value:
-                raise ValueError(
-                    f"{path}, line {rows.line_num}, column {header[place]!r} is empty: fill or drop the row"
-                )
-            again = again or value == first
-            yield value
-        if unnamed and again and not _is_index(first):
-            yield first
-
-
-def check_separator(header: str, separator: str, path: Path) -> None:
-    """Refuse a table whose one column is several: they are separated by something else."""
-    other = next((mark for mark in ";\t" if mark != separator and mark in header), None)
-    if other is not None:
-        raise ValueError(
-            f"{path} has the one column {shown([header])!r}: separate columns with {separator!r}, not {other!r}"
-        )
+def _cells(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
+    rows = read_rows(path)
+    number, header = next(rows, (0, None))
+    if header is None:
+        raise ValueError(f"{path} is empty: expected a line of column names, then one line per item")
+    if column is None:
+        check_separator(header, path)
+    first = header[0].strip()
+    unnamed = len(header) == 1 and column is None and first not in LABEL_COLUMNS  # perhaps no header, but a label
+    if unnamed and is_whole(first):
+        yield number, first
+    place = label_column(header, column, path)
+    again = False
+    for line, row in rows:
+        value = row[place].strip() if place < len(row) else ""
+        if not value:
+            raise ValueError(f"{path}, line {line}, column {shown([header[place]])!r} is empty: fill or drop the row")
+        again = again or value == first
+        yield line, value
+    if unnamed and again and not is_whole(first):
+        yield number, first
 
 
 def _parquet(path: Path, column: str | None) -> Prior:
-    first = path if path.is_file() else min(path.glob("*.parquet"))
-    with open_parquet(first) as opened:
+    files = parquet_files(path)
+    with open_parquet(files[0]) as opened:
         schema = opened.schema_arrow
-    name = schema.names[label_column(schema.names, column, first)]
-    kind = str(schema.field(name).type)
-    if "string" not in kind:
+    name = schema.names[label_column(schema.names, column, files[0])]
+    if not str(schema.field(name).type).startswith(("string", "large_string", "dictionary<values=string")):
         return Prior.from_parquet(path, name)
-    counts: Counter[str] = Counter()
-    for file in [path] if path.is_file() else sorted(path.rglob("*.parquet")):
-        with open_parquet(file) as opened:
-            row = 0
-            for batch in opened.iter_batches(columns=[name]):
-                values = batch.column(0).to_pylist()
-                if None in values:
-                    raise ValueError(
-                        f"{file}, row {row + values.index(None)}, column {name!r} is empty: fill or drop it"
-                    )
-                counts.update(values)
-                row += len(values)
-    return prior_of_values(counts, str(path))
+    return _prior_of_labels((pair for file in files for pair in _texts(file, name)), path, "row")
 
 
-def _by_index(found: Counter[str], highest: int) -> list[int]:
-    """Counts by class index; "7" and "07" are one class."""
-    counts = [0] * (highest + 1)
-    for value, times in found.items():
-        counts[int(value)] += times
-    return counts
+def _texts(file: Path, name: str) -> Iterator[tuple[int, str]]:
+    row = 0
+    with reading(file), open_parquet(file) as opened:
+        for batch in opened.iter_batches(columns=[name]):
+            for value in batch.column(0).to_pylist():
+                if value is None:
+                    raise ValueError(f"{file}, row {row}, column {shown([name])!r} is empty: fill or drop it")
+                yield row, value
+                row += 1

@@ -6,7 +6,6 @@ where they are not. Inverse-frequency weights shout at the rare examples. Balanc
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,9 +14,12 @@ from torch import Tensor, nn
 
 from equipoise.data.digits import Digits, load_digits_lt
 from equipoise.experiments.digits_cnn import digits_cnn
-from equipoise.losses import BalancedSoftmaxLoss, inverse_frequency_weights
-from equipoise.metrics import Judged, LogitsMean, judge
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.weights import inverse_frequency_weights
+from equipoise.metrics.judging import Judged, judge
+from equipoise.metrics.sweep import LogitsMean
 from equipoise.prior import Prior
+from equipoise.report.tables import mean_std
 
 METHODS: dict[str, Callable[[Prior], nn.Module]] = {
     "Softmax": lambda prior: nn.CrossEntropyLoss(),
@@ -82,21 +84,9 @@ def summary(results: dict[str, list[Judged]]) -> list[tuple[str, ...]]:
     rows = []
     for method, judged in results.items():
         columns = ([getattr(j.evaluation, name) for j in judged] for name in ("top1", "many", "medium", "few"))
-        rows.append((method, *(mean_and_std(column) for column in columns), str(len(judged))))
+        percents = ([None if share is None else 100 * share for share in column] for column in columns)
+        rows.append((method, *(mean_std(column) for column in percents), str(len(judged))))
     return rows
-
-
-def mean_and_std(values: list[float | None]) -> str:
-    """In percent; an empty group is a dash.
-
-    >>> mean_and_std([0.5, 0.7]), mean_and_std([0.5]), mean_and_std([None, None])
-    ('60.0 ± 14.1', '50.0', '–')
-    """
-    known = [100 * value for value in values if value is not None]
-    if not known:
-        return "–"
-    spread = f" ± {statistics.stdev(known):.1f}" if len(known) > 1 else ""
-    return f"{statistics.mean(known):.1f}{spread}"
 
 
 def load(settings: Settings) -> Digits:

@@ -25,7 +25,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.prior import FloatArray, Prior, PriorLike, _exact_zeros, as_prior, outside
+from equipoise.arrays import outside
+from equipoise.prior import FloatArray, Prior, PriorLike, as_prior, log_ratio
 from equipoise.serving.estimate import PriorEstimate, estimate_prior
 
 try:
@@ -379,7 +380,7 @@ def _stated_prior(value: Target, classes: NDArray[Any], what: str) -> Prior:
 
 def _move(source: Prior, target: Prior, tau: float = 1.0) -> FloatArray:
     """log π_target − tau · log π_source: float64 [K], −inf for a class that `target` rules out."""
-    return _exact_zeros(target._log(ruled_out=-np.inf) - tau * source._log())
+    return (tau - 1) * math.log(source.num_classes) - log_ratio(source, target, tau=tau)
 
 
 def _shown(labels: Any) -> str:

@@ -23,8 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from equipoise.losses._shared import (
-    PriorModule,
+from equipoise.losses.shared import (
+    SigmoidLoss,
+    along,
     check_reduction,
     class_dim,
     counting,
@@ -35,7 +36,7 @@ from equipoise.losses._shared import (
     ratio,
     rows_of,
 )
-from equipoise.prior import PriorLike, along, sigmoid_shift
+from equipoise.prior import PriorLike, sigmoid_shift
 
 Rate = float | Sequence[float] | Tensor | None
 
@@ -151,7 +152,7 @@ def reduce_elements(loss: Tensor, counts: Tensor | None, reduction: str) -> Tens
     return ratio(loss.sum(), rows if reduction == "batchmean" else rows * loss.shape[dim])
 
 
-class BalancedSigmoidLoss(PriorModule):
+class BalancedSigmoidLoss(SigmoidLoss):
     """Balanced Sigmoid as a drop-in for `nn.BCEWithLogitsLoss`; predict with plain `logits.sigmoid()`.
 
     `target_rate` is the rate that predictions assume for a class: a number, one a class, or None for the mean rate of

@@ -16,10 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from equipoise.losses._shared import (
-    PriorModule,
+from equipoise.losses.shared import (
+    SoftmaxLoss,
+    along,
     as_probabilities,
     check_reduction,
+    check_size,
     class_dim,
     counting,
     full_precision,
@@ -29,7 +31,7 @@ from equipoise.losses._shared import (
     rows_of,
     shifted,
 )
-from equipoise.prior import PriorLike, along, check_size, softmax_shift
+from equipoise.prior import PriorLike, softmax_shift
 
 
 def balanced_softmax(logits: Tensor, prior: PriorLike, *, tau: float = 1.0, dim: int = -1) -> Tensor:
@@ -119,7 +121,7 @@ def cross_entropy(
     return ratio(loss, torch.where(valid.reshape(-1), rows, 0.0).sum())
 
 
-class BalancedSoftmaxLoss(PriorModule):
+class BalancedSoftmaxLoss(SoftmaxLoss):
     """Balanced Softmax as a drop-in for `nn.CrossEntropyLoss`: swap the line, keep the rest.
 
     `prior` is that of the data as sampled in training. Predict with plain `logits.argmax(1)` or `logits.softmax(1)`.

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from equipoise.losses._shared import PriorModule, check_reduction, counting, is_indices, reduce_rows, rows_of
 from equipoise.losses.focal import check_gamma, focal_rows
+from equipoise.losses.shared import SoftmaxLoss, check_reduction, counting, is_indices, reduce_rows, rows_of
 from equipoise.losses.weights import effective_number_weights
 from equipoise.prior import Prior
 
@@ -37,7 +37,7 @@ def class_balanced_loss(
     return reduce_rows(loss, rows, reduction)
 
 
-class ClassBalancedLoss(PriorModule):
+class ClassBalancedLoss(SoftmaxLoss):
     """Class-Balanced loss over cross-entropy or, with `base="focal"`, over the softmax focal loss of `gamma`.
 
     >>> loss = ClassBalancedLoss(Prior.from_counts([30, 10]), beta=0.9)

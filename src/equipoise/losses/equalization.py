@@ -12,12 +12,18 @@ Reference: "Equalization Loss for Long-Tailed Object Recognition", CVPR 2020, ar
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.losses._shared import (
-    PriorModule,
+from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements, row_mask
+from equipoise.losses.balanced_softmax import cross_entropy
+from equipoise.losses.shared import (
+    SigmoidLoss,
+    SoftmaxLoss,
+    along,
     check_reduction,
     class_dim,
     counting,
@@ -25,9 +31,7 @@ from equipoise.losses._shared import (
     need_indices,
     one_hot,
 )
-from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements, row_mask
-from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.prior import Prior, PriorLike, along, as_prior
+from equipoise.prior import Prior, PriorLike, as_prior
 
 
 def rare_classes(prior: PriorLike, threshold: float) -> Tensor:
@@ -65,8 +69,8 @@ def equalization_loss(
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 
-class EqualizationLoss(PriorModule):
-    """Softmax equalization loss; draws β with torch's default generator at every call.
+class EqualizationLoss(SoftmaxLoss):
+    """Softmax equalization loss; draws β with torch's default generator at every call, unless given as `drawn`.
 
     >>> loss = EqualizationLoss(Prior.from_counts([90, 9, 1]), gamma=1.0, threshold=0.05)
     >>> loss(torch.zeros(1, 3), torch.tensor([0]))
@@ -96,16 +100,20 @@ class EqualizationLoss(PriorModule):
         self.ignore_index = ignore_index
         self.reduction = reduction
 
-    def draw(self, logits: Tensor) -> Tensor:
-        """Which classes to drop in each row: bool, in the shape of `logits`."""
+    def draw(self, rows: int, random: np.random.Generator) -> NDArray[np.bool_]:
+        """Which classes to drop in each of `rows` rows: [rows, K], for `forward`, where the caller owns the seed."""
+        rare = self.rare.cpu().numpy()
+        return np.asarray((random.random((rows, len(rare)), np.float32) < self.gamma) & rare)
+
+    def _draw(self, logits: Tensor) -> Tensor:
         chance = torch.rand(logits.shape, device=logits.device) < self.gamma
         return chance & along(self.rare, logits, class_dim(logits))
 
-    def forward(self, logits: Tensor, target: Tensor) -> Tensor:
+    def forward(self, logits: Tensor, target: Tensor, drawn: Tensor | None = None) -> Tensor:
         return equalization_loss(
             logits,
             target,
-            self.draw(logits),
+            self._draw(logits) if drawn is None else drawn,
             weight=self.weight,
             ignore_index=self.ignore_index,
             reduction=self.reduction,
@@ -140,7 +148,7 @@ def sigmoid_equalization_loss(
     return reduce_elements(loss * (1 - spared.to(loss.dtype) * (1 - target)), counts, reduction)
 
 
-class SigmoidEqualizationLoss(PriorModule):
+class SigmoidEqualizationLoss(SigmoidLoss):
     """Sigmoid equalization loss, for detectors and multi-label classifiers; nothing is random.
 
     >>> loss = SigmoidEqualizationLoss(Prior.from_counts([90, 9, 1]), threshold=0.05, reduction="batchmean")

@@ -15,8 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from equipoise.losses._shared import (
-    PriorModule,
+from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
+from equipoise.losses.shared import (
+    SigmoidLoss,
+    SoftmaxLoss,
+    along,
     as_probabilities,
     check_reduction,
     class_dim,
@@ -27,8 +30,6 @@ from equipoise.losses._shared import (
     reduce_rows,
     rows_of,
 )
-from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
-from equipoise.prior import along
 
 
 def focal_loss(
@@ -90,7 +91,7 @@ def log_one_minus(log_p: Tensor) -> Tensor:
     return torch.where(top, others, torch.log1p(-log_p.masked_fill(top, lowest).exp()))
 
 
-class FocalLoss(PriorModule):
+class FocalLoss(SoftmaxLoss):
     """Softmax focal loss as a drop-in for `nn.CrossEntropyLoss`.
 
     >>> FocalLoss(gamma=1.0)(torch.zeros(1, 2), torch.tensor([0]))
@@ -144,7 +145,7 @@ def sigmoid_focal_loss(
     return reduce_elements(target * positive + (1 - target) * negative, counts, reduction)
 
 
-class SigmoidFocalLoss(PriorModule):
+class SigmoidFocalLoss(SigmoidLoss):
     """Sigmoid focal loss as a drop-in for `nn.BCEWithLogitsLoss`.
 
     >>> SigmoidFocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]))

@@ -8,7 +8,7 @@ here takes several rows, a tile of columns at a time, so that it reads the shift
 a maximum and a sum in each lane of the tile and joins them at the end of the row; the sigmoid keeps nothing for the
 backward pass but its inputs. Arithmetic is fp32, gradients are in the dtype of the logits.
 
-`kernels_apply` in _shared.py says when a loss comes here, which imports this file: it needs triton.
+`kernels_apply` in shared.py says when a loss comes here, which imports this file: it needs triton.
 EQUIPOISE_KERNELS=0 in the environment, before a loss is compiled, keeps every loss away from it.
 """
 
@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from equipoise.losses._shared import counting, reduce_rows, rows_of
+from equipoise.losses.shared import counting, reduce_rows, rows_of
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # wrap_triton takes compiled functions only
 ROWS, COLUMNS = 8, 256  # of a tile

@@ -14,8 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from equipoise.losses._shared import (
-    PriorModule,
+from equipoise.losses.balanced_softmax import cross_entropy
+from equipoise.losses.shared import (
+    SoftmaxLoss,
+    along,
     check_reduction,
     class_dim,
     counting,
@@ -23,8 +25,7 @@ from equipoise.losses._shared import (
     need_indices,
     one_hot,
 )
-from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.prior import Prior, along, as_prior
+from equipoise.prior import Prior, as_prior
 
 
 def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
@@ -37,7 +38,7 @@ def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
         raise ValueError(f"max_margin is {max_margin}: it must be at least 0 (0 is cross-entropy of scaled cosines)")
     prior = as_prior(prior)
     rarest = prior.counts[prior.counts > 0].min()  # a stated prior has no counts, and says so
-    counts = prior._seen()
+    counts = prior.without_zeros()
     return torch.from_numpy((max_margin * np.minimum(rarest / counts, 1) ** 0.25).astype(np.float32))
 
 
@@ -64,7 +65,7 @@ def ldam_loss(
     return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 
-class LDAMLoss(PriorModule):
+class LDAMLoss(SoftmaxLoss):
     """LDAM on the cosines of a `NormalizedLinear` head.
 
     >>> LDAMLoss(Prior.from_counts([160, 10]), scale=2.0)(torch.zeros(1, 2), torch.tensor([1]))
@@ -91,6 +92,10 @@ class LDAMLoss(PriorModule):
         self.scale = scale
         self.ignore_index = ignore_index
         self.reduction = reduction
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """The softmax of the scaled cosines."""
+        return super().probabilities(self.scale * full_precision(logits))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return ldam_loss(

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from equipoise.losses._shared import PriorModule, check_reduction, ratio
 from equipoise.losses.balanced_softmax import cross_entropy
+from equipoise.losses.shared import SoftmaxLoss, check_reduction, ratio
 from equipoise.prior import PriorLike, softmax_shift
 
 HAS_KERNEL = hasattr(F, "linear_cross_entropy")  # torch ≥ 2.13
@@ -106,7 +106,7 @@ def linear_cross_entropy(
     return ratio(loss, counts.sum())
 
 
-class BalancedLinearCrossEntropyLoss(PriorModule):
+class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
     """`balanced_linear_cross_entropy` that keeps the shift of the prior as an fp32 buffer.
 
     >>> head = torch.nn.Linear(3, 2)

@@ -26,7 +26,7 @@ def inverse_frequency_weights(prior: PriorLike) -> Tensor:
     tensor([0.5000, 1.5000])
     """
     prior = as_prior(prior)
-    return _sum_to_num_classes(1 / prior._seen(), prior)
+    return _sum_to_num_classes(1 / prior.without_zeros(), prior)
 
 
 def effective_number_weights(prior: Prior, beta: float) -> Tensor:
@@ -43,7 +43,7 @@ def effective_number_weights(prior: Prior, beta: float) -> Tensor:
     if not prior.counted:
         raise ValueError("the effective number of samples is of counts, but this prior was stated as probabilities")
     # 1 − β^n = −expm1(n log β), exact where β is close to 1
-    return _sum_to_num_classes((1 - beta) / -np.expm1(prior._seen() * np.log(beta)), prior)
+    return _sum_to_num_classes((1 - beta) / -np.expm1(prior.without_zeros() * np.log(beta)), prior)
 
 
 def _sum_to_num_classes(weights: FloatArray, prior: Prior) -> Tensor:

@@ -10,16 +10,18 @@ binary one, Brier (p − y)², and the bins of the ECE are of p itself against h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
+from equipoise.arrays import as_array
+from equipoise.metrics.checks import check_labels, check_probabilities
 from equipoise.metrics.evaluation import BINS
-from equipoise.prior import FloatArray, as_array
-from equipoise.serving.estimate import check_labels, check_probabilities
+from equipoise.prior import FloatArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def _calibration_error(confidence: FloatArray, right: NDArray[Any], share: Float
 
 def softmax_scores(logits: Tensor, labels: Tensor, weights: Tensor) -> CalibrationScores:
     """`calibration_scores` of logits, with a log-loss that stays finite where a probability underflows."""
+    import torch
+
     scores = calibration_scores(logits.softmax(1), labels, weights=weights)
     losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     return CalibrationScores(float((losses * weights).sum() / weights.sum()), scores.brier, scores.ece)

@@ -21,8 +21,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from equipoise.data.coco import read_json
-from equipoise.data.masks import Rle, hotcoco
+from equipoise.data.coco import instances
+from equipoise.data.masks import Rle, hotcoco, is_polygons, is_rle
+from equipoise.data.reading import read_json, reading, shown
 from equipoise.prior import FloatArray, IntArray, Prior
 
 NUMBERS = (
@@ -52,22 +53,36 @@ class Detections:
         return len(self.scores)
 
     @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Detections:
+        """Read a JSON file of COCO's results; what is wrong with it is an error that names the file."""
+        with reading(path):
+            try:
+                return cls.from_results(read_json(path))
+            except TypeError as error:  # of hotcoco, about a mask
+                raise ValueError(str(error)) from None
+
+    @classmethod
     def from_results(cls, results: Sequence[dict[str, Any]]) -> Detections:
         """Read COCO's list of results. A result without a box gets the one around its mask."""
-        _check_results(results)
+        if not isinstance(results, Sequence) or not all(isinstance(result, dict) for result in results):
+            raise ValueError(
+                f"results are a {type(results).__name__}: expected a list of dicts, one per detection, as COCO's"
+            )
+        for number, result in enumerate(results):
+            _check_result(result, f"result {number}")
         masked = [bool(result.get("segmentation")) for result in results]
         if any(masked) and not all(masked):
             raise ValueError(f"result {masked.index(False)} has no segmentation, others have: give all one, or none")
-        missing = next((n for n, r in enumerate(results) if not ({"bbox", "segmentation"} & r.keys())), None)
-        if missing is not None:
-            raise ValueError(f"result {missing} has neither 'bbox' nor 'segmentation'")
         masks = [result["segmentation"] for result in results] if any(masked) else None
         return cls(
             np.array([result["image_id"] for result in results], np.int64),
             np.array([result["category_id"] for result in results], np.int64),
             np.array([result["score"] for result in results], np.float64),
             np.array(
-                [result["bbox"] if "bbox" in result else _box_around(result["segmentation"]) for result in results],
+                [
+                    result["bbox"] if result.get("bbox") is not None else _box_around(result["segmentation"])
+                    for result in results
+                ],
                 np.float64,
             ).reshape(-1, 4),
             masks,
@@ -106,19 +121,22 @@ class GroundTruth:
 
     def __init__(self, annotations: str | os.PathLike[str], prior: Prior | None = None) -> None:
         content = read_json(annotations)
-        for key in ("annotations", "images", "categories"):
-            if not isinstance(content, dict) or not content.get(key):
+        found = list(instances(content, annotations))
+        for key in ("annotations", "images"):
+            if not content.get(key):
                 raise ValueError(f"{annotations} has no {key!r}: expected a COCO or LVIS file")
-        _number_annotations(content, annotations)
+        for number, one in enumerate(found, start=1):  # the evaluator's own ids: some files have none, or one twice
+            one.annotation["id"] = number
         self.grouped = _give_groups(content["categories"], prior)
         _give_federated_fields(content)
-        counted = [annotation for annotation in content["annotations"] if _counts(annotation)]
+        counted = [one.annotation for one in found if not one.left_out]
         self.has_masks = bool(counted) and all(annotation.get("segmentation") for annotation in counted)
         self._known = (
             np.array([image["id"] for image in content["images"]]),
             np.array([category["id"] for category in content["categories"]]),
         )
-        self._truth = hotcoco().COCO(content)
+        with reading(annotations):
+            self._truth = hotcoco().COCO(content)
 
     def evaluate(self, detections: Detections, kind: Literal["bbox", "segm"]) -> dict[str, float | None]:
         """The 13 numbers in percent; None where nothing falls into a group."""
@@ -174,39 +192,28 @@ class GroundTruth:
         return loaded.cap_detections_per_image(MOST)
 
 
-def _check_results(results: Any) -> None:
-    if not isinstance(results, Sequence) or not all(isinstance(result, dict) for result in results):
-        raise ValueError(
-            f"results are a {type(results).__name__}: expected a list of dicts, one a detection, as COCO's"
-        )
-    for number, result in enumerate(results):
-        lacking = [key for key in ("image_id", "category_id", "score") if key not in result]
-        if lacking:
-            raise ValueError(f"result {number} has no {lacking[0]!r}")
-        if "bbox" in result and len(result["bbox"]) != 4:
-            raise ValueError(f"result {number} has the bbox {result['bbox']}: expected x, y, width, height")
+def _check_result(result: dict[str, Any], what: str) -> None:
+    for key in ("image_id", "category_id", "score"):
+        if key not in result:
+            raise ValueError(f"{what} has no {key!r}")
+        value, kinds = result[key], (int, float) if key == "score" else (int,)  # a fraction of an id would be cut off
+        if type(value) not in kinds or not abs(value) < 2**62:
+            raise ValueError(
+                f"{what} has the {key} {shown([value])}: expected a {'' if key == 'score' else 'whole '}number"
+            )
+    box, mask = result.get("bbox"), result.get("segmentation")
+    if box is None and not mask:
+        raise ValueError(f"{what} has neither 'bbox' nor 'segmentation'")
+    sides = box if isinstance(box, list | tuple) else ()
+    if box is not None and (len(sides) != 4 or not all(type(s) in (int, float) and abs(s) < 1e9 for s in sides)):
+        raise ValueError(f"{what} has the bbox {shown([box])}: expected x, y, width, height")
+    if mask and not is_rle(mask) and (box is None or not is_polygons(mask)):
+        raise ValueError(f"{what} has a segmentation that is no RLE")
 
 
 def _box_around(mask: Rle) -> list[float]:
     packed = hotcoco().mask.frPyObjects(mask, *mask["size"]) if isinstance(mask["counts"], list) else mask
     return [float(side) for side in hotcoco().mask.toBbox(packed)]
-
-
-def _counts(annotation: dict[str, Any]) -> bool:
-    """Whether an annotation is an instance that should have a mask: no crowd, and its box has an area."""
-    return not annotation.get("iscrowd") and all(side > 0 for side in (annotation.get("bbox") or ())[2:])
-
-
-def _number_annotations(content: dict[str, Any], file: str | os.PathLike[str]) -> None:
-    """Ids of annotations are the evaluator's, and some files have none or the same one twice. Images and categories
-    must be those of the file."""
-    known = {key: {entry["id"] for entry in content[key]} for key in ("images", "categories")}
-    for number, annotation in enumerate(content["annotations"], start=1):
-        for key, ids in zip(("image_id", "category_id"), known.values(), strict=True):
-            if annotation.get(key) not in ids:
-                identity, wrong = annotation.get("id"), annotation.get(key)
-                raise ValueError(f"{file}: annotation {identity} has {key} {wrong}, which the file lacks")
-        annotation["id"] = number
 
 
 def frequency_group(images: int) -> Literal["r", "c", "f"]:

@@ -16,15 +16,17 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
+from equipoise.arrays import as_array, is_tensor
 from equipoise.metrics.intervals import wilson_interval
-from equipoise.prior import FloatArray, IntArray, Prior, as_array
+from equipoise.prior import FloatArray, IntArray, Prior
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 BINS = 15
 ELEMENTS_AT_ONCE = 1 << 22
@@ -242,7 +244,7 @@ def evaluate(
     >>> result + result
     Evaluation(6 items, top-1 66.7, many 100.0, medium –, few 0.0)
     """
-    outputs = logits if isinstance(logits, Tensor) else np.asarray(logits)
+    outputs = logits if is_tensor(logits) else np.asarray(logits)
     labels = as_array(target)
     if outputs.ndim > 2:
         outputs, labels = _flattened(outputs, labels)
@@ -265,13 +267,15 @@ def _flattened(outputs: Tensor | NDArray[Any], labels: NDArray[Any]) -> tuple[Te
         raise ValueError(
             f"target has shape {labels.shape}, logits {tuple(outputs.shape)}: expected [N, ...] for [N, K, ...]"
         )
-    last = outputs.movedim(1, -1) if isinstance(outputs, Tensor) else np.moveaxis(outputs, 1, -1)
+    last = np.moveaxis(outputs, 1, -1) if isinstance(outputs, np.ndarray) else outputs.movedim(1, -1)
     return last.reshape(-1, outputs.shape[1]), labels.reshape(-1)
 
 
 def _evaluate_rows(
     outputs: Tensor | NDArray[Any], labels: NDArray[Any], prior: Prior, probabilities: bool, first: int
 ) -> Evaluation:
+    import torch
+
     if isinstance(outputs, np.ndarray):
         outputs = torch.from_numpy(np.array(outputs))  # a copy: the rows may be of a read-only memory map
     scores, tolerance = outputs.detach(), 0.03 if outputs.dtype in (torch.float16, torch.bfloat16) else 1e-3

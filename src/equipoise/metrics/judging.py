@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
+from equipoise.arrays import as_array, is_tensor
 from equipoise.metrics.confusions import Confusions
 from equipoise.metrics.evaluation import Evaluation, evaluate
 from equipoise.metrics.sweep import LogitsMean, PriorSweep, prior_sweep
-from equipoise.prior import Prior, as_array
+from equipoise.prior import Prior
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,9 @@ def judge(
     >>> found.evaluation, found.confusions.swallowed(prior)[0].times
     (Evaluation(3 items, top-1 66.7, many 100.0, medium –, few 0.0), 1)
     """
-    outputs = logits.detach().cpu() if isinstance(logits, Tensor) else torch.from_numpy(np.array(logits))
+    import torch
+
+    outputs = logits.detach().cpu() if is_tensor(logits) else torch.from_numpy(np.array(logits))
     evaluation = evaluate(outputs, target, prior, probabilities=probabilities)
     labels = torch.from_numpy(as_array(target).astype(np.int64))
     predicted = outputs.argmax(1).numpy() if len(labels) else labels.numpy()

@@ -13,13 +13,14 @@ Kept as sums, correct items a class at each tau: sweeps of parts add up with `+`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from equipoise.prior import FloatArray, IntArray, Prior
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LogitsMean = Literal["train", "uniform"]
 TAUS: FloatArray = np.round(np.linspace(0, 2, 41), 2)
@@ -91,6 +92,8 @@ def prior_sweep(logits: Tensor, target: Tensor, prior: Prior, *, logits_mean: Lo
     >>> sweep.correct[:, 0].sum(), sweep.correct[:, 1].sum()    # up to tau = 0.45 both are called class 0
     (np.int64(10), np.int64(31))
     """
+    import torch
+
     if logits_mean not in get_args(LogitsMean):
         raise ValueError(f"logits_mean is {logits_mean!r}: 'train' after a plain loss, 'uniform' after a balanced one")
     log_prior = torch.from_numpy(np.log(np.maximum(prior.counts, 1) / prior.total)).float()

@@ -16,8 +16,8 @@ from typing import TypeVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from equipoise.losses._shared import PriorModule
 from equipoise.losses.balanced_sigmoid import Rate
+from equipoise.losses.shared import PriorModule
 from equipoise.prior import PriorLike, as_prior, sigmoid_shift, softmax_shift
 
 Module = TypeVar("Module", bound=nn.Module)

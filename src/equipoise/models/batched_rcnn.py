@@ -391,13 +391,13 @@ class Batched(nn.Module):
         losses = {"loss_classifier": self.classification_loss(logits, labels, taken, batch.verified)}
         instance = take(regions.instance, places[:, :first])
         total = mean_over_ranks(taken.sum())
-        if heads._trains("bbox_pred"):
+        if heads.trains("bbox_pred"):
             said = regression.view(*labels.shape, -1, 4)[:, :first]
             said = said.gather(2, (labels[:, :first] - 1).clamp(min=0)[..., None, None].expand(-1, -1, 1, 4))[:, :, 0]
             wanted = encode(take(batch.boxes, instance), boxes[:, :first], heads.box_coder.weights)
             said, wanted = (torch.where(positive[..., None], value, 0.0) for value in (said, wanted))
             losses["loss_box_reg"] = F.smooth_l1_loss(said, wanted, beta=1 / 9, reduction="sum") / total
-        if heads.has_mask() and heads._trains("mask") and batch.masks is not None and batch.first is not None:
+        if heads.has_mask() and heads.trains("mask") and batch.masks is not None and batch.first is not None:
             number = count()
             multiple = ROWS.get(labels.device.type, 1)
             rows = min(-(-number // multiple) * multiple, positive.numel())

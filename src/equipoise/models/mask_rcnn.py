@@ -35,7 +35,8 @@ from torchvision.models.detection.roi_heads import RoIHeads, project_masks_on_bo
 from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes  # type: ignore[import-untyped]
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image, remove_small_boxes  # type: ignore[import-untyped]
 
-from equipoise.losses import BalancedSigmoidLoss, SigmoidEqualizationLoss
+from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
+from equipoise.losses.equalization import SigmoidEqualizationLoss
 from equipoise.prior import Prior
 
 RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from
@@ -214,9 +215,9 @@ class Heads(RoIHeads):  # type: ignore[misc]
         losses = {
             "loss_classifier": self.classification.loss(logits, flat, verified_weight(labels, targets, logits.shape[1]))
         }
-        if self._trains("bbox_pred"):
+        if self.trains("bbox_pred"):
             losses["loss_box_reg"] = box_loss(boxes, flat, torch.cat(wanted))
-        if self.has_mask() and self._trains("mask"):
+        if self.has_mask() and self.trains("mask"):
             positive = [torch.where(label > 0)[0] for label in labels]
             regions = [proposal[places] for proposal, places in zip(proposals, positive, strict=True)]
             instances = [match[places] for match, places in zip(matched, positive, strict=True)]
@@ -225,7 +226,7 @@ class Heads(RoIHeads):  # type: ignore[misc]
             losses["loss_mask"] = mask_loss(masks, targets, regions, instances)
         return losses
 
-    def _trains(self, part: str) -> bool:
+    def trains(self, part: str) -> bool:
         """Whether a loss on this part could change anything: a frozen one is not computed."""
         return not torch.is_grad_enabled() or any(
             parameter.requires_grad for name, parameter in self.named_parameters() if part in name
@@ -425,11 +426,16 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file, or of a torch file that holds nothing else."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no weights file {path}")
-    if path.suffix == ".safetensors":
-        from safetensors.torch import load_file
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
 
-        return load_file(path)
-    content = torch.load(path, map_location="cpu", weights_only=True)
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except ImportError:
+        raise
+    except Exception as error:  # both libraries raise many kinds for a damaged file
+        raise ValueError(f"{path} cannot be read as tensors ({type(error).__name__}): is it damaged?") from error
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
         raise ValueError(f"{path} does not hold tensors by name: save a state_dict")
     return dict(content)

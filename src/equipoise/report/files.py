@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from equipoise.data.predictions import Predictions, aligned
-from equipoise.metrics import Evaluation, Judged, LogitsMean, judge
+from equipoise.metrics.evaluation import Evaluation
+from equipoise.metrics.judging import Judged, judge
+from equipoise.metrics.sweep import LogitsMean
 from equipoise.prior import Prior
 from equipoise.training.records import Record
 

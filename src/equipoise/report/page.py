@@ -12,14 +12,18 @@ import html
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from equipoise.metrics import TAUS, WORLDS, LogitsMean, judge
+from equipoise.files import write_text
+from equipoise.metrics.judging import judge
+from equipoise.metrics.sweep import TAUS, WORLDS, LogitsMean
 from equipoise.prior import Prior
+from equipoise.report import sections, specs
+from equipoise.report.figures import save, standing_alone
 from equipoise.report.inspection import Inspection, counted, how_unequal
 from equipoise.report.page_data import (
     Results,
@@ -29,28 +33,11 @@ from equipoise.report.page_data import (
     drawn_classes,
     model_data,
     model_notes,
+    rows_of,
     runs_note,
 )
-from equipoise.report.sections import (
-    HEADLINES,
-    calibration_section,
-    classes_section,
-    counts_section,
-    foot,
-    headline_section,
-    marginal_section,
-    page,
-    picker,
-    slopes_section,
-    swallowed_section,
-    sweep_section,
-    text,
-    top,
-)
-from equipoise.report.specs import charts, class_counts
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from equipoise.report.sections import HEADLINES, foot, text, top
+from equipoise.report.specs import Spec
 
 
 class Report:
@@ -106,49 +93,54 @@ class Report:
         return cls(results, title=title)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page; folders are made."""
-        return _write(Path(path), self.to_html())
+        """Write the page, whole or not at all; folders are made."""
+        write_text(path, self.to_html())
+        return Path(path)
 
     def to_html(self) -> str:
         """The whole page as text."""
         drawn = drawn_classes(self.prior, len(self.models))
         data = self._data(drawn)
-        pairs = max(len(model.get("swallowed", ())) for model in data["models"])
-        return page(self.title, self._body(drawn), data, charts(self.prior, pairs=pairs, several=len(self.models) > 1))
+        pairs = max(len(model["rows"].get("swallowed", ())) for model in data["models"])
+        lines = ["before", "after"] if len(self.models) > 1 else ["after"]
+        return sections.page(self.title, self._body(drawn), data, specs.charts(self.prior, pairs=pairs, lines=lines))
 
-    def figures(self) -> dict[str, Figure]:
-        """Every figure of the page, drawn by matplotlib, by file name."""
-        from equipoise.report import tail_figures
-        from equipoise.report.figures import COLOURS, marginal_likelihood
+    def figures(self) -> dict[str, Spec]:
+        """Every figure of the page by file name: Vega-Lite specifications with their data, which `save` writes."""
+        shown = self.models if len(self.models) <= len(specs.COLOURS) else [self.models[0], self.models[-1]]
+        drawn = drawn_classes(self.prior, len(shown))
+        classes, found = class_data(self.prior, drawn), {model.name: model_data(model, drawn) for model in shown}
+        away = {f"{name}, {model['total_variation']:.2f} from uniform": model for name, model in found.items()}
+        swept = {name: model for name, model in found.items() if "world" in model["rows"]}
 
-        shown = self.models if len(self.models) <= len(COLOURS) else [self.models[0], self.models[-1]]
-        by_name = {model.name: model.runs for model in shown}
-        found = {"class-counts": tail_figures.class_counts(self.prior)}
-        found["marginal-likelihood"] = marginal_likelihood(by_name)
-        found["group-slopes"] = tail_figures.group_slopes(by_name)
-        sweeps = {model.name: model.sweep for model in shown if model.sweep is not None}
-        if sweeps:
-            found["world-sweep"] = tail_figures.world_sweep(sweeps)
-        for number, model in enumerate(shown, start=1):
-            found[f"{number}-class-accuracy"] = tail_figures.class_accuracy(model.runs, model.name)
-            if model.calibrated:
-                found[f"{number}-calibration"] = tail_figures.calibration(model.runs, model.name)
-            if model.confusions is not None:
-                pairs = tail_figures.swallowed_classes(model.confusions, self.prior, model.name)
-                found[f"{number}-swallowed-classes"] = pairs
-                found[f"{number}-group-flow"] = tail_figures.group_flow(model.confusions, self.prior, model.name)
-            if model.sweep is not None:
-                found[f"{number}-tau-sweep"] = tail_figures.tau_sweep(model.sweep, model.name)
-        return found
+        def figure(spec: Spec, kind: str, models: dict[str, Any], title: str = "", below: str = "") -> Spec:
+            return standing_alone(spec, rows_of(kind, models, classes), title=title, subtitle=below)
+
+        made = {"class-counts": figure(specs.class_counts(self.prior, most_names=60), "counts", {})}
+        made["marginal-likelihood"] = figure(specs.marginal_likelihood(self.prior, list(away)), "marginal", away)
+        made["group-slopes"] = figure(specs.group_slopes(list(found)), "slopes", found)
+        if swept:
+            made["world-sweep"] = figure(specs.world_sweep(list(swept)), "world", swept)
+        for number, (name, model) in enumerate(found.items(), start=1):
+            one, rows = {name: model}, model["rows"]
+            made[f"{number}-class-accuracy"] = figure(specs.class_accuracy(self.prior), "classes", one, name)
+            if "calibration" in rows:
+                errors = ", ".join(f"{group} {100 * e:.1f}" for group, e in model["ece"].items() if e is not None)
+                below = f"expected calibration error, %: {errors}"
+                made[f"{number}-calibration"] = figure(specs.calibration(), "calibration", one, name, below)
+            if "swallowed" in rows:
+                chart = specs.swallowed(len(rows["swallowed"]))
+                made[f"{number}-swallowed-classes"] = figure(chart, "swallowed", one, name)
+                made[f"{number}-group-flow"] = figure(specs.group_flow(), "flow", one, name)
+            if "tau" in rows:
+                chart = specs.tau_sweep(float(TAUS[model["sweep"]["as_it_is"]]))
+                made[f"{number}-tau-sweep"] = figure(chart, "tau", one, name, "the dashed line: as it is")
+        return made
 
     def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
         """Write every figure as PNG and SVG into a folder."""
-        from equipoise.report.figures import save
-
-        written = []
-        for name, figure in self.figures().items():
-            written += [save(figure, Path(folder) / f"{name}.{ending}") for ending in ("png", "svg")]
-        return written
+        figures = self.figures().items()
+        return [save(figure, Path(folder) / f"{name}.{end}") for name, figure in figures for end in ("png", "svg")]
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, for notebooks."""
@@ -182,19 +174,19 @@ class Report:
             f"{counted(prior.num_classes, 'classes')}, {counted(prior.total, 'training items')}; {how_unequal(prior)}. "
             f"Judged on {counted(items, 'test items')}."
         )
-        parts = [top(self.title, lead), picker() if several else ""]
+        parts = [top(self.title, lead), sections.picker() if several else ""]
         parts.append(f'<main class="{"" if several else "single"}">')
         parts += [
-            headline_section(self.models),
+            sections.headline_section(self.models),
             *self._notes(drawn),
-            classes_section(several, prior.num_classes),
-            slopes_section(several),
+            sections.classes_section(several, prior.num_classes),
+            sections.slopes_section(several),
         ]
-        parts.append(marginal_section(several))
-        parts.append(swallowed_section(several) if any(m.confusions for m in self.models) else "")
-        parts.append(calibration_section(several) if any(m.calibrated for m in self.models) else "")
-        parts.append(sweep_section(several) if any(m.sweep for m in self.models) else "")
-        parts += [counts_section(), "</main>", foot()]
+        parts.append(sections.marginal_section(several))
+        parts.append(sections.swallowed_section(several) if any(m.confusions for m in self.models) else "")
+        parts.append(sections.calibration_section(several) if any(m.calibrated for m in self.models) else "")
+        parts.append(sections.sweep_section(several) if any(m.sweep for m in self.models) else "")
+        parts += [sections.counts_section(), "</main>", foot()]
         return "\n".join(parts)
 
     def _notes(self, drawn: list[int]) -> list[str]:
@@ -245,20 +237,17 @@ def inspection_page(seen: Inspection) -> str:
     body = [
         top(f"The tail of {Path(seen.source).name}", lead),
         f'<main class="single"><section class="first"><div class="cards">{cards}</div>{absent}</section>',
-        counts_section(),
+        sections.counts_section(),
         f'<section><h2>What to do about it</h2><div class="advice">{advice}</div></section></main>',
         foot(),
     ]
     data = {"classes": class_data(prior, drawn)}
-    return page(f"The tail of {Path(seen.source).name}", "\n".join(body), data, {"counts": class_counts(prior)})
+    return sections.page(
+        f"The tail of {Path(seen.source).name}", "\n".join(body), data, {"counts": specs.class_counts(prior)}
+    )
 
 
 def save_inspection(seen: Inspection, path: str | os.PathLike[str]) -> Path:
-    """Write the page of a training set; folders are made."""
-    return _write(Path(path), inspection_page(seen))
-
-
-def _write(path: Path, text: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return path
+    """Write the page of a training set, whole or not at all; folders are made."""
+    write_text(path, inspection_page(seen))
+    return Path(path)

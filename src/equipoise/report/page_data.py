@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.metrics import Confusions, Evaluation, Judged, PriorSweep
+from equipoise.metrics.confusions import Confusions
+from equipoise.metrics.evaluation import Evaluation
 from equipoise.metrics.intervals import mean_interval, wilson_intervals
+from equipoise.metrics.judging import Judged
+from equipoise.metrics.sweep import TAUS, WORLDS, PriorSweep
 from equipoise.prior import FloatArray, Prior
 from equipoise.report.specs import GROUPS
 
@@ -18,6 +21,7 @@ Results = Mapping[str, Result | Sequence[Result]] | Sequence[Result | Sequence[R
 
 MOST_POINTS = 24_000  # classes × models on the page; of more, evenly spaced ones are drawn
 MOST_NAME_BYTES = 600_000
+LEFT_TO_RIGHT = "\u200e"  # keeps "a → b" in this order where a is in a script that runs from right to left
 DIGITS = 6  # of a share: a percentage with one digit comes out as it does from the unrounded number
 
 
@@ -39,6 +43,10 @@ class Model:
     @property
     def marginal(self) -> FloatArray:
         return np.asarray(np.mean([run.marginal for run in self.runs], axis=0))
+
+    @property
+    def total_variation(self) -> float:
+        return float(np.mean([run.total_variation for run in self.runs]))
 
     @property
     def calibrated(self) -> bool:
@@ -168,45 +176,116 @@ def _bytes(names: list[str], longest: int) -> int:
 
 
 def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
-    prior, items, correct = model.runs[0].prior, model.runs[0].items, model.correct
+    """Of a model: its headline numbers, `columns` with a value per drawn class, and the `rows` of the other charts."""
+    items, correct = model.runs[0].items, model.correct
     low, high = wilson_intervals(correct, items)
     found: dict[str, Any] = {
         "name": cut(model.name, 200),
         "headline": {key: _rounded(vars(value)) if value else None for key, value in headlines(model).items()},
-        "items": items[drawn].tolist(),
-        "accuracy": _numbers((correct / np.maximum(items, 1))[drawn]),
-        "low": _numbers(low[drawn]),
-        "high": _numbers(high[drawn]),
-        "p": [float(f"{value:.4g}") for value in model.marginal[drawn]],
-        "total_variation": round(float(np.mean([run.total_variation for run in model.runs])), 4),
+        "total_variation": round(model.total_variation, 4),
+        "columns": {
+            "items": items[drawn].tolist(),
+            "accuracy": _numbers((correct / np.maximum(items, 1))[drawn]),
+            "low": _numbers(low[drawn]),
+            "high": _numbers(high[drawn]),
+            "p": [float(f"{value:.4g}") for value in model.marginal[drawn]],
+        },
+        "rows": {"slopes": _slopes(model)},
     }
     if model.calibrated:
-        found |= {"calibration": _calibration(model), "ece": {name: _group_ece(model, name) for name in GROUPS}}
+        found["ece"] = {name: _group_ece(model, name) for name in GROUPS}
+        found["rows"]["calibration"] = _calibration(model)
     if model.confusions is not None:
-        found["flow"] = {name: _rounded(shares) for name, shares in model.confusions.flow(prior).items()}
-        found["swallowed"] = _swallowed(model.confusions, prior)
+        found["rows"] |= {"flow": _flow(model), "swallowed": _swallowed(model)}
     if model.sweep is not None:
         found["sweep"] = {
             "as_it_is": model.sweep.as_it_is,
             "accuracy": [_numbers(row) for row in model.sweep.accuracy()],
             "groups": {name: _numbers(values) for name, values in model.sweep.groups().items()},
         }
+        found["rows"] |= {"world": _worlds(model.sweep), "tau": _taus(model.sweep)}
     return found
 
 
-def _swallowed(confusions: Confusions, prior: Prior) -> list[dict[str, Any]]:
-    group = {index: name for name, members in prior.groups().items() for index in members}
+# -------------------------------------------------------------------- the rows of charts, in percent
+
+
+def rows_of(kind: str, models: Mapping[str, dict[str, Any]], classes: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a chart shows of some models, by what they are called there; page.js has the same function."""
+    if kind == "counts":
+        return [classes]
+    found = []
+    for place, (role, model) in enumerate(models.items()):
+        rows = [classes | model["columns"]] if kind in ("classes", "marginal") else model["rows"].get(kind, [])
+        found += [row | {"role": role, "model": model["name"], "place": place} for row in rows]
+    return found
+
+
+def _slopes(model: Model) -> list[dict[str, Any]]:
+    members = model.runs[0].prior.groups()
+    found = {name: value for name, value in headlines(model).items() if name in GROUPS and value is not None}
+    beside = _apart({name: 100 * value.value for name, value in found.items()})
     return [
         {
-            "name": cut(prior.name(pair.true), 300),
-            "other": cut(prior.name(pair.predicted), 300),
-            "group": group[pair.true],
-            "times": pair.times,
-            "items": pair.items,
+            "group": name,
+            "accuracy": 100 * value.value,
+            "low": 100 * value.low,
+            "high": 100 * value.high,
+            "beside": beside[name],
+            "interval": _interval(value.value, value.low, value.high),
+            "classes": len(members[name]),
         }
-        | _rounded({"share": pair.share, "low": pair.low, "high": pair.high})
-        for pair in confusions.swallowed(prior, most=12)
+        for name, value in found.items()
     ]
+
+
+def _apart(values: dict[str, float], room: float = 5.5, most: float = 100) -> dict[str, float]:
+    """The height of each number, so far from the next that both can be read, and not above `most`.
+
+    >>> _apart({"many": 66.0, "medium": 20.0, "few": 65.5}), _apart({"many": 100.0, "few": 98.0})
+    ({'medium': 20.0, 'few': 65.5, 'many': 71.0}, {'few': 94.5, 'many': 100})
+    """
+    heights: dict[str, float] = {}
+    last = -room
+    for name in sorted(values, key=values.__getitem__):
+        heights[name] = last = max(values[name], last + room)
+    for name in reversed(heights):
+        heights[name] = min(heights[name], most)
+        most = heights[name] - room
+    return heights
+
+
+def _flow(model: Model) -> list[dict[str, Any]]:
+    assert model.confusions is not None
+    rows = []
+    for group, shares in model.confusions.flow(model.runs[0].prior).items():
+        start = 0.0
+        for end in ("right", *GROUPS):
+            share = shares[end]
+            if share is not None:
+                rows.append({"group": group, "end": end, "from": start, "to": start + 100 * share})
+                start += 100 * share
+    return rows
+
+
+def _swallowed(model: Model) -> list[dict[str, Any]]:
+    assert model.confusions is not None
+    prior = model.runs[0].prior
+    group = {index: name for name, members in prior.groups().items() for index in members}
+    rows = []
+    for rank, pair in enumerate(model.confusions.swallowed(prior, most=12)):
+        name, other = (cut(prior.name(index), 300) for index in (pair.true, pair.predicted))
+        row = {"rank": rank, "name": name, "other": other, "pair": _paired(name, other), "group": group[pair.true]}
+        numbers = {"share": 100 * pair.share, "low": 100 * pair.low, "high": 100 * pair.high}
+        words = {"times": f"{pair.times} of {pair.items}", "interval": _interval(pair.share, pair.low, pair.high)}
+        rows.append(row | numbers | words)
+    return rows
+
+
+def _paired(name: str, other: str, room: int = 44) -> str:
+    """Both names in one line of a narrow chart: of long ones the beginnings; from left to right in every script."""
+    left, right = (max(room // 2, room - len(beside)) for beside in (other, name))
+    return f"{LEFT_TO_RIGHT}{cut(name, left)} → {cut(other, right)}"
 
 
 def _calibration(model: Model) -> list[dict[str, Any]]:
@@ -217,16 +296,41 @@ def _calibration(model: Model) -> list[dict[str, Any]]:
             for sums in ("bin_items", "bin_correct", "bin_confidence")
         )
         for b in np.flatnonzero(items):
-            shares = {"confidence": confidence[b] / items[b], "accuracy": correct[b] / items[b]}
-            rows.append(
-                {"group": name, "items": int(items[b])} | _rounded(shares | {"share": items[b] / np.sum(items)})
-            )
+            row = {"group": name, "items": int(items[b]), "share": round(float(items[b] / np.sum(items)), DIGITS)}
+            rows.append(row | {"confidence": _one_digit(confidence[b] / items[b])})
+            rows[-1]["accuracy"] = _one_digit(correct[b] / items[b])
     return rows
 
 
 def _group_ece(model: Model, group: str) -> float | None:
     found = [run.groups()[group].ece for run in model.runs]
-    return None if found[0] is None else round(float(np.mean([value for value in found if value is not None])), 4)
+    return None if found[0] is None else round(float(np.mean([value for value in found if value is not None])), DIGITS)
+
+
+def _worlds(sweep: PriorSweep) -> list[dict[str, Any]]:
+    accuracy = sweep.accuracy()
+    return [
+        {"how": how, "alpha": alpha, "accuracy": _one_digit(accuracy[i, tau])}
+        for i, alpha in enumerate(WORLDS.tolist())
+        for how, tau in (("told the prior", i), ("as it is", sweep.as_it_is))
+    ]
+
+
+def _taus(sweep: PriorSweep) -> list[dict[str, Any]]:
+    return [
+        {"group": group, "tau": tau, "accuracy": _one_digit(value)}
+        for group, values in sweep.groups().items()
+        for tau, value in zip(TAUS.tolist(), values, strict=True)
+    ]
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _one_digit(share: float) -> float | None:
+    """In percent."""
+    return None if np.isnan(share) else round(100 * float(share), 1)
 
 
 def drawn_classes(prior: Prior, models: int) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 from importlib import resources
@@ -9,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.metrics import WORLDS
+from equipoise.metrics.sweep import WORLDS
+from equipoise.report.figures import VEGA_LITE, renderer
 from equipoise.report.page_data import Model, cut, headlines
 from equipoise.report.specs import neighbours
 
@@ -20,7 +23,6 @@ HEADLINES = (
     ("medium", "medium, 20 to 100"),
     ("few", "few, < 20"),
 )
-VEGA_LITE = "6.4"
 
 
 def headline_section(models: list[Model]) -> str:
@@ -31,8 +33,7 @@ def headline_section(models: list[Model]) -> str:
             small = "" if value is None else f"<small>{_percent(value.low)} to {_percent(value.high)}</small>"
             cells.append(f"<td>{_percent(value.value if value else None)}{small}</td>")
         ece = float(np.mean([run.ece for run in model.runs])) if model.calibrated else None
-        distance = float(np.mean([run.total_variation for run in model.runs]))
-        rows.append(f"<tr>{''.join(cells)}<td>{_percent(ece)}</td><td>{_percent(distance)}</td></tr>")
+        rows.append(f"<tr>{''.join(cells)}<td>{_percent(ece)}</td><td>{_percent(model.total_variation)}</td></tr>")
     heads = "".join(
         f"<th>{title}</th>" for title in ("", *(words for _, words in HEADLINES), "ECE", "p(y) off uniform")
     )
@@ -187,15 +188,17 @@ def page(title: str, body: str, data: dict[str, Any], specs: dict[str, Any]) -> 
     from equipoise import __version__
 
     files = resources.files("equipoise.report") / "page_files"
+    css, script = ((files / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     parts = {
+        "policy": _policy([vega_bundle(), script], css),
         "generator": f"Equipoise {__version__}",
         "title": text(title),
-        "css": (files / "page.css").read_text(encoding="utf-8"),
+        "css": css,
         "body": body,
         "data": _json(data),
         "specs": _json(specs),
         "bundle": vega_bundle(),
-        "script": (files / "page.js").read_text(encoding="utf-8"),
+        "script": script,
     }
     pieces = (files / "page.html").read_text(encoding="utf-8").split("{{")
     found = [pieces[0]]
@@ -205,15 +208,19 @@ def page(title: str, body: str, data: dict[str, Any], specs: dict[str, Any]) -> 
     return "".join(found)
 
 
+def _policy(scripts: list[str], css: str) -> str:
+    """What the page may do: run these scripts, named by their digests, and no other; no eval, no network."""
+    digests = [base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in (*scripts, css)]
+    *ours, style = (f"'sha256-{digest}'" for digest in digests)
+    sources = f"script-src {' '.join(ours)}; style-src {style}; img-src data:"
+    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
+
+
 def vega_bundle() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, from the installed package: no network."""
     global _bundle
     if _bundle is None:
-        try:
-            import vl_convert  # type: ignore[import-not-found,import-untyped,unused-ignore]
-        except ImportError:
-            raise ImportError("the page needs vl-convert-python: pip install 'equipoise[report]'") from None
-        script = vl_convert.javascript_bundle(vl_version=VEGA_LITE)  # type: ignore[call-arg, unused-ignore]
+        script = renderer().javascript_bundle(vl_version=VEGA_LITE)
         _bundle = "(() => {" + script.replace("</script", r"<\/script").replace("<!--", r"<\!--") + "\n})();"
     return _bundle
 

@@ -24,8 +24,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from equipoise.arrays import as_array
 from equipoise.data.counting import CHUNK, count_labels
-from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_array, as_prior
+from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_prior
 from equipoise.samplers.membership import ClassesPerItem, Membership, as_membership
 from equipoise.samplers.permutation import GOLDEN, LARGEST, Words, mix, permute
 from equipoise.samplers.resumable import ResumableSampler, over_balance_advice

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.prior import IntArray, as_array
+from equipoise.arrays import as_array
+from equipoise.prior import IntArray
 
 ClassesPerItem: TypeAlias = "Sequence[Sequence[int]] | tuple[NDArray[Any], NDArray[Any]] | NDArray[Any] | Tensor"
 

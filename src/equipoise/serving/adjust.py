@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from equipoise.losses._shared import full_precision
-from equipoise.prior import PriorLike, along, sigmoid_shift, softmax_shift
+from equipoise.losses.shared import along, full_precision
+from equipoise.prior import PriorLike, sigmoid_shift, softmax_shift
 
 
 def adjust_logits(

@@ -24,10 +24,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_array, as_prior, outside
+from equipoise.arrays import outside
+from equipoise.metrics.checks import check_labels, check_probabilities
+from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_prior, log_ratio
 
 Predictions: TypeAlias = ArrayLike | Tensor
 METHODS = ("em", "bbse")
@@ -122,15 +124,7 @@ def estimate_prior(
     >>> estimate.probabilities.round(2).tolist(), estimate.trusted
     ([0.21, 0.79], True)
     """
-    if method not in METHODS:
-        raise ValueError(f"method is {method!r}: expected 'em' or 'bbse'")
-    if resamples < 0:
-        raise ValueError(f"resamples is {resamples}: expected 0 (no intervals) or more, e.g. 200")
-    if method == "bbse" and validation is None:
-        raise ValueError(
-            "method 'bbse' measures the confusions of the model: pass validation=(probabilities, labels) of a labelled "
-            "set that it was not trained on, or use method='em', which needs no labels"
-        )
+    _check_options(method, resamples, validation)
     scores = check_probabilities(probabilities)
     num_items, num_classes = scores.shape
     prior = Prior.uniform(num_classes) if source is None else as_prior(source)
@@ -155,18 +149,12 @@ def estimate_prior(
     doubts += found
 
     estimate = _none_ruled_out(estimate, num_items)
-    low, high = np.full((2, num_classes), np.nan)
-    spread = float("nan")
-    if resamples:
-        replicates = _none_ruled_out(replicates, num_items)
-        low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
-        low, high = np.minimum(low, estimate), np.maximum(high, estimate)
-        spread = float(np.abs(replicates - estimate).sum(axis=1).mean() / 2)
-        if spread > LARGEST_SPREAD:
-            doubts.append(
-                f"resampling the items moves the estimate by {spread:.2f} (total variation): use more items, "
-                "or a model that tells the classes apart better"
-            )
+    low, high, spread = _interval(estimate, _none_ruled_out(replicates, num_items))
+    if spread > LARGEST_SPREAD:
+        doubts.append(
+            f"resampling the items moves the estimate by {spread:.2f} (total variation): use more items, "
+            "or a model that tells the classes apart better"
+        )
     if doubts:
         warnings.warn(f"the estimated prior is not to be trusted: {'; '.join(doubts)}", stacklevel=outside())
     return PriorEstimate(
@@ -181,6 +169,15 @@ def estimate_prior(
     )
 
 
+def _interval(estimate: FloatArray, replicates: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """95 % limits [K] of resampled estimates [resamples, K], and how far they lie from the estimate on average."""
+    if not len(replicates):
+        return np.full_like(estimate, np.nan), np.full_like(estimate, np.nan), float("nan")
+    low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
+    spread = float(np.abs(replicates - estimate).sum(axis=1).mean() / 2)
+    return np.minimum(low, estimate), np.maximum(high, estimate), spread
+
+
 # -------------------------------------------------------------------- EM
 
 
@@ -188,7 +185,7 @@ def _em(
     scores: Tensor, prior: Prior, resamples: int, generator: np.random.Generator
 ) -> tuple[FloatArray, FloatArray, list[str]]:
     """The estimate [K], resampled estimates [resamples, K], and doubts."""
-    seen = torch.from_numpy(np.exp(prior._centred_log())).to(scores.device)
+    seen = torch.from_numpy(np.exp(log_ratio(prior))).to(scores.device)
     ratios = scores / seen
     num_items = len(ratios)
     start = (seen / seen.sum())[:, None]
@@ -344,7 +341,7 @@ def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> lis
     """Whether a temperature other than 1 explains the labels of the validation set better by far, and whether there is
     a class whose probabilities do not sum to about the number of its items."""
     counts = np.bincount(labels, minlength=prior.num_classes)
-    seen = torch.from_numpy(np.exp(prior._centred_log())).to(held_out.device)
+    seen = torch.from_numpy(np.exp(log_ratio(prior))).to(held_out.device)
     moved = held_out / seen * torch.from_numpy(counts / counts.sum()).to(held_out.device)  # to the prior of this set
     logits = (moved / moved.sum(1, keepdim=True).clamp_min(1e-300)).clamp_min(1e-300).log()
     target = torch.from_numpy(labels).to(held_out.device)
@@ -393,24 +390,16 @@ def _none_ruled_out(pi: FloatArray, num_items: int) -> FloatArray:
 # -------------------------------------------------------------------- what comes in
 
 
-def check_probabilities(values: Predictions, what: str = "probabilities") -> Tensor:
-    """Rows of probabilities as float64 [N, K], on their device; anything that is no distribution is refused."""
-    given = values.detach() if isinstance(values, Tensor) else torch.from_numpy(np.array(values))
-    if given.device.type == "mps":  # it has no float64
-        given = given.cpu()
-    if given.ndim != 2:
-        raise ValueError(f"{what} have shape {tuple(given.shape)}, expected [N, K]: one row an item")
-    tolerance = 0.03 if given.dtype in (torch.float16, torch.bfloat16) else 1e-3
-    scores = given.double()
-    sums = scores.sum(1)
-    wrong = ~((scores >= 0).all(1) & ((sums - 1).abs() <= tolerance))
-    if wrong.any():
-        row = int(wrong.nonzero()[0])
+def _check_options(method: str, resamples: int, validation: Any) -> None:
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}: expected 'em' or 'bbse'")
+    if resamples < 0:
+        raise ValueError(f"resamples is {resamples}: expected 0 (no intervals) or more, e.g. 200")
+    if method == "bbse" and validation is None:
         raise ValueError(
-            f"row {row} of {what} is no distribution (sum {float(sums[row]):.4g}, least {float(scores[row].min()):.4g})"
-            ": if these are logits, pass logits.softmax(1)"
+            "method 'bbse' measures the confusions of the model: pass validation=(probabilities, labels) of a labelled "
+            "set that it was not trained on, or use method='em', which needs no labels"
         )
-    return scores / sums[:, None]
 
 
 def check_source(prior: Prior, num_classes: int) -> None:
@@ -426,20 +415,6 @@ def check_source(prior: Prior, num_classes: int) -> None:
             f"the probabilities of source sum to {total:.4g}: they are rates of items with several classes or none; "
             "estimating a prior is for items of exactly one class"
         )
-
-
-def check_labels(labels: ArrayLike | Tensor, num_items: int, num_classes: int, what: str = "labels") -> IntArray:
-    """Class indices [N] as int64."""
-    found: NDArray[Any] = as_array(labels)
-    if found.shape != (num_items,):
-        raise ValueError(f"{what} have shape {found.shape}, expected one class index for each of {num_items} rows")
-    if found.dtype.kind not in "iu":
-        raise TypeError(f"{what} are {found.dtype}: expected class indices (integers)")
-    bad = (found < 0) | (found >= num_classes)
-    if bad.any():
-        row = int(bad.argmax())
-        raise ValueError(f"{what}[{row}] is {found[row]}: expected a class from 0 to {num_classes - 1}")
-    return found.astype(np.int64)
 
 
 def _check_validation(validation: Any, num_classes: int) -> tuple[Tensor, IntArray]:

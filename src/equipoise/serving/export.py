@@ -13,11 +13,15 @@ from __future__ import annotations
 import copy
 import inspect
 import os
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from equipoise.files import written_whole
 from equipoise.models.balanced_head import unfold_prior
 from equipoise.serving.rebalanced import Rebalanced, Served
 
@@ -100,8 +104,9 @@ def export_onnx(
     """Write the corrected model as an ONNX file; arguments as in `export_program`. Needs `equipoise[serve]`.
 
     Inputs have the names of the model's own arguments, the output is `logits` or `probabilities` (an input of that name
-    gets `_in` at its end). Priors and class
-    names are in the file's metadata: `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`.
+    gets `_in` at its end). Priors and class names are in the file's metadata:
+    `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`. Weights of more than 1.5 GB lie beside it,
+    in `path` with `.data` at its end.
     """
     try:
         import onnxscript  # noqa: F401
@@ -118,7 +123,14 @@ def export_onnx(
     )
     assert onnx is not None
     onnx.model.metadata_props.update(served.metadata)
-    onnx.save(os.fspath(path))
+    with written_whole(path) as scratch, tempfile.TemporaryDirectory(dir=scratch.parent) as folder:
+        whole = Path(folder) / Path(path).name
+        onnx.save(whole)
+        weights = Path(f"{whole}.data")
+        if weights.exists():  # of a model that is larger than one ONNX file may be
+            with written_whole(f"{os.fspath(path)}.data") as beside:
+                weights.replace(beside)
+        shutil.copyfile(whole, scratch)
 
 
 class _Activated(nn.Module):

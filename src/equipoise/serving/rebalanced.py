@@ -11,106 +11,25 @@ to a safetensors file and the rest into its metadata, `load` gives all of it bac
 from __future__ import annotations
 
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
-from equipoise.losses._shared import PriorModule, full_precision
+from equipoise.arrays import outside
+from equipoise.files import written_whole
+from equipoise.losses.shared import PriorModule, along, full_precision
 from equipoise.models.balanced_head import BalancedLinear
 from equipoise.models.heads import NormalizedLinear
-from equipoise.prior import Prior, PriorLike, along, as_array, as_prior, outside, sigmoid_shift, softmax_shift
-
-# Below this, in log odds, two priors are the same: single precision can hardly tell them apart.
-SAME = 1e-6
+from equipoise.prior import Prior, PriorLike, as_prior
+from equipoise.serving.correction import SigmoidCorrection, SoftmaxCorrection, as_rates, check_names
 
 # So many values must all lie in [−1, 1] before they are taken for cosines.
 ENOUGH = 256
-
-
-# -------------------------------------------------------------------- what is corrected, as plain data
-
-
-@dataclass(frozen=True)
-class SoftmaxCorrection:
-    """From the prior that softmax logits mean to the prior that they should mean."""
-
-    source: Prior
-    target: Prior
-    tau: float = 1.0
-    scale: float | None = None
-    dim: int = -1
-
-    def __post_init__(self) -> None:
-        _make_plain(self, "tau", "scale", "dim")
-        if self.source.num_classes != self.target.num_classes:
-            raise ValueError(
-                f"source has {self.source.num_classes} classes, target has {self.target.num_classes}: "
-                "build both with the model's num_classes"
-            )
-        for what in ("class_names", "class_ids"):
-            _check_names(getattr(self.source, what), getattr(self.target, what), what, "source", "target")
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.source.class_names or self.target.class_names
-
-    def shift(self) -> Tensor:
-        return softmax_shift(self.source, self.target, tau=self.tau)
-
-    def changes(self, shift: Tensor) -> bool:
-        """Whether the shift is more than a constant, which a softmax does not see."""
-        return float(shift.max() - shift.min()) > SAME
-
-    def to_metadata(self) -> dict[str, str]:
-        content = {"source": self.source.to_json(), "target": self.target.to_json(), "tau": json.dumps(self.tau)}
-        return content | _shared_metadata(self)
-
-    @classmethod
-    def from_metadata(cls, content: Mapping[str, str]) -> Self:
-        source, target = Prior.from_json(content["source"]), Prior.from_json(content["target"])
-        scale, dim = json.loads(content["scale"]), json.loads(content["dim"])
-        return cls(source, target, json.loads(content["tau"]), scale, dim)
-
-
-@dataclass(frozen=True)
-class SigmoidCorrection:
-    """From the rates that sigmoid logits mean to the rates that they should mean."""
-
-    source: Prior | float | tuple[float, ...]
-    target_rate: float | tuple[float, ...]
-    scale: float | None = None
-    dim: int = -1
-
-    def __post_init__(self) -> None:
-        _make_plain(self, "scale", "dim")
-        self.shift()  # refuses rates that are none, and numbers of classes that disagree
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        return self.source.class_names if isinstance(self.source, Prior) else None
-
-    def shift(self) -> Tensor:
-        return sigmoid_shift(self.source, self.target_rate)
-
-    def changes(self, shift: Tensor) -> bool:
-        return float(shift.abs().max()) > SAME
-
-    def to_metadata(self) -> dict[str, str]:
-        source = self.source.to_json() if isinstance(self.source, Prior) else json.dumps(self.source)
-        return {"source": source, "target_rate": json.dumps(self.target_rate)} | _shared_metadata(self)
-
-    @classmethod
-    def from_metadata(cls, content: Mapping[str, str]) -> Self:
-        source = json.loads(content["source"])
-        rates = Prior.from_json(content["source"]) if isinstance(source, dict) else _rates(source)
-        scale, dim = json.loads(content["scale"]), json.loads(content["dim"])
-        return cls(rates, _rates(json.loads(content["target_rate"])), scale, dim)
 
 
 # -------------------------------------------------------------------- the wrappers
@@ -188,9 +107,11 @@ class Served(PriorModule):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file: the model's own tensors under its own names, everything else as metadata.
 
-        Whatever reads safetensors can load the weights into the plain model. Needs `equipoise[serve]`.
+        Whatever reads safetensors can load the weights into the plain model. The file is whole or not there at all.
+        Needs `equipoise[serve]`.
         """
-        _safetensors().torch.save_model(_plain(self.model), os.fspath(path), {"format": "pt", **self.metadata})
+        with written_whole(path) as scratch:
+            _safetensors().torch.save_model(_plain(self.model), os.fspath(scratch), {"format": "pt", **self.metadata})
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
@@ -218,7 +139,10 @@ class Served(PriorModule):
                 "the model is on the meta device and cannot take weights: call model.to_empty(device='cpu') first"
             )
         served = cls(model, **vars(correction))
-        _safetensors().torch.load_model(_plain(model), os.fspath(path))
+        try:
+            _safetensors().torch.load_model(_plain(model), os.fspath(path))
+        except (RuntimeError, _safetensors().SafetensorError) as error:
+            raise ValueError(f"the weights of {os.fspath(path)} do not fit this model: {error}") from error
         return served
 
     def get_extra_state(self) -> Tensor:
@@ -226,8 +150,12 @@ class Served(PriorModule):
         return torch.tensor(list(json.dumps(self.metadata).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
-        correction = _read(json.loads(bytes(state.tolist())), type(self), "the state dict")
-        _check_names(correction.class_names, self.class_names, "class_names", "the state dict", "this model")
+        try:
+            content = json.loads(bytes(state.tolist()))
+        except ValueError as error:
+            raise ValueError(f"the priors in the state dict cannot be read ({error}): was it cut short?") from error
+        correction = _read(content, type(self), "the state dict")
+        check_names(correction.class_names, self.class_names, "class_names", "the state dict", "this model")
         self._use(correction, correction.shift())
 
     # ---------------------------------------------------------------- inside
@@ -361,8 +289,8 @@ class RebalancedSigmoid(Served):
         scale: float | None = None,
         dim: int = -1,
     ) -> None:
-        rates = source if isinstance(source, Prior) else _rates(source)
-        super().__init__(model, SigmoidCorrection(rates, _rates(target_rate), scale, dim))
+        rates = source if isinstance(source, Prior) else as_rates(source)
+        super().__init__(model, SigmoidCorrection(rates, as_rates(target_rate), scale, dim))
 
     @property
     def source(self) -> Prior | float | tuple[float, ...]:
@@ -376,7 +304,7 @@ class RebalancedSigmoid(Served):
 
     @target_rate.setter
     def target_rate(self, rate: float | Sequence[float] | Tensor) -> None:
-        correction = replace(self._correction, target_rate=_rates(rate))
+        correction = replace(self._correction, target_rate=as_rates(rate))
         self._use(correction, correction.shift())
 
 
@@ -391,50 +319,6 @@ def _prior(value: PriorLike | None, what: str) -> Prior | None:
 
 def _uniform_like(prior: Prior) -> Prior:
     return Prior.uniform(prior.num_classes, class_names=prior.class_names)
-
-
-def _rates(value: Any) -> Any:
-    """A rate as a float, several as a tuple: frozen, comparable, and the same after JSON. A Prior is refused later."""
-    return value if isinstance(value, Prior) else _frozen(as_array(value).tolist())
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _make_plain(correction: SoftmaxCorrection | SigmoidCorrection, *options: str) -> None:
-    """Options as Python's own numbers, which JSON can hold: 1 / calibration.temperature is a tensor."""
-    for name in options:
-        value = getattr(correction, name)
-        if value is None and name == "scale":
-            continue
-        try:
-            if isinstance(value, str):
-                raise TypeError
-            object.__setattr__(correction, name, int(value) if name == "dim" else float(value))
-        except (TypeError, ValueError):
-            raise TypeError(f"{name} is {value!r}: expected a number") from None
-    scale = correction.scale
-    if scale is not None and not (math.isfinite(scale) and scale > 0):
-        raise ValueError(
-            f"scale is {scale:g}: expected a number above 0, the one that training multiplied the logits by"
-        )
-
-
-def _check_names(ours: Sequence[Any] | None, theirs: Sequence[Any] | None, what: str, our: str, their: str) -> None:
-    """Columns that are named differently on two sides mean different classes."""
-    if ours is None or theirs is None or tuple(ours) == tuple(theirs):
-        return
-    if len(ours) != len(theirs):
-        raise ValueError(f"{our} has {len(ours)} {what}, {their} has {len(theirs)}")
-    where = next(j for j, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
-    order = (
-        "the same names in another order: bring one into the order of" if set(ours) == set(theirs) else "not those of"
-    )
-    raise ValueError(
-        f"the {what} of {their} are {order} {our} (column {where} is {ours[where]!r} in {our}, "
-        f"{theirs[where]!r} in {their}), so their columns mean different classes"
-    )
 
 
 def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) -> None:
@@ -486,13 +370,6 @@ def _device(model: nn.Module) -> torch.device:
 
 
 # -------------------------------------------------------------------- metadata
-
-
-def _shared_metadata(correction: SoftmaxCorrection | SigmoidCorrection) -> dict[str, str]:
-    content = {"scale": json.dumps(correction.scale), "dim": json.dumps(correction.dim)}
-    if correction.class_names is not None:
-        content["class_names"] = json.dumps(correction.class_names, ensure_ascii=False)
-    return content
 
 
 def _read(content: Mapping[str, str], kind: type[Served], where: str) -> SoftmaxCorrection | SigmoidCorrection:

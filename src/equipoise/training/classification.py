@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,19 +19,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from equipoise.losses import EqualizationLoss, equalization_loss
 from equipoise.models.decoupled import ScaledHead
 from equipoise.models.heads import NormalizedLinear
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import IntArray, Prior
-from equipoise.samplers import ClassBalancedSampler
+from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits
 from equipoise.training.augmentation import TrainingAugmentation, draw, normalise
 from equipoise.training.augmentation.autoaugment import upload
 from equipoise.training.recipe import Recipe
 
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
-INITIALISATION, ORDER, AUGMENTATION, DROPPED = range(4)  # the streams of random numbers of a run
+INITIALISATION, ORDER, AUGMENTATION, LOSS = range(4)  # the streams of random numbers of a run
 
 
 @dataclass(frozen=True)
@@ -118,8 +115,27 @@ def sample_order(recipe: Recipe, labels: IntArray, seed: int) -> NDArray[np.int3
 # -------------------------------------------------------------------- a run
 
 
+Features = Callable[[ResNetCifar, Tensor], Tensor]
+"""The features [N, 64] that a model gives uint8 images, for a training step."""
+
+
+def features(model: ResNetCifar, images: Tensor) -> Tensor:
+    """By torch's kernels; a function, so that one compiled version serves every model of the same shape."""
+    with _autocast(images.device):
+        return model.features(_layout(normalise(images)))
+
+
+@functools.cache
+def compiled_features() -> Features:
+    return torch.compile(features)
+
+
 class Training:
-    """One run in progress: call `advance` until `done`, then `model` holds the last iterate."""
+    """One run in progress: call `advance` until `done`, then `model` holds the last iterate.
+
+    A loss that draws something in every step has a method `draw(rows, random)`, bool [rows, K]; it gets what it drew as
+    its third argument.
+    """
 
     def __init__(
         self,
@@ -128,8 +144,7 @@ class Training:
         seed: int,
         *,
         backbone: Mapping[str, Tensor] | None = None,
-        compiled: bool = False,
-        fused: bool = False,
+        features: Features = features,
         graphed: bool = True,
     ) -> None:
         device = data.device
@@ -145,7 +160,7 @@ class Training:
         self.losses = torch.zeros(recipe.iterations, device=device)
         self.parameters: list[Tensor] = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         self.velocity = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self._features = training_features(recipe, compiled=compiled, fused=fused)
+        self._features = features
         # The step reads its batch from these, at the row that _slot says, and moves _slot on: nothing else changes
         # from step to step, so that one captured graph serves for all of them.
         self._slot = torch.zeros(1, dtype=torch.int64, device=device)
@@ -153,10 +168,9 @@ class Training:
         self._labels = torch.zeros(CHUNK, recipe.batch_size, dtype=torch.int64, device=device)
         self._rates = torch.zeros(CHUNK, device=device)
         self._step_losses = torch.zeros(CHUNK, device=device)
-        self._dropped = torch.zeros(0, device=device)
-        if isinstance(self.loss, EqualizationLoss):
-            shape = (CHUNK, recipe.batch_size, num_classes)
-            self._dropped = torch.zeros(shape, dtype=torch.bool, device=device)
+        self._draw: Callable[[int, np.random.Generator], NDArray[np.bool_]] | None = getattr(self.loss, "draw", None)
+        shape = (CHUNK, recipe.batch_size, num_classes) if self._draw else (0,)
+        self._drawn = torch.zeros(shape, dtype=torch.bool, device=device)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._stream: torch.cuda.Stream | None = None
         self._finished: list[torch.cuda.Event] = []
@@ -167,8 +181,21 @@ class Training:
                 self._capture()
 
     @property
+    def iterations(self) -> int:
+        return self.recipe.iterations
+
+    @property
+    def batch_size(self) -> int:
+        return self.recipe.batch_size
+
+    @property
     def done(self) -> bool:
         return self.iteration >= self.recipe.iterations
+
+    @property
+    def finite(self) -> bool:
+        """Whether the loss has stayed a number."""
+        return bool(torch.isfinite(self.losses).all())
 
     def advance(self) -> None:
         """Up to 20 iterations; on a GPU they are queued on the run's own stream, at most two chunks ahead."""
@@ -218,7 +245,7 @@ class Training:
         return {
             "iteration": self.iteration,
             "seed": self.seed,
-            "model": {name: value.cpu() for name, value in self.model.state_dict().items()},
+            "model": self.weights(),
             "velocity": [value.cpu() for value in self.velocity],
             "losses": self.losses.cpu(),
         }
@@ -239,16 +266,31 @@ class Training:
         if self._stream is not None:
             torch.cuda.synchronize(self.data.device)
 
+    def weights(self) -> dict[str, Tensor]:
+        """The model's, on the host."""
+        self.wait()
+        return {name: value.cpu() for name, value in self.model.state_dict().items()}
+
+    def note(self) -> dict[str, Any]:
+        """What is kept beside the weights of a finished run."""
+        return {"losses": self.losses.tolist()}
+
+    def take_weights(self, weights: Mapping[str, Tensor], note: Mapping[str, Any]) -> None:
+        """Become the finished run that gave them."""
+        self.model.load_state_dict(weights)
+        self.losses.copy_(torch.tensor(note["losses"]))
+        self.iteration = self.iterations
+        if self._stream is not None:
+            torch.cuda.synchronize(self.data.device)
+
     # ---------------------------------------------------------------- the step
 
     def _step(self) -> None:
         """One iteration on the batch at _slot. No host value is read or made: it can be captured in a CUDA graph."""
         images, labels = self._images.index_select(0, self._slot)[0], self._labels.index_select(0, self._slot)[0]
         logits = self.model.head(self._features(self.model, images).float())
-        if isinstance(self.loss, EqualizationLoss):
-            loss = equalization_loss(logits, labels, self._dropped.index_select(0, self._slot)[0])
-        else:
-            loss = self.loss(logits, labels)
+        drawn = () if self._draw is None else (self._drawn.index_select(0, self._slot)[0],)
+        loss = self.loss(logits, labels, *drawn)
         gradients = torch.autograd.grad(loss, self.parameters)
         rate = self._rates.index_select(0, self._slot)
         sgd_(self.parameters, gradients, self.velocity, rate, self.recipe)
@@ -256,7 +298,7 @@ class Training:
         self._slot += 1
 
     def _fill(self) -> None:
-        """The next chunk: augmented images, labels, learning rates, and what the equalization loss drops."""
+        """The next chunk: augmented images, labels, learning rates, and what the loss draws."""
         recipe, size = self.recipe, self.recipe.batch_size
         chunk = self.iteration // CHUNK
         steps = min(CHUNK, recipe.iterations - self.iteration)
@@ -268,10 +310,9 @@ class Training:
         self._labels[:steps].flatten().copy_(self.data.device_labels[device_index])
         rates = np.array([recipe.learning_rate(self.iteration + step) for step in range(CHUNK)], np.float32)
         self._rates.copy_(upload(rates, self.data.device))
-        if isinstance(self.loss, EqualizationLoss):
-            chance = stream_of(self.seed, DROPPED, chunk).random(self._dropped.shape, np.float32)
-            self._dropped.copy_(upload(chance < self.loss.gamma, self.data.device))
-            self._dropped.logical_and_(self.loss.rare)
+        if self._draw is not None:
+            drawn = self._draw(CHUNK * size, stream_of(self.seed, LOSS, chunk))
+            self._drawn.flatten(0, 1).copy_(upload(drawn, self.data.device))
         self._slot.zero_()
 
     def _capture(self) -> None:
@@ -317,30 +358,6 @@ def sgd_(
     torch._foreach_add_(parameters, torch._foreach_mul(change, -rate.view(())))
 
 
-Features = Callable[[ResNetCifar, Tensor], Tensor]
-"""The features [N, 64] that a model gives uint8 images, for a training step."""
-
-
-def training_features(recipe: Recipe, *, compiled: bool = False, fused: bool = False) -> Features:
-    """torch's kernels; or the same compiled; or kernels of our own (CUDA), unless the recipe's backbone is frozen."""
-    if fused and recipe.backbone is None:
-        from equipoise.experiments.resnet32.fused import fused_features  # needs Triton
-
-        return fused_features
-    return _compiled_features() if compiled else features
-
-
-def features(model: ResNetCifar, images: Tensor) -> Tensor:
-    """By torch's kernels; a function, so that one compiled version serves every model of the same shape."""
-    with _autocast(images.device):
-        return model.features(_layout(normalise(images)))
-
-
-@functools.cache
-def _compiled_features() -> Features:
-    return torch.compile(features)
-
-
 def _autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     if device.type != "cuda":
         return contextlib.nullcontext()
@@ -355,28 +372,13 @@ def _layout(images: Tensor) -> Tensor:
 # -------------------------------------------------------------------- several runs
 
 
-def train(
-    runs: Sequence[Training],
-    *,
-    until: float = float("inf"),
-    stop: Callable[[], bool] = lambda: False,
-    report: Callable[[int, float], None] | None = None,
-) -> bool:
-    """Advance `runs` together, chunk by chunk, until all are done (True), or it is time or asked to stop (False).
-
-    `until` is a time of `time.monotonic()`; `stop` is asked after each chunk, and `report` gets the iterations done and
-    the seconds spent.
-    """
-    start = time.monotonic()
-    first = min((run.iteration for run in runs), default=0)
+def train(runs: Sequence[Training], after_chunk: Callable[[], bool] = lambda: False) -> bool:
+    """Advance `runs` together, chunk by chunk, until all are done (True) or `after_chunk()` says to stop (False)."""
     while not all(run.done for run in runs):
         for run in runs:
             if not run.done:
                 run.advance()
-        now = time.monotonic()
-        if report is not None:
-            report(min(run.iteration for run in runs) - first, now - start)
-        if now > until or stop():
+        if after_chunk():
             break
     for run in runs:
         run.wait()
@@ -392,11 +394,3 @@ def thinned(losses: Iterable[float], points: int = 130) -> list[float]:
     values = np.asarray(list(losses), np.float64)
     stretch = max(1, -(-len(values) // points))
     return [float(f"{values[i : i + stretch].mean():.5g}") for i in range(0, len(values), stretch)]
-
-
-def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
-    """Names a model's weights: the start of the SHA-256 of its state, for comparing two runs."""
-    sha = hashlib.sha256()
-    for name, value in (weights.state_dict() if isinstance(weights, nn.Module) else weights).items():
-        sha.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
-    return sha.hexdigest()[:16]

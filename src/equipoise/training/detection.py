@@ -37,9 +37,11 @@ from equipoise.models.mask_rcnn import (
     reset_classifier,
     resnet_fpn,
     sigmoid,
+    stride_of,
 )
 from equipoise.prior import IntArray, Prior
-from equipoise.samplers import ClassBalancedSampler, RepeatFactorSampler
+from equipoise.samplers.class_balanced import ClassBalancedSampler
+from equipoise.samplers.repeat_factor import RepeatFactorSampler
 from equipoise.training.resident import FrozenRegions, Resident
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
@@ -305,8 +307,22 @@ class DetectionTraining:
         self.features_seconds: float | None = None  # that the features took, where they were computed once
 
     @property
+    def batch_size(self) -> int:
+        return self.recipe.batch_size
+
+    @property
     def done(self) -> bool:
         return self.iteration >= self.iterations
+
+    @property
+    def whole(self) -> bool:
+        """Whether its state may be saved: not while losses of some iterations are still on the device."""
+        return len(self.losses) == self.iteration
+
+    @property
+    def finite(self) -> bool:
+        """Whether the loss has stayed a number."""
+        return bool(np.isfinite(self.losses).all())
 
     @property
     def unsettled(self) -> int:
@@ -401,6 +417,31 @@ class DetectionTraining:
             "optimizer": self.optimizer.state_dict(),
         }
 
+    def weights(self) -> dict[str, Tensor]:
+        return detector_weights(self.model)
+
+    def note(self) -> dict[str, Any]:
+        """What is kept beside the weights of a finished run: also how to build the detector they are of."""
+        return {
+            "iteration": self.iteration,
+            "losses": self.losses,
+            "training_seconds": self.seconds,
+            "unsettled": self.unsettled,
+            "features_seconds": self.features_seconds,
+            "detector": {
+                "backbone": self.recipe.backbone,
+                "stride": stride_of(self.model),
+                "size": self.recipe.min_sizes[-1],
+                "longest": self.recipe.max_size,
+            },
+        }
+
+    def take_weights(self, weights: dict[str, Tensor], note: Mapping[str, Any]) -> None:
+        """Become the finished run that gave them."""
+        self.iteration, self.losses, self.seconds = note["iteration"], note["losses"], note["training_seconds"]
+        self.unsettled, self.features_seconds = note["unsettled"], note["features_seconds"]
+        load_detector_weights(self.model, weights)
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
         self.seconds, self.unsettled = float(state["seconds"]), int(state["unsettled"])
@@ -415,44 +456,34 @@ def autocast(device: torch.device) -> torch.autocast:
 
 def train(
     run: DetectionTraining,
+    after_chunk: Callable[[], object] = lambda: False,
+    over: Callable[[], bool] = lambda: False,
     *,
-    until: float = float("inf"),
-    stop: Callable[[], bool] = lambda: False,
     workers: int = 0,
-    report: Callable[[int, float, float], None] | None = None,
     every: float = 20.0,
-    save: Callable[[], None] | None = None,
-    save_every: float = 120.0,
 ) -> bool:
-    """Train to the end, until the clock (`time.monotonic`) says `until`, or until `stop` says so; whether it came to
-    the end.
+    """Train to the end, or until `after_chunk()` or `over()` is true; whether it came to the end.
 
-    `report` gets, every so many seconds, the iterations done in this call, the seconds they took and the mean loss.
-    `save` is called now and then, so that little is lost where the process is ended from outside.
+    `over` is asked after every iteration, `after_chunk` every so many seconds and where training stops. A loss that is
+    not finite ends the training.
     """
     if run.done:
         return True
-    start = last = saved = time.monotonic()
-    first, pending = run.iteration, []
+    last, pending = time.monotonic(), []
     agreed = _Agreement(run)
     for first_part, second_part in run.batches(workers):
         pending.append(run.step(first_part, second_part))
-        now = time.monotonic()
-        due, over = agreed(now - last >= every, now >= until or stop())
-        if due or over or run.done:
-            recent = mean_over_ranks(torch.stack(pending)).tolist()  # the only wait for the device
-            run.losses.extend(recent)
-            pending, before, last = [], last, time.monotonic()
-            run.seconds += last - before
-            if not np.isfinite(recent).all():
-                raise FloatingPointError(f"the loss became infinite or not a number near iteration {run.iteration}")
-            if report is not None:
-                report(run.iteration - first, last - start, float(np.mean(recent)))
-            if over:
+        due, stop = agreed(time.monotonic() - last >= every, over())
+        if due or stop or run.done:
+            run.losses.extend(mean_over_ranks(torch.stack(pending)).tolist())  # the only wait for the device
+            run.seconds += time.monotonic() - last
+            pending = []
+            if not run.finite:
                 break
-            if save is not None and not run.done and now - saved >= save_every:
-                save()
-                saved = last = time.monotonic()
+            ended = after_chunk()
+            if stop or (ended and world()[0] == 1):  # of several processes the first one decides, when next asked
+                break
+            last = time.monotonic()
     return run.done
 
 

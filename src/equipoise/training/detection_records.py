@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import mean, stdev
 from typing import Any, ClassVar
 
 from equipoise.training.records import StoredRecord
@@ -53,25 +51,3 @@ class DetectionRecord(StoredRecord):
     @property
     def key(self) -> str:
         return f"{self.table}/{self.method}/{self.seed}"
-
-
-def summary(records: Sequence[DetectionRecord], methods: Sequence[tuple[str, str]]) -> list[tuple[str, ...]]:
-    """A row a method (name, title) that has records: title, mean ± standard deviation of each column, n."""
-    rows = []
-    for name, title in methods:
-        runs = [record for record in records if record.method == name]
-        if runs:
-            rows.append((title, *(cell([getattr(run, column) for run in runs]) for column in COLUMNS), str(len(runs))))
-    return rows
-
-
-def cell(values: Sequence[float | None]) -> str:
-    """Mean ± standard deviation of a column.
-
-    >>> cell([20.0, 22.0]), cell([20.0]), cell([None])
-    ('21.0 ± 1.4', '20.0', '–')
-    """
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    return f"{mean(known):.1f}" + (f" ± {stdev(known):.1f}" if len(known) > 1 else "")

@@ -1,8 +1,19 @@
-"""Train many runs on one device within a budget of seconds: in groups, each record written as its run ends.
+"""Train many runs on one device within a budget of seconds; each record is written as its run ends.
 
-A group trains together and is started only if it can finish in time, by what the groups before it took; where a whole
-group does not fit, a smaller one is tried. A run that does not finish all the same, or is interrupted, is saved, and
-taken up next time: by a run of the same recipe, data and engine, and by no other.
+Classifiers and detectors are two kinds of runs (`Kind`). For both:
+
+    Ctrl-C, SIGTERM   during training, runs are saved after the current chunk of iterations and the queue ends; a second
+                      one stops at once. So does the first while runs are judged: they were saved before, and are judged
+                      next time
+    out of time       the first run is always begun, a later one only if the estimate of its time fits (where a whole
+                      group does not fit, a smaller one is tried); what is unfinished at the deadline is saved
+    killed            runs in progress are saved every two minutes: no more than that is lost
+    checkpoints       a run goes on from a file only if everything it was made from is the same: recipe, data, seed,
+                      what it starts from, engine, torch version and, on a CPU, threads. Else the difference is logged
+                      and the run starts over. Weights that others start from may come from another engine
+    smoke tests       are never shown in a table, and one of the same length that is recorded already is not repeated
+    claims            a run is trained by one process at a time: whoever holds the lock of its claim file. What another
+                      process trains is left to it; the claim of a dead process is free
 """
 
 from __future__ import annotations
@@ -12,49 +23,156 @@ import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import IO, Any, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
-from equipoise.experiments.table1.recipe import Cell
-from equipoise.metrics import evaluate
-from equipoise.training.classification import Training, TrainingSet, thinned, train, weights_digest
-from equipoise.training.recipe import Recipe
-from equipoise.training.records import Record, counted, hardware, versions
+from equipoise.files import write_text
+from equipoise.training.records import StoredRecord, counted, locked
+from equipoise.training.weights import read_tensors, weights_digest, write_tensors
 
-FIRST_GUESS = {"cuda": 0.006, "fused": 0.003, "cpu": 0.0}  # seconds an iteration before one was measured; 0: unknown
 SETUP = 15.0  # seconds a group needs beside its iterations, before that was measured
-TIMED = 2  # iterations that a CPU is timed with before a long run
-LONG = 100  # iterations of a long run
+SAVE_EVERY = 120.0  # seconds between checkpoints of a run in progress
+
+C = TypeVar("C")
 
 
 @dataclass(frozen=True)
-class Status:
-    """How far a group of runs is."""
+class Settings:
+    """Where and how to run, apart from what."""
 
-    done: int  # iterations of each run, since it was started or taken up
-    iterations: int
-    images_a_second: float
-    seconds_to_go: float
-    what: str = "iterations"
+    device: torch.device
+    checkpoints: Path
+    together: int = 1  # runs that are trained at the same time
+    budget: float = float("inf")  # seconds
+    validate: bool = False  # judge on held-out training images instead of the test set
+    iterations: int | None = None  # a smoke test: shorter than the recipe says
+    commit: str | None = None
+    log: Callable[[str], None] = print
+    report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
+
+
+class Run(Protocol):
+    """One run in progress."""
 
     @property
-    def speed(self) -> str:
-        """
-        >>> Status(1, 9, 0.37, 60).speed
-        '0.4 img/s, 60 s to go'
-        """
-        digits = 0 if self.images_a_second >= 10 else 1
-        return f"{self.images_a_second:,.{digits}f} img/s, {in_words(self.seconds_to_go)} to go"
+    def iteration(self) -> int: ...
+    @property
+    def iterations(self) -> int: ...
+    @property
+    def done(self) -> bool: ...
+    @property
+    def whole(self) -> bool:
+        """Whether its state may be saved now."""
+        ...
 
-    def __str__(self) -> str:
-        return f"{self.done:,} of {self.iterations:,} {self.what}, {self.speed}"
+    @property
+    def finite(self) -> bool:
+        """Whether its loss has stayed a number."""
+        ...
+
+    @property
+    def batch_size(self) -> int: ...
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+    def weights(self) -> dict[str, Tensor]:
+        """What another run can start from."""
+        ...
+
+    def note(self) -> dict[str, Any]:
+        """Plain data that is kept beside the weights of a finished run."""
+        ...
+
+    def take_weights(self, weights: dict[str, Tensor], note: Mapping[str, Any]) -> None:
+        """Become the finished run that gave them."""
+        ...
+
+
+R = TypeVar("R", bound=Run)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a record holds that the run does not know."""
+
+    seconds: float  # of the run's group, over all the processes that it took
+    together: int  # runs that shared the device
+    started_from: str | None  # the digest of the weights
+
+
+class Kind(ABC, Generic[C, R]):
+    """Abstract: what the queue has to know of a kind of runs. As it stands, each run is on its own, in one process."""
+
+    table: str
+
+    @abstractmethod
+    def iterations(self, cell: C) -> int: ...
+
+    @abstractmethod
+    def made_from(self, cell: C) -> dict[str, Any]:
+        """Recipe, data and seed, as plain data."""
+
+    @abstractmethod
+    def engine(self, run: R) -> dict[str, Any]:
+        """How it is computed, as plain data."""
+
+    @abstractmethod
+    def prepare(self, cell: C, start: Mapping[str, Tensor] | None) -> R:
+        """The run at its start."""
+
+    @abstractmethod
+    def train(self, runs: Sequence[R], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
+        """Train until all are done or `after_chunk()`, called after each chunk of iterations, is true; where a chunk
+        is long, end it when `over()` is true."""
+
+    @abstractmethod
+    def judge(self, cell: C, run: R, context: Context) -> StoredRecord: ...
+
+    @abstractmethod
+    def in_words(self, record: Any) -> str:
+        """A record as it is logged."""
+
+    def name(self, cell: C) -> str:
+        """The stem of its files."""
+        return str(cell).replace("/", "-")
+
+    def alike(self, cell: C) -> str:
+        """A glob pattern for the stems of files of the same run, whatever its name."""
+        return self.name(cell)
+
+    def starts_from(self, cell: C) -> C | None:
+        """The run whose weights this one needs."""
+        return None
+
+    def keeps(self, cell: C) -> bool:
+        """Whether the weights are kept when the run is recorded."""
+        return False
+
+    def seconds_an_iteration(self, cells: Sequence[C]) -> float:
+        """A guess, before anything is trained; 0 where unknown."""
+        return 0.0
+
+    def seconds_to_judge(self) -> float:
+        return 0.0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process, of those that train a run together, writes files."""
+        return True
+
+    def agree(self, answer: bool) -> bool:
+        """The leading process's answer."""
+        return answer
+
+
+# -------------------------------------------------------------------- time
 
 
 def in_words(seconds: float) -> str:
@@ -71,460 +189,471 @@ def in_words(seconds: float) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How to run, apart from what: none of it changes a result, except to rounding."""
+class Status:
+    """How far a group of runs is."""
 
-    device: torch.device
-    together: int = 4
-    compiled: bool = False
-    fused: bool = False
-    deterministic: bool = True
-    validate: bool = False  # judge on held-out training images instead of the test set
-    iterations: int | None = None  # a smoke test: shorter than the recipe says
-    commit: str | None = None
-    checkpoints: Path | None = None
-    say: Callable[[str], None] = print
-    report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
+    done: int
+    iterations: int
+    images_a_second: float
+    seconds_to_go: float
+    what: str = "iterations"
 
-    def configure(self) -> None:
-        """cuDNN's choice of algorithms, for this process."""
-        torch.backends.cudnn.deterministic = self.deterministic
-        torch.backends.cudnn.benchmark = not self.deterministic
+    @classmethod
+    def at(cls, done: int, of: int, images: float, seconds: float, since: int = 0, what: str = "iterations") -> Status:
+        """After `done` of so many steps of `images` each; those from `since` on took `seconds`."""
+        each = max(seconds, 1e-9) / max(done - since, 1)
+        return cls(done, of, images / each, each * (of - done), what)
 
     @property
-    def engine(self) -> dict[str, Any]:
-        """What of it a record keeps."""
-        on_gpu = self.device.type == "cuda"
-        return {
-            "precision": "bf16 autocast, head and loss fp32" if on_gpu else "fp32",
-            "cuda_graph": on_gpu,
-            "compiled": self.compiled,
-            "fused": self.fused,
-            "deterministic": self.deterministic,
-        }
+    def speed(self) -> str:
+        """
+        >>> Status(1, 9, 0.37, 60).speed
+        '0.4 img/s, 60 s to go'
+        """
+        digits = 0 if self.images_a_second >= 10 else 1
+        return f"{self.images_a_second:,.{digits}f} img/s, {in_words(self.seconds_to_go)} to go"
 
-
-class Store:
-    """The data sets, read once, and the long-tailed draws of them that lie on the device."""
-
-    def __init__(self, root: Path, device: torch.device, *, download: bool = False) -> None:
-        self.root, self.device, self.download = root, device, download
-        self._cifar: dict[str, Cifar] = {}
-        self._sets: dict[tuple[str, int], tuple[LongTailedCifar, TrainingSet]] = {}
-
-    def read(self, data_set: str) -> Cifar:
-        """The whole data set; fetched first if it is not there and may be."""
-        name, _ = source_of(data_set)
-        if name not in self._cifar:
-            self._cifar[name] = load_cifar(self.root, name, download=self.download)
-        return self._cifar[name]
-
-    def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, TrainingSet]:
-        """The draw, and the same on the device."""
-        if (data_set, imbalance) not in self._sets:
-            drawn = long_tailed_cifar(self.read(data_set), imbalance, draw=source_of(data_set)[1])
-            on_device = TrainingSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
-            self._sets[data_set, imbalance] = drawn, on_device
-        return self._sets[data_set, imbalance]
+    def __str__(self) -> str:
+        return f"{self.done:,} of {self.iterations:,} {self.what}, {self.speed}"
 
 
 @dataclass
 class Timing:
-    """What iterations have taken so far, by whether the backbone is frozen."""
+    """What iterations have taken so far, by whether the run starts from the weights of another."""
 
-    kind: str  # of FIRST_GUESS
-    per_iteration: dict[bool, tuple[int, float]] = field(default_factory=dict)  # frozen -> (group size, seconds)
+    guess: float = 0.0  # seconds an iteration of one run
+    per_iteration: dict[bool, tuple[int, float]] = field(default_factory=dict)  # -> (group size, seconds)
     setup: float = SETUP
 
-    def estimate(self, size: int, iterations: int, frozen: bool) -> float:
+    def estimate(self, size: int, iterations: int, second_stage: bool) -> float:
         """Seconds for a group. A smaller group than measured is not quite as much faster as it is smaller."""
-        measured, seconds = self.per_iteration.get(frozen, (0, 0.0))
+        measured, seconds = self.per_iteration.get(second_stage, (0, 0.0))
         if measured:
             share = 0.15 + 0.85 * size / measured if size < measured else size / measured
             return self.setup + iterations * seconds * share * 1.05
-        return self.setup + iterations * FIRST_GUESS[self.kind] * size
+        return self.setup + iterations * self.guess * size
 
-    def largest(self, size: int, iterations: int, frozen: bool, seconds: float) -> int:
+    def largest(self, size: int, iterations: int, second_stage: bool, seconds: float) -> int:
         """The largest group, up to `size`, that takes no more than `seconds`; 0 if none does."""
-        fitting = [n for n in range(1, size + 1) if self.estimate(n, iterations, frozen) <= seconds]
+        fitting = [n for n in range(1, size + 1) if self.estimate(n, iterations, second_stage) <= seconds]
         return max(fitting, default=0)
 
 
-def run_cells(
-    cells: Sequence[Cell],
-    recipe_of: Callable[[Cell], Recipe],
-    store: Store,
-    settings: Settings,
-    *,
-    table: str,
-    write: Callable[[Record], None],
-    budget: float = float("inf"),
-    backbones: Collection[str] = (),
-) -> list[Cell]:
-    """Train `cells` in order, as many as fit in `budget` seconds; returns those that were recorded.
+class Interrupts:
+    """What Ctrl-C and SIGTERM do: stop at once, but while training, only `pressed` the first time."""
 
-    `backbones` names methods that others build on: their weights are kept for these.
-    """
-    deadline = time.monotonic() + budget
-    settings.configure()
-    timing = Timing("fused" if settings.fused else settings.device.type)
-    kept = Kept(recipe_of, store, settings)
-    waiting, recorded = list(cells), []
-    wanted = set(cells)
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self.pressed, self._training, self._log = False, False, log
 
-    def keep(cell: Cell, record: Record, run: Training) -> None:
-        if cell in wanted:
-            write(record)
-            recorded.append(cell)
-        if cell.method in backbones:
-            kept.keep_weights(cell, run)
-        kept.forget(cell)  # only now: a process killed before has its checkpoint still
-
-    _time_cpu(cells, recipe_of, store, settings, timing)
-    while waiting:
-        group, frozen = _next_group(waiting, recipe_of, settings, kept)
-        iterations = _recipe(group[0], recipe_of, settings).iterations
-        left = max(deadline - time.monotonic(), 0)
-        size = timing.largest(len(group), iterations, frozen, left)
-        if size == 0:
-            to_go = counted(len(waiting), "run")
-            settings.say(f"{left:.0f} s are left, too few for {group[0]}: stopping with {to_go} to go")
-            break
-        finished = _run_group(group[:size], recipe_of, store, settings, timing, kept, deadline, table, keep)
-        if not finished:
-            break
-        diverged = {cell for cell, good in finished.items() if not good}
-        orphans = [cell for cell in waiting if _backbone_of(cell, recipe_of) in diverged]
-        for cell in orphans:
-            settings.say(f"{cell}: its backbone diverged, so it cannot be trained")
-        waiting = [cell for cell in waiting if cell not in finished and cell not in orphans]
-    return recorded
-
-
-def _recipe(cell: Cell, recipe_of: Callable[[Cell], Recipe], settings: Settings) -> Recipe:
-    recipe = recipe_of(cell)
-    return recipe if settings.iterations is None else recipe.shortened(settings.iterations)
-
-
-def _backbone_of(cell: Cell, recipe_of: Callable[[Cell], Recipe]) -> Cell | None:
-    """The run whose backbone the cell keeps: same data, same seed."""
-    method = recipe_of(cell).backbone
-    return None if method is None else Cell(cell.data_set, cell.imbalance, method, cell.seed)
-
-
-def _next_group(
-    waiting: list[Cell], recipe_of: Callable[[Cell], Recipe], settings: Settings, kept: Kept
-) -> tuple[list[Cell], bool]:
-    """The next runs to train together: in order, equally long, all with or all without a frozen backbone that is there.
-
-    A backbone that is not there is put in front of `waiting`.
-    """
-
-    def shape(cell: Cell) -> tuple[int, bool]:
-        recipe = _recipe(cell, recipe_of, settings)
-        return recipe.iterations, recipe.backbone is not None
-
-    for cell in list(waiting):
-        backbone = _backbone_of(cell, recipe_of)
-        if backbone is not None and backbone not in waiting and kept.weights_of(backbone) is None:
-            waiting.insert(waiting.index(cell), backbone)
-    ready = [cell for cell in waiting if _backbone_of(cell, recipe_of) not in waiting]
-    first = shape(ready[0])
-    return [cell for cell in ready if shape(cell) == first][: settings.together], first[1]
-
-
-def _time_cpu(
-    cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe], store: Store, settings: Settings, timing: Timing
-) -> None:
-    """Before long runs on a CPU: time a few iterations, and say how long all of them will take."""
-    recipes = [_recipe(cell, recipe_of, settings) for cell in cells]
-    long = [i for i, recipe in enumerate(recipes) if recipe.iterations >= LONG and recipe.backbone is None]
-    if settings.device.type != "cpu" or not long:
-        return
-    recipe = recipes[long[0]]
-    _, data = store.get(cells[long[0]].data_set, cells[long[0]].imbalance)
-    for _ in range(2):  # the first is slower
-        run = Training(recipe.shortened(TIMED), data, seed=0)
-        start = time.monotonic()
-        train([run])
-        each = (time.monotonic() - start) / TIMED
-    timing.per_iteration[False] = (1, each)
-    total = each * sum(recipe.iterations for recipe in recipes)
-    settings.say(
-        f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
-        f"{recipe.iterations:,}, about {in_words(total)} for all that is wanted. A GPU needs a minute or two a run; "
-        "--iterations 50 only tries things out"
-    )
-
-
-def _run_group(
-    group: Sequence[Cell],
-    recipe_of: Callable[[Cell], Recipe],
-    store: Store,
-    settings: Settings,
-    timing: Timing,
-    kept: Kept,
-    deadline: float,
-    table: str,
-    keep: Callable[[Cell, Record, Training], None],
-) -> dict[Cell, bool]:
-    """Train a group, and `keep` each run that finished; those, with whether their loss stayed finite."""
-    start = time.monotonic()
-    runs = [_prepared(cell, _recipe(cell, recipe_of, settings), store, settings, kept) for cell in group]
-    iterations = runs[0].recipe.iterations - min(run.iteration for run in runs)
-    together = f" {len(group)} together" if len(group) > 1 else ""
-    settings.say(f"training{together}: " + ", ".join(map(str, group)))
-    training_start = time.monotonic()
-
-    def report(done: int, seconds: float) -> None:
-        each = max(seconds, 1e-9) / max(done, 1)
-        images = len(runs) * runs[0].recipe.batch_size / each
-        settings.report(Status(done, iterations, images, each * (iterations - done)))
-
-    results: dict[Cell, bool] = {}
-    at_once = False
-    with interruptible(settings.say) as interrupted:
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle both signals, as far as this thread can; one that is ignored stays ignored."""
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) is not signal.SIG_IGN:  # a job in the background of a script
+                    before[number] = signal.signal(number, self._press)
         try:
-            finished = train(runs, until=deadline, stop=interrupted, report=report)
-            training_seconds = time.monotonic() - training_start
-            for cell, run in zip(group, runs, strict=True):
-                if not run.done:
-                    continue
-                if not bool(torch.isfinite(run.losses).all()):
-                    results[cell] = False
-                    kept.forget(cell)
-                    settings.say(f"{cell}: the loss became infinite or not a number; no record is written")
-                    continue
-                seconds = time.monotonic() - start + kept.seconds_before(cell)
-                record = _record(cell, run, store, settings, kept, table, seconds, len(group))
-                keep(cell, record, run)  # before anything is said: nobody may be listening any more
-                results[cell] = True
-                settings.say(f"{cell}: top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s")
-        except KeyboardInterrupt:  # the second: at once
-            at_once = True
-            raise
-        finally:  # whatever else happened, what is trained and not recorded is taken up next time
-            left = [(cell, run) for cell, run in zip(group, runs, strict=True) if cell not in results and run.whole]
-            if not at_once:
-                kept.save(left, time.monotonic() - start)
-    if interrupted():
-        raise KeyboardInterrupt
-    if finished and iterations:
-        frozen = runs[0].recipe.backbone is not None
-        timing.per_iteration[frozen] = (len(group), training_seconds / iterations)
-        timing.setup = max(2.0, time.monotonic() - start - training_seconds)
-    return results
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
+    @contextmanager
+    def training(self) -> Iterator[None]:
+        self._training = True
+        try:
+            yield
+        finally:
+            self._training = False
 
-@contextmanager
-def interruptible(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Gives a function that says whether Ctrl-C was pressed: once asks to stop where it can be saved, twice stops."""
-    pressed = threading.Event()
-
-    def press(*_: object) -> None:
-        if pressed.is_set():
+    def _press(self, number: int, frame: FrameType | None) -> None:
+        if self.pressed or not self._training:
             raise KeyboardInterrupt
-        pressed.set()
+        self.pressed = True
         with suppress(OSError):
-            say("interrupted: stopping after these iterations, to save them; press Ctrl-C again to stop at once")
-
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # a job in the background of a script
-    if ignored or threading.current_thread() is not threading.main_thread():  # only there can signals be handled
-        yield pressed.is_set
-        return
-    before = signal.signal(signal.SIGINT, press)
-    try:
-        yield pressed.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _prepared(cell: Cell, recipe: Recipe, store: Store, settings: Settings, kept: Kept) -> Training:
-    """A run at its start, or where it was left."""
-    _, data = store.get(cell.data_set, cell.imbalance)
-    kernels = {"compiled": settings.compiled, "fused": settings.fused}
-    run = Training(recipe, data, cell.seed, backbone=kept.backbone_of(cell), **kernels)
-    kept.resume(run, cell)
-    return run
-
-
-@torch.no_grad()
-def _record(
-    cell: Cell,
-    run: Training,
-    store: Store,
-    settings: Settings,
-    kept: Kept,
-    table: str,
-    seconds: float,
-    together: int,
-) -> Record:
-    drawn, data = store.get(cell.data_set, cell.imbalance)
-    if settings.validate:
-        left = held_out(drawn)
-        images, labels = drawn.cifar.train_images[left], drawn.cifar.train_labels[left]
-    else:
-        images, labels = drawn.cifar.test_images, drawn.cifar.test_labels
-    logits = run.predict(torch.from_numpy(images).to(data.device)).cpu().double()
-    result = evaluate(logits, labels, drawn.prior)
-    # p(y) in the units the loss was trained in: LDAM's cosines times its scale, sigmoids for K binary problems
-    sigmoid = "Sigmoid" in type(run.loss).__name__
-    scores = (float(getattr(run.loss, "scale", 1.0)) * logits).softmax(1) if not sigmoid else logits.sigmoid()
-    return Record(
-        table=table,
-        data_set=cell.data_set,
-        imbalance=cell.imbalance,
-        method=cell.method,
-        seed=cell.seed,
-        top1=round(100 * result.top1, 4),
-        balanced_accuracy=round(100 * result.balanced_accuracy, 4),
-        evaluated_on="held_out" if settings.validate else "test",
-        iterations=run.iteration,
-        complete=settings.iterations is None,
-        recipe=run.recipe.as_dict(),
-        draw=drawn.digest,
-        pixels=drawn.pixel_digest,
-        counts=drawn.prior.counts.tolist(),
-        correct=result.correct.tolist(),
-        total=result.items.tolist(),
-        marginal=[float(f"{value:.6g}") for value in scores.mean(0).tolist()],
-        loss_curve=thinned(run.losses.tolist()),
-        weights=weights_digest(run.model),
-        seconds=round(seconds, 1),
-        together=together,
-        engine=settings.engine,
-        commit=settings.commit,
-        versions=versions(),
-        hardware=hardware(settings.device),
-        backbone_weights=kept.backbone_digest(cell),
-    )
+            self._log("interrupted: stopping after these iterations, to save them; press Ctrl-C again to stop at once")
 
 
 # -------------------------------------------------------------------- what outlives a process
 
 
-class Kept:
-    """Unfinished runs and trained backbones, in files where a folder was given, each with what it was made from."""
+def note_of(weights: Path) -> Path:
+    """The file beside the weights of a finished run that says how they came about."""
+    return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
 
-    def __init__(self, recipe_of: Callable[[Cell], Recipe], store: Store, settings: Settings) -> None:
-        self._recipe_of, self._store, self._settings = recipe_of, store, settings
-        self._weights: dict[Cell, Mapping[str, Tensor]] = {}
-        self._seconds: dict[Cell, float] = {}
 
-    # a backbone's weights
+def claims_held(folder: Path) -> int:
+    """How many runs are being trained by processes that share a folder of checkpoints."""
 
-    def weights_of(self, cell: Cell) -> Mapping[str, Tensor] | None:
-        """The weights that a run ended with, if they are there and of the same recipe and data."""
-        if cell not in self._weights:
-            content = self._read(cell, "weights.pt", engine=False)
-            if content is not None:
-                self._weights[cell] = content["weights"]
-        return self._weights.get(cell)
+    def is_held(path: Path) -> bool:
+        with suppress(OSError), open(path, "rb") as file:
+            return not locked(file, wait=False)
+        return False
 
-    def backbone_of(self, cell: Cell) -> Mapping[str, Tensor] | None:
-        """The weights that a second stage starts from; None for a run from scratch."""
-        backbone = _backbone_of(cell, self._recipe_of)
-        return None if backbone is None else self.weights_of(backbone)
+    return sum(is_held(path) for path in folder.glob("*.claim"))
 
-    def backbone_digest(self, cell: Cell) -> str | None:
-        """Names them."""
-        weights = self.backbone_of(cell)
-        return None if weights is None else weights_digest(weights)
 
-    def keep_weights(self, cell: Cell, run: Training) -> None:
-        self._weights[cell] = {name: value.cpu() for name, value in run.model.state_dict().items()}
-        if self._settings.checkpoints is not None:
-            made_from = self._made_from(cell, engine=False)
-            write_tensors(self._path(cell, "weights.pt"), {"made_from": made_from, "weights": self._weights[cell]})
+class Kept(Generic[C, R]):
+    """Unfinished runs, weights of finished ones and claims, in a folder; each file with what it was made from."""
 
-    # an unfinished run
+    def __init__(self, kind: Kind[C, R], settings: Settings) -> None:
+        self._kind, self._folder, self._log = kind, settings.checkpoints, settings.log
+        self._on_cpu = settings.device.type == "cpu"
+        self._starts: dict[C, dict[str, Tensor]] = {}
+        self._seconds: dict[C, float] = {}
+        self._warned: set[str] = set()
 
-    def save(self, runs: Sequence[tuple[Cell, Training]], seconds: float) -> None:
-        """Runs that have no record yet; `seconds` is what the group took in this process."""
-        if runs and self._settings.checkpoints is None:
-            self._settings.say("stopped, and no folder for checkpoints was given: these runs are lost")
-            return
-        for cell, run in runs:
-            path = self._path(cell, "checkpoint.pt")
+    # weights that others start from
+
+    def start_of(self, cell: C) -> dict[str, Tensor] | None:
+        """The weights that a run starts from; None where it starts from none, or they are not there yet."""
+        first = self._kind.starts_from(cell)
+        return None if first is None else self.weights_of(first)
+
+    def weights_of(self, cell: C) -> dict[str, Tensor] | None:
+        """The weights of a finished run."""
+        if cell not in self._starts and (found := self._finished(cell, self._plain(self._kind.made_from(cell)))):
+            self._starts[cell] = found[0]
+        return self._starts.get(cell)
+
+    def _finished(self, cell: C, here: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """Weights and note of a finished run that was made from `here`, perhaps under another name."""
+        own = self._path(cell, "weights.pt")
+        for path in dict.fromkeys([own, *sorted(self._folder.glob(f"{self._kind.alike(cell)}.weights.pt"))]):
+            if not (path.is_file() and note_of(path).is_file()):
+                continue
             try:
-                content = {
-                    "made_from": self._made_from(cell, engine=True),
-                    "seconds": seconds + self.seconds_before(cell),
-                    "run": run.state_dict(),
-                }
-                write_tensors(path, content)
-            except (OSError, RuntimeError) as error:  # torch says a full disk as a RuntimeError
-                said = f"{path} could not be written ({error}): these iterations are lost"
-            else:
-                said = "saved, and taken up next time"
-            with suppress(OSError):  # a pipe that nobody reads any more
-                self._settings.say(f"{cell}: stopped at iteration {run.iteration}; {said}")
+                note = json.loads(note_of(path).read_text())
+            except ValueError:
+                self._warn(f"{note_of(path)} cannot be read: starting from the beginning")
+                continue
+            if self._is_of(path, note, here) and (weights := self._read(path)) is not None:
+                return weights, note
+        return None
 
-    def resume(self, run: Training, cell: Cell) -> None:
-        """Bring the run to where it was left, if it was."""
-        content = self._read(cell, "checkpoint.pt", engine=True)
-        if content is not None:
+    # runs
+
+    def resume(self, cell: C, run: R) -> None:
+        """Bring a new run to where it was left, if it was."""
+        here = self._made_from(cell, run)
+        path = self._path(cell, "checkpoint.pt")
+        if self._kind.keeps(cell) and (found := self._finished(cell, here)):
+            run.take_weights(*found)
+            self._seconds[cell] = float(found[1].get("seconds", 0.0))
+        elif path.is_file() and (content := self._read(path)) is not None and self._is_of(path, content, here):
             run.load_state_dict(content["run"])
             self._seconds[cell] = float(content["seconds"])
-            self._settings.say(f"{cell}: taken up at iteration {run.iteration}")
+        else:
+            return
+        self._log(f"{cell}: taken up at iteration {run.iteration} of {run.iterations}")
 
-    def seconds_before(self, cell: Cell) -> float:
-        """What a run that was taken up had taken before."""
+    def save(self, cell: C, run: R, seconds: float) -> str | None:
+        """Keep a run; `seconds` is what its group took in this process. Why it could not be kept, or None."""
+        content: dict[str, Any] = {"made_from": self._made_from(cell, run), "seconds": seconds + self.before(cell)}
+        finished = run.done and self._kind.keeps(cell)
+        try:
+            if finished and self._kind.leads:
+                self._finish(self._path(cell, "weights.pt"), run, content)
+                self.forget(cell)
+            elif self._kind.leads:
+                write_tensors(self._path(cell, "checkpoint.pt"), content | {"run": run.state_dict()})
+        except OSError as error:
+            return f"{error}: these iterations are lost"
+        self._starts.pop(cell, None)
+        return None
+
+    def _finish(self, path: Path, run: R, content: dict[str, Any]) -> None:
+        note_of(path).unlink(missing_ok=True)  # the weights never lie beside the note of others
+        write_tensors(path, run.weights())
+        write_text(note_of(path), json.dumps(content | run.note()))
+
+    def forget(self, cell: C) -> None:
+        """Remove the checkpoint of a run."""
+        if self._kind.leads:
+            self._path(cell, "checkpoint.pt").unlink(missing_ok=True)
+
+    def before(self, cell: C) -> float:
+        """The seconds that a run which was taken up had taken before."""
         return self._seconds.get(cell, 0.0)
 
-    def forget(self, cell: Cell) -> None:
-        if self._settings.checkpoints is not None:
-            self._path(cell, "checkpoint.pt").unlink(missing_ok=True)
+    @contextmanager
+    def claimed(self, cell: C) -> Iterator[bool]:
+        """Whether this process may train the run; others may not until the block ends."""
+        path = self._path(cell, "claim")
+        file = self._claim(path) if self._kind.leads else None
+        try:
+            yield self._kind.agree(file is not None)
+        finally:
+            if file is not None:
+                path.unlink(missing_ok=True)
+                file.close()
+
+    def _claim(self, path: Path, attempts: int = 3) -> IO[bytes] | None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for _ in range(attempts):
+            file = open(path, "ab")  # noqa: SIM115  # stays open as long as the claim is held
+            with suppress(FileNotFoundError):  # the file may be one that its holder has just removed
+                if locked(file, wait=False) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    return file
+            file.close()
+            time.sleep(0.05)  # another process may only be counting claims
+        return None
 
     # files
 
-    def _path(self, cell: Cell, ending: str) -> Path:
-        assert self._settings.checkpoints is not None
-        length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
-        what = "-validate" if self._settings.validate else ""
-        return self._settings.checkpoints / f"{str(cell).replace('/', '-')}{what}{length}.{ending}"
+    def _path(self, cell: C, ending: str) -> Path:
+        return self._folder / f"{self._kind.name(cell)}.{ending}"
 
-    def _made_from(self, cell: Cell, *, engine: bool) -> dict[str, Any]:
-        """What must be the same for a file to be of use, as plain data."""
-        drawn, _ = self._store.get(cell.data_set, cell.imbalance)
-        content = _recipe(cell, self._recipe_of, self._settings).as_dict()
-        content |= {"seed": cell.seed, "draw": drawn.digest, "pixels": drawn.pixel_digest}
-        if engine:
-            content |= self._settings.engine | {"torch": torch.__version__}
-            if self._settings.device.type == "cpu":
-                content["threads"] = torch.get_num_threads()  # sums depend on them
-            content["backbone_weights"] = self.backbone_digest(cell)
-        plain: dict[str, Any] = json.loads(json.dumps(content))
+    def _made_from(self, cell: C, run: R) -> dict[str, Any]:
+        """Everything that must be the same for a run to be taken up."""
+        content = self._kind.made_from(cell) | self._kind.engine(run) | {"torch": torch.__version__}
+        if self._on_cpu:
+            content["threads"] = torch.get_num_threads()  # sums depend on them
+        start = self.start_of(cell)
+        return self._plain(content | {"started_from": None if start is None else weights_digest(start)})
+
+    @staticmethod
+    def _plain(content: dict[str, Any]) -> dict[str, Any]:
+        plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
         return plain
 
-    def _read(self, cell: Cell, ending: str, *, engine: bool) -> dict[str, Any] | None:
-        """What the cell's file holds; None if there is none, or if it is of something else, which is said."""
-        if self._settings.checkpoints is None:
-            return None
-        path = self._path(cell, ending)
-        if not path.is_file():
-            return None
-        try:
-            content: dict[str, Any] = torch.load(path, weights_only=True)
-            there = dict(content.get("made_from", {}))
-        except Exception as error:  # torch raises many kinds for a damaged file; EOFError would end us without a word
-            self._settings.say(f"{path} cannot be read ({type(error).__name__}): starting from the beginning")
-            return None
-        here = self._made_from(cell, engine=engine)
-        other = [key for key in here if there.get(key) != here[key]]
+    def _is_of(self, path: Path, content: Any, here: dict[str, Any]) -> bool:
+        """Whether a file was made from what is here; if not, the difference is logged."""
+        found = content.get("made_from") if isinstance(content, dict) else None
+        there = found if isinstance(found, dict) else {}
+        other = [key for key in here if there.get(key, "unknown") != here[key]]
         if other:
             changed = ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
-            self._settings.say(f"{path.name} is not of this run ({changed}): starting from the beginning")
+            self._warn(f"{path.name} is not of this run ({changed}): starting from the beginning")
+        return not other
+
+    def _read(self, path: Path) -> Any:
+        try:
+            return read_tensors(path)
+        except ValueError as error:
+            self._warn(f"{error}: starting from the beginning")
             return None
-        return content
+
+    def _warn(self, text: str) -> None:
+        """Log it, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._log(text)
 
 
-def write_tensors(path: Path, content: Any) -> None:
-    """Whole or not at all: a process killed meanwhile leaves the file as it was."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.part")  # another process may write the same
-    try:
-        torch.save(content, scratch)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+# -------------------------------------------------------------------- the queue
+
+
+def run_cells(
+    cells: Sequence[C],
+    kind: Kind[C, R],
+    settings: Settings,
+    *,
+    write: Callable[[StoredRecord], None],
+    recorded: Callable[[], Collection[str]] = tuple,
+) -> list[C]:
+    """Train `cells` in order, as many as the budget allows; returns those that were recorded.
+
+    `recorded` gives the cells that have a record by now, perhaps by another process. A run that another needs is
+    trained before it, and recorded only if it is among `cells`.
+    """
+    queue = _Queue(cells, kind, settings, write, recorded)
+    with queue.interrupts.handled():
+        while queue.train_next():
+            pass
+    return queue.recorded
+
+
+class _Queue(Generic[C, R]):
+    def __init__(
+        self,
+        cells: Sequence[C],
+        kind: Kind[C, R],
+        settings: Settings,
+        write: Callable[[StoredRecord], None],
+        recorded: Callable[[], Collection[str]],
+    ) -> None:
+        self.kind, self.settings, self.write, self.recorded_by_now = kind, settings, write, recorded
+        self.deadline = time.monotonic() + settings.budget
+        self.interrupts = Interrupts(settings.log)
+        self.kept = Kept(kind, settings)
+        self.waiting, self.wanted, self.recorded = list(cells), set(cells), list[C]()
+        self.trained, self.failed = set[C](), set[C]()
+        self.timing = Timing(kind.seconds_an_iteration(cells))
+
+    # what to train next
+
+    def train_next(self) -> bool:
+        """Train the next group; whether there may be another one."""
+        with ExitStack() as claims:
+            group = self._next_group(claims)
+            return bool(group) and self._train_group(group)
+
+    def _next_group(self, claims: ExitStack) -> list[C]:
+        """The next runs to train together, claimed: in order, equally long, all with or all without a start."""
+        self._order_by_start()
+        ready = [cell for cell in self.waiting if self.kind.starts_from(cell) not in self.waiting]
+        for shape in dict.fromkeys(map(self._shape, ready)):
+            alike = [cell for cell in ready if self._shape(cell) == shape]
+            size = self._size(min(len(alike), self.settings.together), *shape)
+            if size == 0:
+                left = max(self.deadline - time.monotonic(), 0)
+                to_go = counted(len(self.waiting), "run")
+                self.settings.log(f"{left:.0f} s are left, too few for {alike[0]}: stopping with {to_go} to go")
+                return []
+            group: list[C] = []
+            for cell in alike:
+                if len(group) < size and self._claim(cell, claims):
+                    group.append(cell)
+            if group:
+                return group
+        if self.waiting:
+            to_go = counted(len(self.waiting), "run")
+            self.settings.log(f"other processes are training {self.waiting[0]} or what it starts from: {to_go} to go")
+        return []
+
+    def _order_by_start(self) -> None:
+        """Put a start that is not there in front of what needs it; leave out what needs one that cannot be had."""
+        for cell in list(self.waiting):
+            first = self.kind.starts_from(cell)
+            if first is None or first in self.waiting:
+                continue
+            missing = self.kind.agree(self.kept.weights_of(first) is None)
+            if first in self.failed or (missing and first in self.trained):
+                self.settings.log(f"{cell}: left out, as it starts from {first}")
+                self.failed.add(cell)
+                self.waiting.remove(cell)
+            elif missing:
+                self.waiting.insert(self.waiting.index(cell), first)
+
+    def _shape(self, cell: C) -> tuple[int, bool]:
+        return self.kind.iterations(cell), self.kind.starts_from(cell) is not None
+
+    def _size(self, size: int, iterations: int, second_stage: bool) -> int:
+        """How many runs of this shape can be trained in the time that is left; of the first group, at least one."""
+        left = self.deadline - time.monotonic() - self.kind.seconds_to_judge()
+        fitting = self.timing.largest(size, iterations, second_stage, left)
+        if self.kind.agree(fitting == 0):
+            return 0 if self.trained else 1
+        return max(fitting, 1)
+
+    def _claim(self, cell: C, claims: ExitStack) -> bool:
+        """Whether the run is ours; one that another process has finished meanwhile is not waiting any more."""
+        if not claims.enter_context(self.kept.claimed(cell)):
+            return False
+        if cell in self.wanted:
+            finished = str(cell) in self.recorded_by_now()
+        else:
+            finished = self.kept.weights_of(cell) is not None
+        if self.kind.agree(finished):
+            self.waiting.remove(cell)
+            self.wanted.discard(cell)
+        return cell in self.waiting
+
+    # training
+
+    def _train_group(self, group: Sequence[C]) -> bool:
+        """Train, save and judge a group; whether there is time for another."""
+        began = time.monotonic()
+        runs = {cell: self._prepared(cell) for cell in group}
+        together = f" {len(group)} together" if len(group) > 1 else ""
+        self.settings.log(f"training{together}: " + ", ".join(map(str, group)))
+        first = min(run.iteration for run in runs.values())
+        start = time.monotonic()
+        try:
+            with self.interrupts.training():
+                self.kind.train(list(runs.values()), self._after_chunk(runs, began), self._is_over)
+        except Exception:
+            self._save([cell for cell in group if runs[cell].whole], runs, "stopped", began)
+            raise
+        seconds, iterations = time.monotonic() - start, runs[group[0]].iterations - first
+        self.trained.update(group)
+        pressed = self.kind.agree(self.interrupts.pressed)
+        good = self._without_diverged(runs)
+        why = "interrupted" if pressed else "out of time"
+        self._save([cell for cell in good if not runs[cell].done], runs, why, began)
+        finished = [cell for cell in good if runs[cell].done]
+        self._save(finished, runs, "interrupted" if pressed else None, began)
+        if pressed:
+            raise KeyboardInterrupt
+        in_time = self._judge_group(finished, runs, began, judged_only=not iterations)
+        if iterations and len(finished) == len(group):
+            self.timing.per_iteration[self._shape(group[0])[1]] = (len(group), seconds / iterations)
+            self.timing.setup = max(2.0, time.monotonic() - began - seconds)
+        return in_time and len(finished) == len(good)
+
+    def _prepared(self, cell: C) -> R:
+        """A run at its start, or where it was left."""
+        run = self.kind.prepare(cell, self.kept.start_of(cell))
+        self.kept.resume(cell, run)
+        return run
+
+    def _is_over(self) -> bool:
+        return self.interrupts.pressed or time.monotonic() >= self.deadline - self.kind.seconds_to_judge()
+
+    def _after_chunk(self, runs: Mapping[C, R], began: float) -> Callable[[], bool]:
+        start = saved = time.monotonic()
+        first = min(run.iteration for run in runs.values())
+
+        def after_chunk() -> bool:
+            nonlocal saved
+            now, done = time.monotonic(), min(run.iteration for run in runs.values())
+            one = next(iter(runs.values()))
+            images = len(runs) * one.batch_size
+            self.settings.report(Status.at(done, one.iterations, images, now - start, first))
+            over = self._is_over()
+            if now - saved >= SAVE_EVERY and not over:
+                for cell, run in runs.items():
+                    if not run.done and (problem := self.kept.save(cell, run, now - began)):
+                        self.settings.log(f"{cell}: {problem}")
+                saved = time.monotonic()
+            return over
+
+        return after_chunk
+
+    def _without_diverged(self, runs: Mapping[C, R]) -> list[C]:
+        for cell, run in runs.items():
+            if not run.finite:
+                self.settings.log(f"{cell}: the loss became infinite or not a number; no record is written")
+                self.failed.add(cell)
+                self.waiting.remove(cell)
+                self.kept.forget(cell)
+        return [cell for cell, run in runs.items() if run.finite]
+
+    def _save(self, cells: Sequence[C], runs: Mapping[C, R], why: str | None, began: float) -> None:
+        """Keep runs that have no record yet; `why` they stop is reported, None where they go on to be judged."""
+        for cell in cells:
+            run = runs[cell]
+            problem = self.kept.save(cell, run, time.monotonic() - began)
+            if why or problem:
+                where = f"{why or 'stopped'} at iteration {run.iteration} of {run.iterations}"
+                with suppress(OSError):  # a pipe that nobody reads any more
+                    self.settings.log(f"{cell}: {where}; {problem or 'saved, and taken up next time'}")
+
+    def _judge_group(self, cells: Sequence[C], runs: Mapping[C, R], began: float, *, judged_only: bool) -> bool:
+        """Record what was trained, as far as there is time."""
+        for cell in cells:
+            if cell in self.wanted:
+                late = time.monotonic() + self.kind.seconds_to_judge() > self.deadline
+                if self.kind.agree(late and not (judged_only and not self.recorded)):
+                    self.settings.log(f"{cell}: trained, but too little time is left to judge it; saved for next time")
+                    return False
+                start = self.kept.start_of(cell)
+                digest = None if start is None else weights_digest(start)
+                context = Context(time.monotonic() - began + self.kept.before(cell), len(cells), digest)
+                self._record(cell, runs[cell], context)
+            self.waiting.remove(cell)
+            self.kept.forget(cell)  # only now: a process killed before has its checkpoint still
+        return True
+
+    def _record(self, cell: C, run: R, context: Context) -> None:
+        """Judge a run and write its record, before anything is logged: nobody may be listening any more."""
+        if self.kind.leads:
+            try:
+                self.write(record := self.kind.judge(cell, run, context))
+            except KeyboardInterrupt:
+                self.settings.log(f"{cell}: interrupted while it was judged; saved, and judged next time")
+                raise
+            self.settings.log(f"{cell}: {self.kind.in_words(record)}")
+        self.recorded.append(cell)

@@ -1,4 +1,7 @@
-"""What a run is made of, apart from its data and its seed: one frozen object, derived from another with `replace`."""
+"""What a run is made of, apart from its data and its seed: one frozen object, derived from another with `replace`.
+
+A table is a list of methods, each with its recipe, and a plan: the cells to train, in order.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,45 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from torch import nn
 
 from equipoise.prior import Prior
+
+AnyRecipe = TypeVar("AnyRecipe")
+
+
+@dataclass(frozen=True)
+class Method(Generic[AnyRecipe]):
+    """A row of a table: its name in paths and commands, and its recipe."""
+
+    name: str
+    recipe: AnyRecipe
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run of a table of classifiers."""
+
+    data_set: str
+    imbalance: int
+    method: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.data_set}/{self.imbalance}/{self.method}/{self.seed}"
+
+
+@dataclass(frozen=True)
+class MethodCell:
+    """One run of a table with one data set."""
+
+    method: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.method}/{self.seed}"
 
 
 @dataclass(frozen=True)

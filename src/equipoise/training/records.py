@@ -4,7 +4,7 @@
     results/choices/<data set>/<imbalance>/<method>/<seed>.json       what hyper-parameters were chosen from
 
 Runs append their record to a .jsonl file as they end; `import_records` lays such a file out under results/. A record is
-never overwritten by a different one.
+never overwritten by a different one, also where several processes append or import at once. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ import platform
 import subprocess
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
-import torch
+from equipoise.files import written_whole
+
+if TYPE_CHECKING:
+    import torch
 
 
 class StoredRecord(ABC):
@@ -74,7 +78,7 @@ Kind = TypeVar("Kind", bound=StoredRecord)
 
 @dataclass(frozen=True)
 class Record(StoredRecord):
-    """Everything about one run. `correct`, `total` and `marginal` (p(y)) are one a class; `top1` is in percent."""
+    """Everything about one run. `correct`, `total` and `marginal` (p(y)) are one per class; `top1` is in percent."""
 
     PATTERN: ClassVar[str] = "*/*/*/*.json"
 
@@ -130,10 +134,24 @@ def names_a_folder(part: str) -> bool:
     return part not in ("", ".", "..") and part.isprintable() and not {"/", "\\"} & set(part)
 
 
+def locked(file: IO[Any], *, wait: bool = True) -> bool:
+    """Whether this process now has `file` to itself, until it closes it or ends: a dead process holds no lock."""
+    try:
+        import fcntl
+    except ImportError:  # Windows: one process at a time
+        return True
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
 def append_record(path: Path, record: StoredRecord) -> None:
     """Add a line to a .jsonl file, so that it is on the disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
+        locked(file)
+        file.seek(0, os.SEEK_END)
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":  # a process was killed while it wrote: its half line must not swallow this one
@@ -145,17 +163,17 @@ def append_record(path: Path, record: StoredRecord) -> None:
 
 def read_jsonl(path: Path, kind: type[Kind] = Record) -> Iterator[Kind]:  # type: ignore[assignment]
     """The records of a .jsonl file; a half-written line (a process killed while writing) is left out."""
-    return (record for record in _read_lines(path, kind) if record is not None)
+    return (record for record in _read_lines(path, [kind]) if record is not None)
 
 
-def _read_lines(path: Path, kind: type[Kind]) -> Iterator[Kind | None]:
-    """A record a line, None for one that is half-written; blank lines are passed over."""
+def _read_lines(path: Path, kinds: Sequence[type[Kind]]) -> Iterator[Kind | None]:
+    """A record per line, None for one that is half-written; blank lines are skipped."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield _of_line(line.decode("utf-8-sig" if number == 1 else "utf-8"), kind)
+            yield _of_line(line.decode("utf-8-sig" if number == 1 else "utf-8"), kinds)
         except (json.JSONDecodeError, UnicodeDecodeError):
             if not _is_cut(line, lines[number:]):
                 shown = line[:60].decode(errors="replace")
@@ -172,13 +190,25 @@ def _is_cut(line: bytes, rest: list[bytes]) -> bool:
     return begins and (not rest or (any(more.strip() for more in rest) and not line.endswith(b"}")))
 
 
-def _of_line(line: str, kind: type[Kind]) -> Kind:
+def kind_of(content: Any, kinds: Sequence[type[Kind]]) -> type[Kind]:
+    """The kind of record with the fields of `content`, or most of them."""
+    keys = set(content) if isinstance(content, dict) else set()
+
+    def wrong(kind: type[Kind]) -> int:
+        return len(keys ^ {field.name for field in fields(kind)})  # type: ignore[arg-type]
+
+    return min(kinds, key=wrong)
+
+
+def _of_line(line: str, kinds: Sequence[type[Kind]]) -> Kind:
     """The record that a line holds, its values of the types they should have and its key a path below a folder."""
+    content = json.loads(line)
+    kind = kind_of(content, kinds)
     try:
         record = kind.from_json(line)
     except TypeError:  # where values were computed with
         record = None
-    content, hints = json.loads(line), get_type_hints(kind)
+    hints = get_type_hints(kind)
     wrong = [name for name in content if not _fits(content[name], hints[name])]
     if wrong or record is None:
         raise ValueError(f"not {kind.WHAT}: " + ", ".join(f"{name} is {content[name]!r}"[:60] for name in wrong))
@@ -261,13 +291,13 @@ def counted(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def import_records(source: Path, results: Path, kind: type[StoredRecord] = Record) -> Imported:
+def import_records(source: Path, results: Path, kinds: Sequence[type[StoredRecord]] = (Record,)) -> Imported:
     """Lay the records of a .jsonl file out under `results`; a file with a line that is no record is left alone.
 
     Smoke tests are left out, the same record again is nothing new, and one that differs from the record of the same run
     is never written: results are append-only.
     """
-    lines = list(_read_lines(source, kind))
+    lines = list(_read_lines(source, kinds))
     records = [record for record in lines if record is not None]
     written: list[Path] = []
     differing: list[Path] = []
@@ -276,21 +306,67 @@ def import_records(source: Path, results: Path, kind: type[StoredRecord] = Recor
         if not record.complete:
             continue
         path = record.path_under(results)
-        if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            scratch = path.with_name(f"{path.name}.{os.getpid()}.part")  # whole or not at all
-            try:
-                scratch.write_text(record.to_json(indent=1))
-                scratch.replace(path)
-            finally:
-                scratch.unlink(missing_ok=True)
+        if _lay_out(record, path):
             written.append(path)
-        elif _of_file(path, kind) == record:
+        elif _of_file(path, type(record)) == record:
             known += 1
         else:
             differing.append(path)
     smoke_tests = sum(not record.complete for record in records)
     return Imported(written, differing, known, smoke_tests, half_written=lines.count(None))
+
+
+def _lay_out(record: StoredRecord, path: Path) -> bool:
+    """Write the record, unless there is a file: also one that another process writes at this moment."""
+    try:
+        with written_whole(path, new=True) as scratch:
+            scratch.write_text(record.to_json(indent=1))
+    except FileExistsError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Which runs of a table have a record: under `results`, and in `out`, where new ones are appended."""
+
+    out: Path
+    results: Path
+    table: str
+    kind: type[StoredRecord]
+    kinds: Sequence[type[StoredRecord]]  # that `out` may hold
+    smoke_test: int | None = None  # iterations: then only smoke tests as long as this count
+
+    def committed(self) -> set[str]:
+        """The runs that have a record under `results`, as their paths below the table."""
+        if self.smoke_test is not None:
+            return set()
+        return self._runs(read_records(self.results, self.table, self.kind))
+
+    def appended(self) -> set[str]:
+        """The runs that have a record in `out`, now."""
+        return self._runs(self.read())
+
+    def read(self) -> list[StoredRecord]:
+        """The records in `out`, of whatever table."""
+        try:
+            lines = list(_read_lines(self.out, self.kinds)) if self.out.is_file() else []
+        except (OSError, ValueError) as error:
+            what = str(error).partition(": missing")[0]
+            raise ValueError(f"--out {self.out} cannot be added to ({what}): name another file") from None
+        return [record for record in lines if record is not None]
+
+    def append(self, record: StoredRecord) -> None:
+        append_record(self.out, record)
+
+    def _runs(self, records: Iterable[Any]) -> set[str]:
+        return {
+            record.key.removeprefix(f"{self.table}/")
+            for record in records
+            if record.table == self.table
+            and record.complete == (self.smoke_test is None)
+            and (record.complete or record.iterations in (0, self.smoke_test))  # 0: of a method that is not trained
+        }
 
 
 # -------------------------------------------------------------------- where a run happened
@@ -299,6 +375,7 @@ def import_records(source: Path, results: Path, kind: type[StoredRecord] = Recor
 def versions() -> dict[str, str]:
     """What the numbers may depend on."""
     import numpy
+    import torch
 
     from equipoise import __version__
 
@@ -312,6 +389,8 @@ def versions() -> dict[str, str]:
 
 def hardware(device: torch.device) -> dict[str, str]:
     """The device in words."""
+    import torch
+
     if device.type == "cuda":
         return {"device": torch.cuda.get_device_name(device)}
     return {"device": "cpu", "machine": platform.machine(), "threads": str(torch.get_num_threads())}
@@ -334,8 +413,3 @@ def current_commit() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return head + ("+" if changed else "")
-
-
-def keys(records: Iterable[Record]) -> set[str]:
-    """Which runs are there, smoke tests not counted."""
-    return {record.key for record in records if record.complete}

@@ -6,18 +6,16 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from statistics import mean
+from typing import Any
 
-import numpy as np
-
-from equipoise.experiments.prior_shift.recipe import METHODS, SHIFTS, PriorShiftRecord
-from equipoise.report import markdown
-from equipoise.report.figures import COLOURS, DASHES, MARKERS, save
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from equipoise.experiments.prior_shift.published import NAME, SHIFTS, TITLES
+from equipoise.experiments.prior_shift.records import PriorShiftRecord
+from equipoise.report import tables
+from equipoise.report.figures import finished, save
+from equipoise.report.specs import COLOURS, DASHES, SHAPES, Spec, number
+from equipoise.report.tables import UNKNOWN, Table, mean_std
+from equipoise.training.records import read_records
 
 FIGURE = "docs/images/prior-shift.png"
 COLUMNS = {  # what is shown, and where it is in a record
@@ -29,8 +27,13 @@ COLUMNS = {  # what is shown, and where it is in a record
     "calibrated, known": ("calibrated", "known"),
     "calibrated, EM": ("calibrated", "EM"),
 }
-DRAWN = ("as trained", "EM", "calibrated, EM", "known")
-HEADER = ("loss", "test set", *COLUMNS, "n")
+NAMES = {  # of what the figure shows: where the target prior comes from
+    "as trained": "that of the logits, as trained",
+    "EM": "estimated",
+    "calibrated, EM": "estimated after calibration",
+    "known": "known",
+}
+LABELS = {"accuracy": "accuracy on the test set, %", "log_loss": "log-loss on the test set"}
 
 
 def values(records: Sequence[PriorShiftRecord], method: str, shift: str, column: str, what: str) -> list[float]:
@@ -43,34 +46,25 @@ def values(records: Sequence[PriorShiftRecord], method: str, shift: str, column:
     ]
 
 
-def rows(records: Sequence[PriorShiftRecord]) -> list[list[str]]:
-    """A row a loss and shift: accuracy ± standard deviation over seeds / log-loss, then n."""
+def shift_table(records: Sequence[PriorShiftRecord]) -> Table:
+    """Accuracy ± standard deviation over seeds / log-loss, a row for every loss and shift."""
     found = []
-    for method, (title, *_) in METHODS.items():
-        runs = [record for record in records if record.method == method]
-        for shift, name in SHIFTS.items():
-            if not runs:
-                continue
+    for method, title in TITLES.items():
+        n = sum(record.method == method for record in records)
+        for shift, name in SHIFTS.items() if n else ():
             cells = []
             for column in COLUMNS:
-                accuracy = values(runs, method, shift, column, "accuracy")
-                loss = mean(values(runs, method, shift, column, "log_loss"))
-                spread = f" ± {stdev(accuracy):.1f}" if len(accuracy) > 1 else ""
-                cells.append(f"{mean(accuracy):.1f}{spread} / {loss:.2f}")
-            found.append([title, name, *cells, str(len(runs))])
-    return found
+                accuracy, loss = (values(records, method, shift, column, what) for what in ("accuracy", "log_loss"))
+                cells.append(f"{mean_std(accuracy)} / {mean(loss):.2f}")
+            found.append([title, name, *cells, str(n)])
+    return Table(["loss", "test set", *COLUMNS, "n"], found, left=2)
 
 
-def shift_table(records: Sequence[PriorShiftRecord]) -> str:
-    """Accuracy and log-loss of everything."""
-    return markdown.table(HEADER, rows(records), left=2)
-
-
-def estimate_table(records: Sequence[PriorShiftRecord]) -> str:
+def estimate_table(records: Sequence[PriorShiftRecord]) -> Table:
     """How far the estimated priors are from the true ones, and whether they know it."""
     header = ["loss", "estimate", "total variation to the truth", "as trained", "intervals that cover", "trusted", "n"]
     found = []
-    for method, (title, *_) in METHODS.items():
+    for method, title in TITLES.items():
         runs = [record for record in records if record.method == method]
         for kind in ("raw", "calibrated"):
             for name in ("EM", "BBSE"):
@@ -82,26 +76,26 @@ def estimate_table(records: Sequence[PriorShiftRecord]) -> str:
                 covered = f"{100 * mean(one[name]['covered'] for one in sets):.0f} %"
                 trusted = f"{sum(one[name]['trusted'] for one in sets)} of {len(sets)}"
                 found.append([title, label, f"{away:.2f}", f"{trained:.2f}", covered, trusted, str(len(runs))])
-    return markdown.table(header, found, left=2)
+    return Table(header, found, left=2)
 
 
-def calibration_table(records: Sequence[PriorShiftRecord]) -> str:
+def calibration_table(records: Sequence[PriorShiftRecord]) -> Table:
     """Scores of the balanced test pool before and after calibration."""
     found = []
-    for method, (title, *_) in METHODS.items():
+    for method, title in TITLES.items():
         runs = [record.calibration for record in records if record.method == method]
         for name in ("before", "temperature", "bias-corrected") if runs else ():
             numbers = [f"{mean(run[name][what] for run in runs):.3f}" for what in ("log_loss", "brier", "ece")]
-            temperature = "–" if name == "before" else f"{mean(run[name]['temperature'] for run in runs):.2f}"
+            temperature = UNKNOWN if name == "before" else f"{mean(run[name]['temperature'] for run in runs):.2f}"
             found.append([title, name, *numbers, temperature, str(len(runs))])
-    return markdown.table(["loss", "", "log-loss", "Brier", "ECE", "temperature", "n"], found, left=2)
+    return Table(["loss", "", "log-loss", "Brier", "ECE", "temperature", "n"], found, left=2)
 
 
 def origin(records: Sequence[PriorShiftRecord]) -> str:
     """What was trained, where and for how long."""
     first = records[0]
     where = sorted({f"torch {r.versions['torch']}, {r.hardware['machine']} CPU" for r in records})
-    commits = sorted({(r.commit or "–")[:7] for r in records})
+    commits = sorted({(r.commit or UNKNOWN)[:7] for r in records})
     return (
         f"{len(records)} runs of {first.iterations} steps on {sum(first.counts)} digits ({first.counts[0]} zeros, "
         f"{first.counts[-1]} nines), {mean(r.seconds for r in records):.0f} s each; {'; '.join(where)}; commit "
@@ -116,8 +110,8 @@ def drawn(records: Sequence[PriorShiftRecord]) -> dict[str, Any]:
     """Everything the figure shows: by quantity, loss, column and shift, one number a seed."""
     return {
         what: {
-            method: {column: [values(records, method, shift, column, what) for shift in SHIFTS] for column in DRAWN}
-            for method in METHODS
+            method: {column: [values(records, method, shift, column, what) for shift in SHIFTS] for column in NAMES}
+            for method in TITLES
         }
         for what in ("accuracy", "log_loss")
     }
@@ -129,62 +123,110 @@ def digest(records: Sequence[PriorShiftRecord]) -> str:
     return f"prior-shift {hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def figure(records: Sequence[PriorShiftRecord]) -> Figure:
-    """Accuracy above log-loss, a column a loss; test sets from like training to its reverse, then Dirichlet draws."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(11, 7.4), layout="constrained")
-    made.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # type: ignore[union-attr, call-arg]
-    grid = made.subplots(2, len(METHODS), sharex=True, sharey="row")
-    labels = {"accuracy": "accuracy on the test set, %", "log_loss": "log-loss on the test set"}
-    for row, (what, by_method) in zip(grid, drawn(records).items(), strict=True):
-        for axes, (method, by_column) in zip(row, by_method.items(), strict=True):
-            _draw(axes, by_column)
-            if what == "accuracy":
-                axes.set_title(f"trained with {METHODS[method][0]}")
-        row[0].set_ylabel(labels[what])
-    for axes in grid[-1]:
-        axes.set_xticks(_positions(), [name.replace(", ", "\n") for name in SHIFTS.values()])
-        axes.set_xlabel("class frequencies of the test set, against those of training")
-    grid[0][0].legend(frameon=False, loc="lower left", title="the target prior is")
-    return made
+def figure(records: Sequence[PriorShiftRecord]) -> Spec:
+    """Accuracy above log-loss, a column per loss; test sets from like training to its reverse, then Dirichlet draws."""
+    rows: list[Spec] = []
+    for what, by_method in drawn(records).items():
+        single = [value for by in by_method.values() for each in by.values() for seeds in each for value in seeds]
+        domain = [min(single) - 1, 100] if what == "accuracy" else [0, 1.04 * max(single)]
+        panels = []
+        for method, by in by_method.items():
+            title = {"text": f"trained with {TITLES[method]}", "fontSize": 16, "fontWeight": 500}
+            panels.append(_panel(by, LABELS[what], domain) | ({"title": title} if what == "accuracy" else {}))
+        rows.append({"hconcat": panels})
+    return finished({"vconcat": rows})
 
 
 def _positions() -> list[float]:
     return [*range(len(SHIFTS) - 1), len(SHIFTS) - 0.6]  # the Dirichlet draws stand apart: they are not on the way
 
 
-def _draw(axes: Axes, by_column: dict[str, list[list[float]]]) -> None:
-    names = {"as trained": "that of the logits, as trained", "EM": "estimated", "known": "known"}
-    names["calibrated, EM"] = "estimated after calibration"
-    for number, (column, each) in enumerate(by_column.items()):
-        x = np.array(_positions()) + 0.07 * (number - (len(by_column) - 1) / 2)  # beside one another
-        style: dict[str, Any] = {"color": COLOURS[number], "marker": MARKERS[number]}
-        centre = np.array([np.mean(seeds) for seeds in each])
-        axes.plot(x[:-1], centre[:-1], linestyle=DASHES[number], label=names[column], **style)
-        axes.plot(x[-1:], centre[-1:], linestyle="none", **style)
-        for place, seeds in zip(x, each, strict=True):
-            axes.plot([place] * len(seeds), seeds, linestyle="none", markersize=3, alpha=0.35, **style)
-    axes.grid(alpha=0.25)
-    axes.spines[["top", "right"]].set_visible(False)
+def _panel(by_column: dict[str, list[list[float]]], label: str, domain: list[float]) -> Spec:
+    """Means joined by lines, single seeds faint behind them, columns beside one another."""
+    rows = [
+        {"target": NAMES[column], "line": f"{NAMES[column]} line", "place": place, "x": x + 0.07 * (beside - 1.5)}
+        | {"value": mean(seeds), "seeds": seeds}
+        for beside, (column, each) in enumerate(by_column.items())
+        for place, (x, seeds) in enumerate(zip(_positions(), each, strict=True))
+    ]
+    words = [f"datum.value == {x} ? {name.split(', ')}" for x, name in zip(_positions(), SHIFTS.values(), strict=True)]
+    axis = {"values": _positions(), "labelExpr": " : ".join([*words, "''"]), "grid": True}
+    span = {"domain": [-0.35, len(SHIFTS) - 0.25], "nice": False}
+    x = number("x", "class frequencies of the test set, against those of training", scale=span, axis=axis)
+    y = number("value", label, scale={"domain": domain, "nice": False, "zero": False})
+    legend = {"title": "the target prior is", "titleOrient": "left", "columns": 4, "labelLimit": 0, "symbolOpacity": 1}
+    names = [NAMES[column] for column in by_column]
+    colour, shape = (
+        {"field": "target", "scale": {"domain": names, "range": found[: len(names)]}, "legend": legend}
+        for found in (COLOURS, SHAPES)
+    )  # the dash has a second name of them: legends of one field would merge
+    dashes = {"domain": [f"{name} line" for name in names], "range": DASHES[: len(names)]}
+    dash = {"field": "line", "scale": dashes, "legend": None}
+    point = {"type": "point", "filled": True, "opacity": 1}
+    return {
+        "width": 480,
+        "height": 300,
+        "data": {"values": rows},
+        "layer": [
+            {
+                "transform": [{"flatten": ["seeds"]}],
+                "mark": point | {"size": 18, "opacity": 0.4},
+                "encoding": {"x": x, "y": number("seeds"), "color": colour, "shape": shape},
+            },
+            {
+                "transform": [{"filter": f"datum.place < {len(SHIFTS) - 1}"}],
+                "mark": {"type": "line", "strokeWidth": 2},
+                "encoding": {"x": x, "y": y, "color": colour, "strokeDash": dash},
+            },
+            {"mark": point | {"size": 110}, "encoding": {"x": x, "y": y, "color": colour, "shape": shape}},
+        ],
+    }
 
 
-def write_figure(root: Path, records: Sequence[PriorShiftRecord]) -> Path:
-    """Draw the figure and write it where the documents show it; it carries the name of what it shows."""
-    return save(figure(records), root / FIGURE, metadata={"Description": digest(records)})
+# -------------------------------------------------------------------- what `equipoise table` shows and writes
 
 
-# -------------------------------------------------------------------- the documents of the repository
+def read(results: Path) -> list[PriorShiftRecord]:
+    return read_records(results, NAME, PriorShiftRecord)
 
 
-def documents(root: Path, records: Sequence[PriorShiftRecord]) -> dict[Path, str]:
+def shown_tables(records: Sequence[PriorShiftRecord]) -> list[Table]:
+    """Accuracy, then log-loss: the means over seeds, losses as headings."""
+    header = ["test set", *(column.replace("calibrated", "cal.").replace(".,", ".") for column in COLUMNS)]
+    seeds = len({record.seed for record in records})
+    found = []
+    for what, title, digits in (("accuracy", "Accuracy, %", 1), ("log_loss", "Log-loss", 2)):
+        rows = []
+        for method, loss in TITLES.items():
+            if any(record.method == method for record in records):
+                rows.append([loss, *("" for _ in COLUMNS)])
+                rows += [
+                    [f" {name}", *(f"{mean(values(records, method, shift, c, what)):.{digits}f}" for c in COLUMNS)]
+                    for shift, name in SHIFTS.items()
+                ]
+        found.append(Table(header, rows, title=f"{title}, mean over {seeds} seeds"))
+    return found
+
+
+def notes(records: Sequence[PriorShiftRecord]) -> list[str]:
+    return ["cal.: bias-corrected temperature scaling, fitted to labelled, held-out images"]
+
+
+def documents(root: Path, results: Path) -> dict[Path, str]:
     """Every document under `root` that shows part of the experiment, as it should read."""
+    records = read(results)
     parts = {
         "docs/estimation.md": {
-            "prior-shift": shift_table(records),
-            "prior-shift-estimates": estimate_table(records),
-            "prior-shift-calibration": calibration_table(records),
+            "prior-shift": str(shift_table(records)),
+            "prior-shift-estimates": str(estimate_table(records)),
+            "prior-shift-calibration": str(calibration_table(records)),
         },
         "results/README.md": {"prior-shift": f"{shift_table(records)}\n\n{origin(records)}"},
     }
-    return markdown.filled(root, parts)
+    return tables.filled(root, parts)
+
+
+def draw(root: Path, results: Path) -> list[Path]:
+    """Draw the figure and write it where the documents show it; it carries the name of what it shows."""
+    records = read(results)
+    return [save(figure(records), root / FIGURE, note=digest(records))]

@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from equipoise.experiments.table1 import recipe as table1
-from equipoise.experiments.table1.recipe import Cell
-from equipoise.training.recipe import Recipe
+from equipoise.training.recipe import Cell, Recipe
 
 NAME = "causes"
 CBS, LDAM = (next(method.recipe for method in table1.METHODS if method.name == name) for name in ("cbs", "ldam"))

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from equipoise.report import markdown
+from equipoise.report.tables import Table
 from equipoise.training.records import Record
 
 
@@ -31,11 +31,11 @@ def engine_notes(record: Mapping[str, Any]) -> str:
         for recipe, found in recipes.items()
     ]
     header = ["20 graphed steps", "loss", "eager's weights", "loss from eager's", "from fp32", "eager from fp32"]
-    parts = [f"{machine['device']}, torch {machine['torch']}.", "\n".join(lines), markdown.table(header, rows, left=2)]
+    parts = [f"{machine['device']}, torch {machine['torch']}.", "\n".join(lines), str(Table(header, rows, left=2))]
     if speeds := record.get("images_a_second"):
         slowest = min(speeds.values())
         timed = [[label, f"{value:,.0f}", f"{value / slowest:,.1f}×"] for label, value in speeds.items()]
-        parts.append(markdown.table(["", "images a second", "over the slowest"], timed))
+        parts.append(str(Table(["", "images a second", "over the slowest"], timed)))
     return "\n\n".join(parts)
 
 
@@ -52,7 +52,7 @@ def speed_table(records: Iterable[Record]) -> str:
         for (device, kernels, together), speeds in sorted(alike.items())
     ]
     header = ["device", "engine", "runs together", "records", "images a second, median"]
-    return markdown.table(header, rows, left=2)
+    return str(Table(header, rows, left=2))
 
 
 def _kernels(engine: Mapping[str, Any]) -> str:

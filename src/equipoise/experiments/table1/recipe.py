@@ -1,4 +1,4 @@
-"""Table 1 of the paper: CIFAR-10-LT and CIFAR-100-LT at imbalance 200, 100 and 10. The recipe, then one line a method.
+"""Table 1 of the paper: CIFAR-10-LT and CIFAR-100-LT at imbalance 200, 100, 10. The recipe, then one line per method.
 
     ResNet-32, batch 512, 13,000 iterations whatever the sampler, SGD with momentum 0.9 and weight decay 5e-4 on all
     parameters, learning rate 0.05 → 0.1 over 800 iterations, then a cosine to 0; crop, flip, AutoAugment, Cutout 16.
@@ -24,25 +24,23 @@ One iterate is reported, the last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from torch import nn
 
-from equipoise.losses import (
-    BalancedSigmoidLoss,
-    BalancedSoftmaxLoss,
-    ClassBalancedLoss,
-    EqualizationLoss,
-    FocalLoss,
-    LDAMLoss,
-    inverse_frequency_weights,
-)
+from equipoise.experiments.table1 import published
+from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.class_balanced import ClassBalancedLoss
+from equipoise.losses.equalization import EqualizationLoss
+from equipoise.losses.focal import FocalLoss
+from equipoise.losses.ldam import LDAMLoss
+from equipoise.losses.weights import inverse_frequency_weights
 from equipoise.prior import Prior
-from equipoise.training.recipe import Recipe
+from equipoise.training.recipe import Cell, Method, Recipe
 
-NAME = "table1"
-DATA_SETS = ("cifar10-lt", "cifar100-lt")
-IMBALANCES = (200, 100, 10)
+NAME, DATA_SETS, IMBALANCES = published.NAME, tuple(published.DATA_SETS), published.IMBALANCES
+BELOW_CELL = published.BELOW_CELL
 SEEDS = (0, 1, 2)
 
 
@@ -61,36 +59,25 @@ SIGMOID = replace(BASE, rare_bias=True)
 SECOND_STAGE = replace(BASE, backbone="softmax", iterations=2_000, warmup=0)
 
 
-@dataclass(frozen=True)
-class Method:
-    """A row: its name in paths and commands, its name in the table, its recipe."""
-
-    name: str
-    title: str
-    recipe: Recipe
-
-
 METHODS = (
-    Method("softmax", "Softmax", BASE),
-    Method("cbw", "CBW", replace(BASE, loss=weighted_cross_entropy)),
-    Method("cbs", "CBS", replace(BASE, sampler="class_balanced")),
-    Method("focal", "Focal", replace(BASE, loss=FocalLoss, options={"gamma": 1.0})),
+    Method("softmax", BASE),
+    Method("cbw", replace(BASE, loss=weighted_cross_entropy)),
+    Method("cbs", replace(BASE, sampler="class_balanced")),
+    Method("focal", replace(BASE, loss=FocalLoss, options={"gamma": 1.0})),
     Method(
         "class_balanced",
-        "Class-Balanced",
         replace(BASE, loss=ClassBalancedLoss, options={"beta": {"cifar10-lt": 0.9999, "cifar100-lt": 0.9}}),
     ),
-    Method("ldam", "LDAM", replace(BASE, loss=LDAMLoss, options={"max_margin": 0.5, "scale": 30.0}, head="normalized")),
+    Method("ldam", replace(BASE, loss=LDAMLoss, options={"max_margin": 0.5, "scale": 30.0}, head="normalized")),
     Method(
         "eql",
-        "EQL",
         replace(
             BASE,
             loss=EqualizationLoss,
             options={"gamma": 0.95, "threshold": {"cifar10-lt": 0.02, "cifar100-lt": 3e-3}},
         ),
     ),
-    Method("balanced_softmax", "Balanced Softmax", replace(BASE, loss=BalancedSoftmaxLoss, options={"tau": 1.0})),
+    Method("balanced_softmax", replace(BASE, loss=BalancedSoftmaxLoss, options={"tau": 1.0})),
 )
 
 # Under the rule line, on CIFAR-100-LT at 100 only. What keeps a backbone takes that of the same seed.
@@ -98,36 +85,31 @@ BELOW = (
     *(
         Method(
             f"balanced_softmax_tau_{tau}",
-            f"Balanced Softmax, τ = {tau}",
             replace(BASE, loss=BalancedSoftmaxLoss, options={"tau": tau}),
         )
         for tau in (0.25, 0.5, 1.5)
     ),
     Method(
         "softmax_adjusted",
-        "Softmax, adjusted after training",
         replace(SECOND_STAGE, head="kept", iterations=0, adjusted=True),
     ),
-    Method("sigmoid", "Sigmoid", replace(SIGMOID, loss=sigmoid_cross_entropy)),
+    Method("sigmoid", replace(SIGMOID, loss=sigmoid_cross_entropy)),
     Method(
         "balanced_sigmoid",
-        "Balanced Sigmoid",
         replace(SIGMOID, loss=BalancedSigmoidLoss, options={"reduction": "batchmean"}),
     ),
-    Method("crt", "Softmax, then cRT", replace(SECOND_STAGE, sampler="class_balanced")),
-    Method("lws", "Softmax, then LWS", replace(SECOND_STAGE, sampler="class_balanced", head="scaled")),
+    Method("crt", replace(SECOND_STAGE, sampler="class_balanced")),
+    Method("lws", replace(SECOND_STAGE, sampler="class_balanced", head="scaled")),
     Method(
         "decoupled_balanced_softmax",
-        "Softmax, then Balanced Softmax",
         replace(SECOND_STAGE, loss=BalancedSoftmaxLoss, options={"tau": 1.0}),
     ),
 )
-BELOW_CELL = ("cifar100-lt", 100)
 
 # What had to be chosen, and among what: evaluated on the images of the factor-10 draw that the cell's draw leaves out.
 CHOICES = (
     *(
-        ("cifar100-lt", 100, Method(f"{method.name}{suffix}", method.title, replace(method.recipe, nesterov=nesterov)))
+        ("cifar100-lt", 100, Method(f"{method.name}{suffix}", replace(method.recipe, nesterov=nesterov)))
         for method in (METHODS[0], METHODS[-1])
         for suffix, nesterov in (("", False), ("_nesterov", True))
     ),
@@ -137,7 +119,6 @@ CHOICES = (
             imbalance,
             Method(
                 f"eql_threshold_{threshold}",
-                f"EQL, λ = {threshold}",
                 replace(BASE, loss=EqualizationLoss, options={"gamma": 0.95, "threshold": threshold}),
             ),
         )
@@ -145,53 +126,6 @@ CHOICES = (
         for threshold in (0.01, 0.02, 0.05, 0.1)
     ),
 )
-
-# Mean and standard error over three runs, as printed, at imbalance 200, 100, 10. First the paper, then the companion's
-# version of the two rows in which it differs.
-PAPER: dict[tuple[str, str], tuple[tuple[float, float], ...]] = {
-    ("softmax", "cifar10-lt"): ((71.2, 0.3), (77.4, 0.8), (90.0, 0.2)),
-    ("softmax", "cifar100-lt"): ((41.0, 0.3), (45.3, 0.3), (61.9, 0.1)),
-    ("cbw", "cifar10-lt"): ((72.5, 0.2), (78.6, 0.6), (90.1, 0.2)),
-    ("cbw", "cifar100-lt"): ((36.7, 0.2), (42.3, 0.8), (61.4, 0.3)),
-    ("cbs", "cifar10-lt"): ((68.3, 0.3), (77.8, 2.2), (90.2, 0.2)),
-    ("cbs", "cifar100-lt"): ((37.8, 0.1), (42.6, 0.4), (61.2, 0.3)),
-    ("focal", "cifar10-lt"): ((71.8, 2.1), (77.1, 0.2), (90.3, 0.2)),
-    ("focal", "cifar100-lt"): ((40.2, 0.5), (43.8, 0.1), (60.0, 0.6)),
-    ("class_balanced", "cifar10-lt"): ((72.6, 1.8), (78.2, 1.1), (89.9, 0.3)),
-    ("class_balanced", "cifar100-lt"): ((39.9, 0.1), (44.6, 0.4), (59.8, 1.1)),
-    ("ldam", "cifar10-lt"): ((71.2, 0.3), (77.2, 0.2), (90.2, 0.3)),
-    ("ldam", "cifar100-lt"): ((41.0, 0.3), (45.4, 0.1), (62.0, 0.3)),
-    ("eql", "cifar10-lt"): ((72.8, 0.2), (76.7, 0.1), (89.9, 0.3)),
-    ("eql", "cifar100-lt"): ((43.3, 0.1), (47.3, 0.1), (59.7, 0.3)),
-    ("balanced_softmax", "cifar10-lt"): ((79.0, 0.8), (83.1, 0.4), (90.9, 0.4)),
-    ("balanced_softmax", "cifar100-lt"): ((45.9, 0.3), (50.3, 0.3), (63.1, 0.2)),
-}
-COMPANION: dict[tuple[str, str], tuple[tuple[float, float], ...]] = {
-    ("ldam", "cifar10-lt"): ((73.6, 0.1), (78.9, 0.9), (90.3, 0.1)),
-    ("ldam", "cifar100-lt"): ((41.3, 0.4), (46.1, 0.1), (62.1, 0.3)),
-    ("eql", "cifar10-lt"): ((74.6, 0.1), (78.5, 0.1), (90.2, 0.2)),
-    ("eql", "cifar100-lt"): ((43.3, 0.1), (47.4, 0.2), (60.5, 0.6)),
-}
-# The companion's figures for rows under the line, CIFAR-100-LT at 100.
-COMPANION_BELOW: dict[str, tuple[float, float]] = {
-    "balanced_softmax_tau_0.25": (46.4, 0.7),
-    "crt": (50.0, 0.2),
-    "lws": (50.5, 0.1),
-    "decoupled_balanced_softmax": (50.4, 0.0),
-}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One run of the table."""
-
-    data_set: str
-    imbalance: int
-    method: str
-    seed: int
-
-    def __str__(self) -> str:
-        return f"{self.data_set}/{self.imbalance}/{self.method}/{self.seed}"
 
 
 def recipe_of(cell: Cell) -> Recipe:

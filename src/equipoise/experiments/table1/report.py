@@ -1,5 +1,5 @@
 """Table 1 from its records, beside the published numbers. No number is typed here: ours come from records, the others
-from recipes/table1.py.
+from published.py.
 
     ours              mean over the n runs of a cell, ± their sample standard deviation where n > 1, (n)
     published         mean ± standard error over three runs, as printed
@@ -10,7 +10,6 @@ from recipes/table1.py.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import statistics
@@ -21,20 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.experiments.table1 import causes
-from equipoise.experiments.table1 import recipe as table1
+from equipoise.experiments.table1 import published as table1
 from equipoise.experiments.table1.engine import engine_notes, speed_table
-from equipoise.prior import FloatArray, Prior
-from equipoise.report import markdown
-from equipoise.report.figures import marginals_by_panel, save
-from equipoise.training.records import Record
+from equipoise.experiments.table1.figure import DRAWN, DRAWN_ON, figure, marginals, marginals_digest
+from equipoise.experiments.table1.published import title_of
+from equipoise.prior import Prior
+from equipoise.report import tables
+from equipoise.report.figures import save
+from equipoise.report.tables import UNKNOWN, Table, mean_std, plus_minus
+from equipoise.training.records import Record, read_records
 
 Published = tuple[float, float]  # mean, standard error
 Cell = tuple[str, int, str]  # data set, imbalance, method
-
-TITLES = {"cifar10-lt": "CIFAR-10-LT", "cifar100-lt": "CIFAR-100-LT"}
-DRAWN = ("softmax", "eql", "balanced_softmax")  # the methods of the figure
-DRAWN_ON = "cifar100-lt"
 
 
 @dataclass(frozen=True)
@@ -54,8 +51,7 @@ class Summary:
         return cls(len(values), statistics.mean(values), statistics.stdev(values) if len(values) > 1 else None)
 
     def __str__(self) -> str:
-        spread = "" if self.std is None else f" ± {self.std:.1f}"
-        return f"{self.mean:.1f}{spread} ({self.n})"
+        return f"{plus_minus(self.mean, self.std)} ({self.n})"
 
 
 @dataclass(frozen=True)
@@ -147,12 +143,12 @@ def differences(records: Iterable[Record]) -> list[Difference]:
 def all_cells() -> list[Cell]:
     """Every cell of the table, column by column, then those under the line."""
     table = [
-        (data_set, imbalance, method.name)
+        (data_set, imbalance, method)
         for data_set in table1.DATA_SETS
         for imbalance in table1.IMBALANCES
         for method in table1.METHODS
     ]
-    return table + [(*table1.BELOW_CELL, method.name) for method in table1.BELOW]
+    return table + [(*table1.BELOW_CELL, method) for method in table1.BELOW]
 
 
 def group_accuracies(record: Record) -> dict[str, float | None]:
@@ -174,56 +170,29 @@ def total_variation(marginal: Sequence[float]) -> float | None:
     return float(np.abs(p - 1 / len(p)).sum() / 2) if abs(p.sum() - 1) < 1e-3 else None
 
 
-def marginals(records: Iterable[Record]) -> dict[str, dict[str, FloatArray]]:
-    """For the figure: by imbalance, by method, p(y) of each run [n, K], head class first; n may be 0."""
-    cells = by_cell(records)
-    panels: dict[str, dict[str, FloatArray]] = {}
-    for imbalance in sorted(table1.IMBALANCES):
-        panel = panels.setdefault(f"imbalance {imbalance}", {})
-        for method in DRAWN:
-            runs = cells.get((DRAWN_ON, imbalance, method), [])
-            panel[title_of(method)] = np.array([head_first(run) for run in runs])
-    return panels
-
-
-def head_first(record: Record) -> FloatArray:
-    """p(y), the class with most training images first."""
-    order = np.argsort(-np.asarray(record.counts), kind="stable")
-    p: FloatArray = np.asarray(record.marginal)[order]
-    return p
-
-
-def marginals_digest(panels: Mapping[str, Mapping[str, FloatArray]]) -> str:
-    """Names what the figure shows, so that a picture can be compared with the records."""
-    content = {title: {method: p.tolist() for method, p in panel.items()} for title, panel in panels.items()}
-    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-
-
-def title_of(method: str) -> str:
-    """The name of a row."""
-    return {row.name: row.title for row in (*table1.METHODS, *table1.BELOW)}.get(method, method)
-
-
 # -------------------------------------------------------------------- rows, for the terminal and for Markdown
 
 
-def method_rows(records: Iterable[Record], data_set: str) -> Iterator[tuple[str, str, list[str]]]:
-    """(title, "ours" | "paper" | "companion", one text an imbalance) for every line of a data set."""
+def _method_rows(records: Iterable[Record], data_set: str) -> Iterator[list[str]]:
+    """Title, "ours" | "paper" | "companion", and one text per imbalance, for every line of a data set."""
     ours = summaries(records)
-    for method in table1.METHODS:
-        cells = [(data_set, imbalance, method.name) for imbalance in table1.IMBALANCES]
-        yield method.title, "ours", [_text(ours.get(cell)) for cell in cells]
+    for method, title in table1.METHODS.items():
+        cells = [(data_set, imbalance, method) for imbalance in table1.IMBALANCES]
+        yield [title, "ours", *(_text(ours.get(cell)) for cell in cells)]
         sources = [published(cell) for cell in cells]
         for source in ("paper", "companion"):
             if any(source in found for found in sources):
-                yield method.title, source, [_printed(found.get(source)) for found in sources]
+                yield ["", source, *(_printed(found.get(source)) for found in sources)]
 
 
-def below_rows(records: Iterable[Record]) -> list[tuple[str, str, str]]:
-    """(title, ours, the companion's) for every row under the line."""
+def below_table(records: Iterable[Record]) -> Table:
+    """Ours and the companion's for every row under the line."""
     ours = summaries(records)
-    cells = [(*table1.BELOW_CELL, method.name) for method in table1.BELOW]
-    return [(title_of(cell[2]), _text(ours.get(cell)), _printed(published(cell).get("companion"))) for cell in cells]
+    cells = [(*table1.BELOW_CELL, method) for method in table1.BELOW]
+    rows = [[title_of(cell[2]), _text(ours.get(cell)), _printed(published(cell).get("companion"))] for cell in cells]
+    data_set, imbalance = table1.BELOW_CELL
+    title = f"Under the line: {table1.DATA_SETS[data_set]} at {imbalance}"
+    return Table(["method", "ours", "companion"], rows, title=title)
 
 
 def missing(records: Iterable[Record]) -> str:
@@ -232,38 +201,33 @@ def missing(records: Iterable[Record]) -> str:
     parts = []
     for data_set in table1.DATA_SETS:
         absent = {
-            imbalance: [m.title for m in table1.METHODS if (data_set, imbalance, m.name) not in have]
+            imbalance: [title for name, title in table1.METHODS.items() if (data_set, imbalance, name) not in have]
             for imbalance in table1.IMBALANCES
         }
         whole = [str(i) for i, titles in absent.items() if len(titles) == len(table1.METHODS)]
         if whole:
-            parts.append(f"{TITLES[data_set]} at {', '.join(whole)}")
+            parts.append(f"{table1.DATA_SETS[data_set]} at {', '.join(whole)}")
         parts += [
-            f"{TITLES[data_set]} at {i}: {', '.join(titles)}"
+            f"{table1.DATA_SETS[data_set]} at {i}: {', '.join(titles)}"
             for i, titles in absent.items()
             if titles and str(i) not in whole
         ]
-    below = [method.title for method in table1.BELOW if (*table1.BELOW_CELL, method.name) not in have]
+    below = [title for name, title in table1.BELOW.items() if (*table1.BELOW_CELL, name) not in have]
     if below:
         parts.append("under the line: " + "; ".join(below))
     return f"Not run yet: {'. '.join(parts)}." if parts else "Every cell has been run."
 
 
+def _column(data_set: str, imbalance: int) -> str:
+    return f"{table1.DATA_SETS[data_set]}, {imbalance}"
+
+
 def _text(value: Summary | None) -> str:
-    return "–" if value is None else str(value)
+    return UNKNOWN if value is None else str(value)
 
 
 def _printed(value: Published | None) -> str:
-    return "–" if value is None else f"{value[0]:.1f} ± {value[1]:.1f}"
-
-
-def _one(values: Sequence[float | None], digits: int = 1) -> str:
-    """Mean ± standard deviation of what is known, or a dash."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    spread = f" ± {statistics.stdev(known):.{digits}f}" if len(known) > 1 else ""
-    return f"{statistics.mean(known):.{digits}f}{spread}"
+    return UNKNOWN if value is None else plus_minus(*value)
 
 
 # -------------------------------------------------------------------- Markdown
@@ -273,32 +237,29 @@ def compact(records: Sequence[Record]) -> str:
     """For the README: ours / the paper's, a row a method."""
     ours = summaries(records)
     header = ["ours / paper"]
-    header += [f"{TITLES[data_set]}, {i}" for data_set in table1.DATA_SETS for i in table1.IMBALANCES]
+    header += [_column(data_set, i) for data_set in table1.DATA_SETS for i in table1.IMBALANCES]
     rows = []
-    for method in table1.METHODS:
-        row = [method.title]
+    for method, title in table1.METHODS.items():
+        row = [title]
         for data_set in table1.DATA_SETS:
             for imbalance in table1.IMBALANCES:
-                cell = (data_set, imbalance, method.name)
-                printed = ", ".join(f"{mean:.1f}" for mean, _ in published(cell).values()) or "–"
+                cell = (data_set, imbalance, method)
+                printed = ", ".join(plus_minus(mean) for mean, _ in published(cell).values()) or UNKNOWN
                 row.append(f"{_text(ours.get(cell))} / {printed}")
         rows.append(row)
-    return f"{markdown.table(header, rows)}\n\n{missing(records)}"
+    return f"{Table(header, rows)}\n\n{missing(records)}"
 
 
 def whole(records: Sequence[Record]) -> str:
     """For results/README.md: the table, the rows under the line, groups of classes, where the numbers come from."""
     parts = [f"{missing(records)} Mean ± standard deviation (n runs); published: mean ± standard error of three runs."]
     header = ["method", "", *(f"imbalance {i}" for i in table1.IMBALANCES)]
-    for data_set in table1.DATA_SETS:
-        rows = [
-            [title if source == "ours" else "", source, *texts]
-            for title, source, texts in method_rows(records, data_set)
-        ]
-        parts += [f"### {TITLES[data_set]}", markdown.table(header, rows, left=2)]
+    for data_set, title in table1.DATA_SETS.items():
+        parts += [f"### {title}", str(Table(header, list(_method_rows(records, data_set)), left=2))]
+    below = below_table(records)
     parts += [
-        f"### Under the line: {TITLES[table1.BELOW_CELL[0]]} at {table1.BELOW_CELL[1]}",
-        markdown.table(["method", "ours", "companion"], below_rows(records)),
+        f"### {below.title}",
+        str(below),
         "### Many, medium and few",
         "Mean accuracy of the classes with more than 100, 20 to 100, and fewer than 20 training images, and how far "
         "p(y) is from uniform (total variation; – for sigmoids, whose p(y) does not add up to 1).",
@@ -317,10 +278,10 @@ def groups(records: Sequence[Record]) -> str:
     for cell in all_cells():
         if cell in cells:
             runs = [group_accuracies(record) for record in cells[cell]]
-            distance = _one([total_variation(record.marginal) for record in cells[cell]], digits=2)
-            columns = [_one([run[name] for run in runs]) for name in ("many", "medium", "few")]
-            rows.append([f"{TITLES[cell[0]]}, {cell[1]}", title_of(cell[2]), *columns, distance, str(len(runs))])
-    return markdown.table(["data", "method", "many", "medium", "few", "p(y) from uniform", "n"], rows, left=2)
+            distance = mean_std((total_variation(record.marginal) for record in cells[cell]), digits=2)
+            columns = [mean_std(run[name] for run in runs) for name in ("many", "medium", "few")]
+            rows.append([_column(*cell[:2]), title_of(cell[2]), *columns, distance, str(len(runs))])
+    return str(Table(["data", "method", "many", "medium", "few", "p(y) from uniform", "n"], rows, left=2))
 
 
 def provenance(records: Iterable[Record]) -> str:
@@ -340,7 +301,7 @@ def provenance(records: Iterable[Record]) -> str:
         rows.append([*made, str(len(runs)), ", ".join(map(str, together)), f"{statistics.median(each):.0f}"])
     header = ["device", "versions", "engine", "commit", "iterations", "runs", "together", "seconds a run"]
     note = "Seconds a run: the time of a group of runs over the runs in it, evaluation included, the median of the row."
-    return f"{markdown.table(header, rows, left=4)}\n\n{note}"
+    return f"{Table(header, rows, left=4)}\n\n{note}"
 
 
 def _engine(engine: Mapping[str, Any]) -> str:
@@ -361,8 +322,8 @@ def draws(records: Iterable[Record]) -> str:
             if (data_set, imbalance) in columns:
                 one = columns[data_set, imbalance]
                 sizes = [f"{sum(one.counts):,}", f"{max(one.counts):,}", f"{min(one.counts):,}"]
-                rows.append([f"{TITLES[data_set]}, {imbalance}", *sizes, f"`{one.draw}`", f"`{one.pixels}`"])
-    return markdown.table(["data", "images", "largest class", "smallest", "draw", "pixels"], rows)
+                rows.append([_column(data_set, imbalance), *sizes, f"`{one.draw}`", f"`{one.pixels}`"])
+    return str(Table(["data", "images", "largest class", "smallest", "draw", "pixels"], rows))
 
 
 def difference_table(records: Sequence[Record]) -> str:
@@ -370,18 +331,18 @@ def difference_table(records: Sequence[Record]) -> str:
     found = differences(records)
     rows = [
         [
-            f"{TITLES[one.cell[0]]}, {one.cell[1]}",
+            _column(*one.cell[:2]),
             title_of(one.cell[2]),
             one.source,
             str(one.ours),
             _printed(one.theirs),
             _signed(one.points),
-            "–" if one.standard_error is None else f"{one.standard_error:.1f}",
+            UNKNOWN if one.standard_error is None else f"{one.standard_error:.1f}",
         ]
         for one in found
     ]
     header = ["data", "method", "published in", "ours", "published", "difference", "standard error"]
-    return "\n\n".join([markdown.table(header, rows, left=3), _verdict(found, records)])
+    return "\n\n".join([str(Table(header, rows, left=3)), _verdict(found, records)])
 
 
 def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
@@ -399,8 +360,8 @@ def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
             "known, and none of these differences can be told from chance yet."
         )
     beyond = [
-        f"- {TITLES[one.cell[0]]} at {one.cell[1]}, {title_of(one.cell[2])}: {_signed(one.points)} against the "
-        f"{one.source}, {abs(one.points) / (one.standard_error or math.inf):.1f} standard errors"
+        f"- {table1.DATA_SETS[one.cell[0]]} at {one.cell[1]}, {title_of(one.cell[2])}: {_signed(one.points)} against "
+        f"the {one.source}, {abs(one.points) / (one.standard_error or math.inf):.1f} standard errors"
         for one in found
         if one.beyond
     ]
@@ -413,34 +374,27 @@ def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
 
 
 def _signed(value: float) -> str:
-    """With its sign, and the minus sign of the papers.
+    """With its sign, which zero does not have.
 
     >>> _signed(-0.31), _signed(0.28), _signed(-0.01)
     ('−0.3', '+0.3', '0.0')
     """
-    text = f"{value:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
-
-
-def below_table(records: Sequence[Record]) -> str:
-    """For docs/table1.md: the rows under the line."""
-    return markdown.table(["method", "ours", "companion"], below_rows(records))
+    text = plus_minus(value, sign=True)
+    return "0.0" if text in ("+0.0", "−0.0") else text
 
 
 def choices_table(choices: Sequence[Record]) -> str:
     """For docs/table1.md: what hyper-parameters are chosen from, judged on held-out training images."""
     if not choices:
         return "No run that a choice could be made from is recorded yet."
-    titles = {(data_set, i, method.name): method for data_set, i, method in table1.CHOICES}
     rows = []
     for cell, runs in by_cell(choices).items():
         recipe = runs[0].recipe
-        options = ", ".join(f"{name} {value}" for name, value in recipe["options"].items()) or "–"
-        title = titles[cell].title if cell in titles else cell[2]
+        options = ", ".join(f"{name} {value}" for name, value in recipe["options"].items()) or UNKNOWN
         nesterov = "on" if recipe["nesterov"] else "off"
-        accuracy = _one([record.balanced_accuracy for record in runs])
-        rows.append([f"{TITLES[cell[0]]}, {cell[1]}", title, options, nesterov, accuracy, str(len(runs))])
-    return markdown.table(["data", "method", "options", "Nesterov", "balanced accuracy", "n"], rows, left=4)
+        accuracy = mean_std(record.balanced_accuracy for record in runs)
+        rows.append([_column(*cell[:2]), title_of(cell[2]), options, nesterov, accuracy, str(len(runs))])
+    return str(Table(["data", "method", "options", "Nesterov", "balanced accuracy", "n"], rows, left=4))
 
 
 def distances_table(records: Sequence[Record]) -> str:
@@ -450,21 +404,19 @@ def distances_table(records: Sequence[Record]) -> str:
     rows = []
     for method in DRAWN:
         runs = [cells.get((DRAWN_ON, imbalance, method), []) for imbalance in imbalances]
-        rows.append([title_of(method), *(_distance(group) for group in runs)])
-    return markdown.table(["total variation from uniform", *(f"imbalance {i}" for i in imbalances)], rows)
-
-
-def _distance(runs: Sequence[Record]) -> str:
-    text = _one([total_variation(record.marginal) for record in runs], digits=2)
-    return f"{text} ({len(runs)})" if runs else text
+        distances = ([total_variation(run.marginal) for run in group] for group in runs)
+        rows.append([title_of(method), *(mean_std(group, digits=2, n=True) for group in distances)])
+    return str(Table(["total variation from uniform", *(f"imbalance {i}" for i in imbalances)], rows))
 
 
 def causes_table(records: Sequence[Record], tried: Sequence[Record]) -> str:
     """For docs/table1.md: runs with one thing changed, beside the same cell of the table and what was published."""
+    from equipoise.experiments.table1 import causes  # recipes: they need torch
+
     as_printed, changed = summaries(records), {record.key: record.top1 for record in tried}
     rows, not_run = [], []
     for cause in causes.CAUSES:
-        name, method = f"{TITLES[cause.cell[0]]}, {cause.cell[1]}", title_of(cause.cell[2])
+        name, method = _column(*cause.cell[:2]), title_of(cause.cell[2])
         results = [changed[key] for run in cause.runs if (key := f"{causes.NAME}/{run}") in changed]
         if not results:
             not_run.append(f"{method} on {name}: {cause.title}")
@@ -472,21 +424,46 @@ def causes_table(records: Sequence[Record], tried: Sequence[Record]) -> str:
         theirs = ", ".join(_printed(value) for value in published(cause.cell).values())
         rows.append([name, method, cause.title, str(Summary.of(results)), _text(as_printed.get(cause.cell)), theirs])
     header = ["data", "method", "changed", "with it", "in the table", "published"]
-    parts = [markdown.table(header, rows, left=3)] if rows else []
+    parts = [str(Table(header, rows, left=3))] if rows else []
     if not_run:
         parts.append(f"Not run yet: {'; '.join(not_run)}.")
     return "\n\n".join(parts)
 
 
-# -------------------------------------------------------------------- the documents of the repository
+# -------------------------------------------------------------------- what `equipoise table` shows and writes
 
 FIGURE = "docs/images/table1-marginal.png"
 
 
-def documents(
-    root: Path, records: Sequence[Record], choices: Sequence[Record], tried: Sequence[Record]
-) -> dict[Path, str]:
+def read(results: Path) -> list[Record]:
+    """The runs that the table shows."""
+    return shown(read_records(results, table1.NAME))
+
+
+def shown_tables(records: Sequence[Record]) -> list[Table]:
+    """A table per data set, and the rows under the line."""
+    header = ["method", "", *map(str, table1.IMBALANCES)]
+    return [
+        *(
+            Table(header, list(_method_rows(records, name)), left=2, title=f"{title}: top-1, %, by imbalance")
+            for name, title in table1.DATA_SETS.items()
+        ),
+        below_table(records),
+    ]
+
+
+def notes(records: Sequence[Record]) -> list[str]:
+    return [
+        "ours: mean ± standard deviation (n runs); published: mean ± standard error of three runs",
+        missing(records),
+    ]
+
+
+def documents(root: Path, results: Path) -> dict[Path, str]:
     """Every document under `root` that shows part of the table, as it should read."""
+    records = read(results)
+    choices: list[Record] = read_records(results, "choices")
+    tried: list[Record] = read_records(results, "causes")
     engine = json.loads((root / "results/benchmarks/cifar-engine-h200.json").read_text())
     parts = {
         "README.md": {"table1": compact(records), "table1-distances": distances_table(records)},
@@ -495,15 +472,15 @@ def documents(
             "table1-differences": difference_table(records),
             "table1-causes": causes_table(records, tried),
             "table1-distances": distances_table(records),
-            "table1-below": below_table(records),
+            "table1-below": str(below_table(records)),
             "table1-choices": choices_table(choices),
         },
         "docs/lab-notes.md": {"cifar-engine": engine_notes(engine), "cifar-speeds": speed_table(records)},
     }
-    return markdown.filled(root, parts)
+    return tables.filled(root, parts)
 
 
-def write_figure(root: Path, records: Sequence[Record]) -> Path:
+def draw(root: Path, results: Path) -> list[Path]:
     """Draw p(y) and write it where the documents show it; the picture carries the name of what it shows."""
-    panels = marginals(records)
-    return save(marginals_by_panel(panels), root / FIGURE, metadata={"Description": marginals_digest(panels)})
+    panels = marginals(read(results))
+    return [save(figure(panels), root / FIGURE, note=marginals_digest(panels))]

@@ -1,4 +1,4 @@
-"""Table 2 of the paper: instance segmentation on LVIS v1 with two backbones. The recipe, then one line a method.
+"""Table 2 of the paper: instance segmentation on LVIS v1 with two backbones. The recipe, then one line per method.
 
     Mask R-CNN with a feature pyramid, sigmoid classification without background, repeat-factor sampling at 0.001; 25
     epochs, then 10 epochs of the classifier alone, all else frozen. SGD, 16 images, learning rate 0.02, warm-up of
@@ -19,11 +19,12 @@ One iterate is reported, the last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from equipoise.models.mask_rcnn import balanced_sigmoid, equalized_sigmoid
 from equipoise.training.detection import DetectionRecipe
+from equipoise.training.recipe import Method
 
 NAME = "table2"
 BACKBONES = ("resnet50", "resnet101")
@@ -33,31 +34,21 @@ BASE = DetectionRecipe()
 SECOND_STAGE = replace(BASE, start="rfs", epochs=10, steps=(1 / 2, 9 / 11))
 
 
-@dataclass(frozen=True)
-class Method:
-    """A row: its name in paths and commands, its name in the table, its recipe."""
-
-    name: str
-    title: str
-    recipe: DetectionRecipe
-
-
 METHODS = (
-    Method("rfs", "RFS", BASE),
-    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_STAGE),
-    Method("crt", "cRT", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
-    Method("lws", "LWS", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
-    Method("eql", "EQL", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 1.1e-3})),
-    Method("balanced_sigmoid", "Balanced Sigmoid", replace(SECOND_STAGE, classification=balanced_sigmoid)),
+    Method("rfs", BASE),
+    Method("rfs_longer", SECOND_STAGE),
+    Method("crt", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
+    Method("lws", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
+    Method("eql", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 1.1e-3})),
+    Method("balanced_sigmoid", replace(SECOND_STAGE, classification=balanced_sigmoid)),
     Method(
         "balanced_sigmoid_released",
-        "Balanced Sigmoid, released form",
         replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": 0.5}),
     ),
 )
 
 
-def methods(backbone: str) -> tuple[Method, ...]:
+def methods(backbone: str) -> tuple[Method[DetectionRecipe], ...]:
     """The rows on one of the backbones."""
     if backbone not in BACKBONES:
         raise ValueError(f"backbone is {backbone!r}: expected one of {', '.join(BACKBONES)}")

@@ -1,4 +1,4 @@
-"""VOC2012-LT: the methods of Table 2 on real images that fit one GPU. The recipe, then one line a method.
+"""VOC2012-LT: the methods of Table 2 on real images that fit one GPU. The recipe, then one line per method.
 
     PASCAL VOC2012 instance segmentation at 320 px: 862 training images with a long tail from 242 images of `person` to
     4 of `sheep`, tested on all 1,449 of `val`. Mask R-CNN, ResNet-50 from ImageNet, 25 epochs, then 10 of the
@@ -19,14 +19,14 @@ original training set that the long-tailed one leaves out.
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from equipoise.data.coco import read_json
-from equipoise.experiments.table2.recipe import Method
+from equipoise.files import write_text
 from equipoise.models.mask_rcnn import balanced_sigmoid, equalized_sigmoid
 from equipoise.training.detection import DetectionRecipe
+from equipoise.training.recipe import Method
 
 NAME = "voc2012-lt"
 SEEDS = (0, 1, 2)
@@ -46,14 +46,13 @@ def second_stage(first: DetectionRecipe, start: str) -> DetectionRecipe:
 SECOND_STAGE = second_stage(BASE, "rfs")
 
 METHODS = (
-    Method("rfs", "RFS", BASE),
-    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_STAGE),
-    Method("crt", "cRT", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
-    Method("lws", "LWS", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
-    Method("eql", "EQL", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 100 / 862})),
+    Method("rfs", BASE),
+    Method("rfs_longer", SECOND_STAGE),
+    Method("crt", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
+    Method("lws", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
+    Method("eql", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 100 / 862})),
     Method(
         "balanced_sigmoid",
-        "Balanced Sigmoid",
         replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": None}, counts="images"),
     ),
 )
@@ -61,16 +60,12 @@ METHODS = (
 # What had to be chosen, and among what.
 SECOND_TRIED = second_stage(TRIED, f"rfs_{TRIED.repeat_threshold}")
 CHOICES = (
-    *(
-        Method(f"rfs_{threshold}", f"RFS, threshold {threshold}", replace(TRIED, repeat_threshold=threshold))
-        for threshold in (0.02, 0.001, 0.05, 0.1)
-    ),
-    Method("rfs_lr_0.01", "RFS, learning rate 0.01", replace(TRIED, lr=0.01)),
-    Method("rfs_longer", "RFS, classifier 10 epochs more", SECOND_TRIED),
+    *(Method(f"rfs_{threshold}", replace(TRIED, repeat_threshold=threshold)) for threshold in (0.02, 0.001, 0.05, 0.1)),
+    Method("rfs_lr_0.01", replace(TRIED, lr=0.01)),
+    Method("rfs_longer", SECOND_TRIED),
     *(
         Method(
             f"balanced_sigmoid_{form}_{counts}{'' if lr == TRIED.lr else f'_lr_{lr}'}",
-            f"Balanced Sigmoid, {form} form, {counts}" + ("" if lr == TRIED.lr else f", learning rate {lr}"),
             replace(SECOND_TRIED, classification=balanced_sigmoid, options={"target_rate": rate}, counts=counts, lr=lr),
         )
         for lr in (0.02, 0.002)
@@ -97,8 +92,5 @@ def write_held_out(folder: Path, path: Path) -> Path:
         "annotations": [annotation for annotation in every["annotations"] if annotation["image_id"] not in used],
         "categories": drawn["categories"],
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(held_out))
-    part.replace(path)  # at once: another command may be reading it
+    write_text(path, json.dumps(held_out))  # whole: another command may be reading it
     return path

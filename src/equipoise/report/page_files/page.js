@@ -11,7 +11,6 @@
   const views = {};
 
   const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1));
-  const round = (value) => Math.round(10 * 100 * value) / 10;
   const range = (low, high) => `${percent(low)} to ${percent(high)}`;
   const element = (id) => document.getElementById(id);
   const add = (parent, tag, text, name) => {
@@ -22,99 +21,27 @@
     return made;
   };
 
-  // Both names of a pair in one line of a narrow chart: of long ones the beginnings; hovering shows all.
-  function paired(name, other, room = 44) {
-    const [first, second] = [[...name], [...other]];
-    const left = Math.max(room / 2, room - second.length);
-    const short = (letters, most) => (letters.length > most ? letters.slice(0, most - 1).join("") + "…" : letters.join(""));
-    return `${short(first, left)} → ${short(second, Math.max(room / 2, room - first.length))}`;
-  }
-
-  // Numbers beside points of nearly the same height are moved apart, so that each can be read.
-  function apart(points, room = 5.5) {
-    const sorted = [...points].sort((a, b) => a.accuracy - b.accuracy);
-    sorted.forEach((point, i) => {
-      point.beside = i ? Math.max(point.accuracy, sorted[i - 1].beside + room) : point.accuracy;
-    });
-    let most = 100;
-    for (const point of sorted.reverse()) {
-      point.beside = Math.min(point.beside, most);
-      most = point.beside - room;
-    }
-    return points;
-  }
-
-  // ------------------------------------------------------------------ rows of each chart
-
-  const rows = {
-    counts: () => classes.name.map((name, i) => ({
-      name, rank: classes.rank[i], count: classes.count[i].toLocaleString("en"), group: classes.group[i],
-      shown: Math.max(classes.count[i], 0.7),
-    })),
-    classes: (model) => classes.name.flatMap((name, i) => model.items[i] === 0 ? [] : [{
-      name, rank: classes.rank[i], count: classes.count[i].toLocaleString("en"), group: classes.group[i],
-      shown: Math.max(classes.count[i], 0.5), accuracy: 100 * model.accuracy[i], low: 100 * model.low[i],
-      high: 100 * model.high[i], right: `${percent(model.accuracy[i])} % of ${model.items[i].toLocaleString("en")}`,
-      interval: range(model.low[i], model.high[i]),
-    }]),
-    marginal: (models) => models.flatMap(([role, model]) => classes.name.map((name, i) => ({
-      name, rank: classes.rank[i], count: classes.count[i].toLocaleString("en"), role, model: model.name,
-      p: 100 * model.p[i],
-    }))),
-    slopes: (models) => models.flatMap(([role, model]) => apart(GROUPS.flatMap((group) => {
-      const found = model.headline[group];
-      return found === null ? [] : [{
-        group, role, model: model.name, accuracy: 100 * found.value, low: 100 * found.low, high: 100 * found.high,
-        interval: `${percent(found.value)} (${range(found.low, found.high)})`, classes: data.groups[group],
-      }];
-    }))),
-    flow: (model) => GROUPS.flatMap((group) => {
-      let from = 0;
-      return ["right", ...GROUPS].flatMap((place) => {
-        const share = model.flow[group][place];
-        if (share === null) return [];
-        const start = from;
-        from += 100 * share;
-        return [{
-          group, place, from: start, to: from, middle: (start + from) / 2, share: round(share),
-          words: place === "right" ? "what they are" : `another class with ${place}`,
-          label: `${Math.round(100 * share)} %`,
-        }];
-      });
-    }),
-    swallowed: (model) => model.swallowed.map((pair, place) => ({
-      place, name: pair.name, other: pair.other, pair: paired(pair.name, pair.other), group: pair.group,
-      share: 100 * pair.share, low: 100 * pair.low, high: 100 * pair.high,
-      times: `${pair.times} of ${pair.items}`, interval: `${percent(pair.share)} (${range(pair.low, pair.high)})`,
-    })),
-    calibration: (model) => model.calibration.map((bin) => ({
-      group: bin.group, confidence: round(bin.confidence), accuracy: round(bin.accuracy), items: bin.items,
-      share: bin.share,
-    })),
-    world: (models) => models.filter(([, model]) => model.sweep).flatMap(([role, model]) =>
-      data.worlds.flatMap((alpha, i) => [["told the prior", i], ["as it is", model.sweep.as_it_is]].map(([how, tau]) => ({
-        role, model: model.name, how, alpha, accuracy: round(model.sweep.accuracy[i][tau]),
-      })))),
-    tau: (model) => Object.entries(model.sweep.groups).flatMap(([group, values]) =>
-      data.taus.map((tau, i) => ({ group, tau, accuracy: round(values[i]) }))),
-  };
-  const both = new Set(["marginal", "slopes", "world"]);
-  const has = {
-    flow: (model) => model.flow, swallowed: (model) => model.swallowed && model.swallowed.length,
-    calibration: (model) => model.calibration && model.calibration.length, tau: (model) => model.sweep,
-  };
-
   // ------------------------------------------------------------------ drawing
 
+  const both = new Set(["marginal", "slopes", "world"]);
+  const columns = new Set(["classes", "marginal"]);
+
+  // What a chart shows of the chosen models: columns of all classes, or rows; page_data.rows_of is the same function.
   function rowsOf(kind, role) {
-    if (kind === "counts") return rows.counts();
-    if (both.has(kind)) return rows[kind](ROLES.map((name) => [name, models[chosen[name]]]));
-    const model = models[chosen[role]];
-    return has[kind] && !has[kind](model) ? [] : rows[kind](model);
+    if (kind === "counts") return [classes];
+    return (both.has(kind) ? ROLES : [role]).flatMap((name, place) => {
+      const model = models[chosen[name]];
+      const rows = columns.has(kind) ? [{ ...classes, ...model.columns }] : model.rows[kind] || [];
+      return rows.map((row) => ({ ...row, role: name, model: model.name, place }));
+    });
   }
 
   // The same chart with its legend in fewer columns.
   const narrowed = (spec) => JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? Math.ceil(value / 2) : value));
+
+  // Expressions are interpreted (ast), and styles are in page.css: the page's policy forbids eval and other styles.
+  const tooltip = { offsetX: 12, offsetY: 12, disableDefaultStyle: true };
+  const options = { renderer: "svg", actions: false, ast: true, defaultStyle: false, tooltip };
 
   async function draw(figure) {
     const { chart: kind, role = "" } = figure.dataset;
@@ -132,8 +59,7 @@
       return views[key].runAsync();
     }
     const spec = { ...(place.clientWidth < 480 ? narrowed(specs[kind]) : specs[kind]), data: { name: "rows", values } };
-    const made = await vegaEmbed(place, spec, { renderer: "svg", actions: false, tooltip: { offsetX: 12, offsetY: 12 } });
-    views[key] = made.view;
+    views[key] = (await vegaEmbed(place, spec, options)).view;
   }
 
   function names() {

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from equipoise.prior import along, check_size
+from equipoise.compiling import constant
 
 KERNEL_DEVICE = "cuda"  # where kernels.py runs; a test without a GPU says another
 
@@ -30,6 +30,28 @@ def full_precision(logits: Tensor) -> Tensor:
     if not logits.is_floating_point():
         raise TypeError(f"logits are {logits.dtype}: expected floating point, the raw outputs of a model")
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:
+    """Refuse logits whose class dimension does not have `num_classes` entries."""
+    if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
+        raise ValueError(f"the classes are said to be in dimension {dim}, but logits have shape {tuple(logits.shape)}")
+    if logits.ndim == 0 or logits.shape[dim] != num_classes:
+        size = "no dimension at all" if logits.ndim == 0 else f"{logits.shape[dim]} in dimension {dim}"
+        fitting = [d for d, length in enumerate(logits.shape) if length == num_classes]
+        where = f", or pass dim={fitting[0]}" if fitting and dim < 0 else ""
+        raise ValueError(
+            f"{what} has {num_classes} classes, logits of shape {tuple(logits.shape)} have {size}: "
+            f"build it with the model's num_classes{where}"
+        )
+
+
+def along(vector: Tensor, logits: Tensor, dim: int, what: str = "prior") -> Tensor:
+    """`vector` [K] shaped to broadcast along dimension `dim` of `logits`."""
+    if vector.ndim == 0:
+        return vector
+    check_size(vector.shape[0], logits, dim, what)
+    return vector.view(-1, *[1] * (logits.ndim - 1 - dim % logits.ndim))
 
 
 def shifted(logits: Tensor, shift: Tensor) -> Tensor:
@@ -151,6 +173,7 @@ def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
     )
 
 
+@constant  # Dynamo would trace the import, and fail where it fails
 def kernels_work() -> bool:
     """Whether kernels.py can be had and used here; a compiler asks once for each graph.
 
@@ -170,10 +193,6 @@ def kernels_work() -> bool:
     except ImportError:  # triton does not come with every torch
         return False
     return True
-
-
-# Dynamo would trace the import, and fail where it fails. As in prior.py, the mark without the import of all of Dynamo.
-setattr(kernels_work, "_dynamo_marked_constant", True)  # noqa: B010
 
 
 class PriorModule(nn.Module):
@@ -196,3 +215,19 @@ class PriorModule(nn.Module):
         options = {k: v for k, v in vars(self).items() if not k.startswith("_") and k != "training"}
         sizes = [f"num_classes={len(b)}" for b in self._buffers.values() if b is not None and b.ndim == 1][:1]
         return ", ".join(sizes + [f"{k}={v!r}" for k, v in options.items()])
+
+
+class SoftmaxLoss(PriorModule):
+    """A loss after which the softmax of the logits are probabilities."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """What `logits` [N, K, ...] mean after training with this loss: the same shape, at least fp32."""
+        return full_precision(logits).softmax(class_dim(logits))
+
+
+class SigmoidLoss(PriorModule):
+    """A loss after which the sigmoid of each logit is a probability."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """What `logits` [N, K, ...] mean after training with this loss: the same shape, at least fp32."""
+        return full_precision(logits).sigmoid()

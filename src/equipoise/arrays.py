@@ -1,0 +1,163 @@
+"""What users pass in, as arrays that are known to be right, without importing torch; and where a warning points."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_CLASSES = 10**7  # a larger class index is more likely an id
+
+
+def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
+    """A NumPy array of anything array-like; tensors come off their device and graph."""
+    if is_tensor(values):
+        values = values.detach().cpu()
+        return np.asarray((values.double() if values.is_floating_point() else values).numpy())
+    return np.asarray(values)
+
+
+def is_tensor(value: Any) -> TypeGuard[Tensor]:
+    """Whether a value is a tensor: nothing is, where torch was never imported."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number of any kind (int, NumPy, a tensor of one), but no bool.
+
+    >>> is_whole(3), is_whole(3.0), is_whole(3.5), is_whole("3"), is_whole(True)
+    (True, True, False, False, False)
+    """
+    try:
+        return not isinstance(value, bool | np.bool_) and int(value) == value
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def whole_counts(values: ArrayLike | Tensor) -> NDArray[np.int64]:
+    """Counts [K] as int64; refused unless whole, not negative and not all zero."""
+    counts = as_array(values)
+    if counts.ndim != 1 or counts.size == 0:
+        raise ValueError(f"counts have shape {counts.shape}: give one whole number per class, [K]")
+    if counts.dtype.kind not in "iuf":
+        raise TypeError(f"counts are {counts.dtype}, starting {counts[:3].tolist()}: give whole numbers")
+    bad = (counts < 0) | (counts > 2**62)
+    if counts.dtype.kind == "f":
+        bad |= ~np.isfinite(counts) | (counts != np.floor(counts))
+    if bad.any():
+        where = int(np.flatnonzero(bad)[0])
+        raise ValueError(
+            f"the count of class {where} is {counts[where].item()}: counts are whole numbers ≥ 0 "
+            "(for probabilities use Prior.from_probabilities)"
+        )
+    if not counts.any():
+        raise ValueError(f"all {counts.size} counts are zero: there is nothing to learn a prior from")
+    if counts.sum(dtype=np.float64) >= 2**63:
+        raise ValueError(f"counts sum to {counts.sum(dtype=np.float64):.3g}, more than 64 bits hold: divide them first")
+    return counts.astype(np.int64)
+
+
+def stated_probabilities(values: ArrayLike | Tensor) -> NDArray[np.float64]:
+    """Probabilities [K] as float64, as they are; refused unless in [0, 1] with a sum of 1."""
+    try:
+        probabilities = as_array(values).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"probabilities are {values!r}: expected numbers, one per class, or a Prior") from error
+    if probabilities.ndim != 1 or probabilities.size == 0:
+        raise ValueError(f"probabilities have shape {probabilities.shape}: give one per class, [K]")
+    bad = ~np.isfinite(probabilities) | (probabilities < 0)
+    if bad.any():
+        where = int(np.flatnonzero(bad)[0])
+        raise ValueError(f"the probability of class {where} is {probabilities[where]}: it must be in [0, 1]")
+    if abs(probabilities.sum() - 1) > 1e-4:
+        raise ValueError(
+            f"probabilities sum to {probabilities.sum():.6g}, not 1: divide them by their sum, "
+            "or use Prior.from_counts for counts"
+        )
+    return probabilities
+
+
+def rate_logits(rate: Any, what: str) -> NDArray[np.float64]:
+    """log r − log(1 − r) of one rate [] or one per class [K], strictly between 0 and 1."""
+    given = as_array(rate)
+    if given.dtype.kind not in "biuf":
+        raise TypeError(f"{what} is {given.tolist()!r}: expected a rate, or one per class, strictly between 0 and 1")
+    rates = given.astype(np.float64)
+    if rates.ndim > 1 or not ((rates > 0) & (rates < 1)).all():
+        shown = rates if rates.size <= 10 else f"in [{rates.min()}, {rates.max()}]"
+        raise ValueError(f"{what} is {shown}: a rate, or one per class, strictly between 0 and 1")
+    return np.asarray(np.log(rates) - np.log1p(-rates))
+
+
+def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[Any, tuple[str, ...] | None]:
+    """The values of a mapping, or of a pandas Series, in column order; and `class_names`, or else keys that are names.
+
+    Anything else is returned as it is. Classes that a mapping of indices leaves out are 0.
+
+    >>> by_column({2: 5, 0: 7}), by_column({"cat": 90, "owl": 10})
+    (([7, 0, 5], None), ([90, 10], ('cat', 'owl')))
+    """
+    names = as_names(class_names)
+    if hasattr(values, "to_dict"):  # a pandas Series: its index says which class
+        values = values.to_dict()
+    if not isinstance(values, Mapping):
+        return values, names
+    keys = list(values)
+    if not keys or all(isinstance(key, str) for key in keys):
+        return list(values.values()), tuple(keys) if names is None else names
+    if not all(is_whole(key) and key >= 0 for key in keys):
+        raise TypeError(f"the keys are {keys[:3]}, ...: expected class names, or class indices from 0")
+    if max(keys) >= MOST_CLASSES:
+        raise ValueError(
+            f"the class index {max(keys)} is not below {MOST_CLASSES:,}: expected indices 0, 1, 2, ..., not ids"
+        )
+    columns = [0] * (int(max(keys)) + 1)
+    for key, value in values.items():
+        columns[int(key)] = value
+    return columns, names
+
+
+def as_names(names: Sequence[str] | Mapping[int, str] | None) -> tuple[str, ...] | None:
+    """Class names in column order; a mapping has the keys 0 to K − 1, in any order."""
+    if isinstance(names, Mapping):
+        if sorted(names) != list(range(len(names))):
+            raise ValueError(f"class_names has the keys {list(names)[:3]}, ...: expected 0 to {len(names) - 1}")
+        names = [names[index] for index in range(len(names))]
+    return None if names is None else tuple(str(name) for name in names)
+
+
+def as_ids(ids: Sequence[int] | None) -> tuple[int, ...] | None:
+    """Class ids in column order; refused unless whole numbers."""
+    if ids is None:
+        return None
+    wrong = [value for value in ids if not is_whole(value)]
+    if wrong:
+        raise ValueError(f"class_ids hold {wrong[0]!r}: expected whole numbers, one per class")
+    return tuple(int(value) for value in ids)
+
+
+def exact_zeros(shift: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Float64 rounding is not a shift: a uniform prior must give exactly 0."""
+    return np.where(np.abs(shift) < 1e-12, 0.0, shift)
+
+
+def fp32(values: NDArray[np.float64]) -> Tensor:
+    """Float64 values as a tensor of single precision."""
+    import torch
+
+    return torch.from_numpy(np.asarray(values, dtype=np.float32))
+
+
+def outside() -> int:
+    """The stack level of the first caller outside this package and torch, which calls modules, for a warning."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("equipoise", "torch"):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -1,0 +1,186 @@
+"""Train tables of classifiers: what `equipoise run table1`, `causes` and `FILE.py` do."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import typer
+
+from equipoise.cli.options import RunOptions
+from equipoise.cli.queues import asked_cells, missing_cells, train_cells
+from equipoise.cli.shared import device_of, in_runs, refusing
+from equipoise.data.cifar import LAYOUTS, found_data_sets, held_out, source_of
+from equipoise.experiments.table1 import causes
+from equipoise.experiments.table1 import recipe as table1
+from equipoise.training.classification import compiled_features, features
+from equipoise.training.classification_runs import Classification, Kernels, Store
+from equipoise.training.recipe import Cell, Recipe
+from equipoise.training.records import NAMES, Record, names_a_folder
+
+TAKEN = (
+    "choices",
+    "benchmarks",
+    table1.NAME,
+    causes.NAME,
+    "table2",
+    "own",
+)  # folders of results/ that are not a user's
+
+
+@dataclass(frozen=True)
+class ClassifierTable:
+    """What a recipe file says: the name of its records, the runs in order, the recipe of each."""
+
+    name: str
+    plan: Sequence[Cell]
+    recipe_of: Callable[[Cell], Recipe]
+    checkpoints: str = ""  # the folder below --checkpoints: methods of other files may have the same names
+
+
+@dataclass(frozen=True)
+class KernelOptions:
+    """What is to compute the network."""
+
+    compiled: bool = False
+    fused: bool = False
+    deterministic: bool = True
+
+
+def train_classifiers(name: str, options: RunOptions, data: Path, asked_for: KernelOptions, *, download: bool) -> None:
+    """Train what is missing of a table."""
+    table = table_of(name, options.validate)
+    place = device_of(options.device)
+    kernels = kernels_of(place, asked_for)
+    asked = asked_cells(table.plan, options)
+    recorded = options.recorded(table.name, Record)
+    cells = present_cells(missing_cells(asked, recorded), data, download=download)
+    if not cells:
+        return
+    check_recipes(cells, table.recipe_of)
+    store = Store(data, place, download=download)
+    backbones = {method for cell in table.plan if (method := table.recipe_of(cell).backbone)}
+    train_cells(
+        cells,
+        options,
+        recorded,
+        place,
+        lambda settings: Classification(
+            table.name, table.recipe_of, store, settings, kernels=kernels, backbones=backbones
+        ),
+        kept=options.kept / table.checkpoints,
+        together=4 if place.type == "cuda" else 1,
+        before=lambda: read_draws(store, cells, options.validate),
+    )
+
+
+def kernels_of(place: torch.device, asked: KernelOptions) -> Kernels:
+    """The kernels that were asked for."""
+    if asked.fused and (place.type != "cuda" or asked.compiled):
+        raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
+    frozen = compiled_features() if asked.compiled else features
+    trained = frozen
+    if asked.fused:
+        from equipoise.experiments.resnet32.fused import fused_features as trained  # needs Triton
+    return Kernels(trained, frozen, **asdict(asked))
+
+
+# -------------------------------------------------------------------- what to train
+
+
+def table_of(name: str, validate: bool = False) -> ClassifierTable:
+    """The recipes of a table of the paper, or of a Python file that defines NAME, plan() and recipe_of(cell)."""
+    if validate and name != table1.NAME:
+        raise typer.BadParameter(f"--validate trains the choices of {table1.NAME}: leave it out for {name}")
+    if validate:
+        return ClassifierTable("choices", table1.choices_plan(), table1.choice_recipe_of)
+    if name == table1.NAME:
+        return ClassifierTable(name, table1.plan(), table1.recipe_of)
+    if name == causes.NAME:
+        return ClassifierTable(name, causes.plan(), causes.recipe_of, name)
+    return own_table(Path(name))
+
+
+def own_table(path: Path) -> ClassifierTable:
+    """The table of a user's Python file."""
+    if not path.is_file():
+        raise typer.BadParameter(f"{path} is not a file")
+    found = runpy.run_path(str(path))
+    missing = [name for name in ("NAME", "plan", "recipe_of") if name not in found]
+    if missing:
+        raise typer.BadParameter(f"{path} does not define {', '.join(missing)}: see docs/table1.md")
+    name = str(found["NAME"])
+    if not re.fullmatch(r"\w+", name):
+        raise typer.BadParameter(f"{path} has NAME = {name!r}: letters, digits and _ only")
+    if name in TAKEN:
+        raise typer.BadParameter(f"{path} has NAME = {name!r}: give its records a folder of their own")
+    plan: list[Cell] = found["plan"]()
+    unknown = {cell.data_set for cell in plan if not _is_known(cell.data_set)}
+    if unknown:
+        expected = ", ".join(table1.DATA_SETS)
+        raise typer.BadParameter(f"{path} plans runs on {', '.join(sorted(unknown))}: expected {expected}")
+    odd = [cell.method for cell in plan if not names_a_folder(cell.method)]
+    if odd:
+        raise typer.BadParameter(f"{path} plans a method {odd[0]!r}: expected {NAMES}")
+    return ClassifierTable(name, plan, found["recipe_of"], name)
+
+
+def _is_known(data_set: str) -> bool:
+    try:
+        return bool(source_of(data_set))
+    except ValueError:
+        return False
+
+
+def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) -> None:
+    """Whether every recipe is there and can be noted in a record: before the training, not after it."""
+    for cell in cells:
+        try:
+            recipe = recipe_of(cell)
+            if recipe.backbone is not None:
+                recipe_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed)).as_dict()
+            json.dumps(recipe.as_dict())
+        except KeyError as error:
+            raise typer.BadParameter(f"{cell}: recipe_of knows no {error}") from None
+        except (TypeError, AttributeError) as error:
+            raise typer.BadParameter(
+                f"{cell}: its recipe cannot be noted in a record ({error}): options are numbers, text or lists of "
+                "them, and the loss a class or a function with a name"
+            ) from None
+
+
+def read_draws(store: Store, cells: Sequence[Cell], validate: bool) -> None:
+    """Read every draw that is needed: what is wrong with one is reported before the first is trained on."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        try:
+            for data_set, imbalance in dict.fromkeys((cell.data_set, cell.imbalance) for cell in cells):
+                with refusing():
+                    drawn, _ = store.get(data_set, imbalance)
+                    if validate:
+                        held_out(drawn)
+        finally:
+            for text in dict.fromkeys(str(warning.message) for warning in caught):
+                typer.echo(text, err=True)
+
+
+def present_cells(cells: list[Cell], data: Path, *, download: bool = False) -> list[Cell]:
+    """The cells whose data is there. If only some of it is missing, these runs are left out with a message."""
+    own = [layout.folder for layout in LAYOUTS.values() if data.resolve().name == layout.folder]
+    if cells and own and data.is_dir() and not found_data_sets(data):
+        raise typer.BadParameter(f"{data} is {own[0]} itself: pass its parent, --data {data.resolve().parent}")
+    present = set(LAYOUTS) if download else set(found_data_sets(data))
+    absent = {layout.folder: name for name, layout in LAYOUTS.items() if name not in present}
+    left = [cell for cell in cells if source_of(cell.data_set)[0] in absent.values()]
+    lacks = f"{data} does not hold {' nor '.join(absent)}"
+    if left and len(left) == len(cells):
+        raise typer.BadParameter(f"{lacks}: pass the folder that has it as --data, or --download")
+    if left:
+        typer.echo(f"{lacks}: leaving out {in_runs(left)}")
+    return [cell for cell in cells if cell not in left]

@@ -1,0 +1,96 @@
+"""The options that commands share, each declared once, and what the commands that train make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from equipoise.experiments.prior_shift.records import PriorShiftRecord
+from equipoise.training.detection_records import DetectionRecord
+from equipoise.training.records import Record, Recorded, StoredRecord
+
+Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder with cifar-10-batches-py and cifar-100-python in it.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PART", help="A part, as cifar10-lt/100 or rfs/0: the beginning of runs' paths. Repeatable."),
+]
+Seeds = Annotated[list[int] | None, typer.Option(metavar="N", help="Only these seeds: --seeds 0 1 2.")]
+Out = Annotated[Path, typer.Option(metavar="FILE", help="Where each record is appended as its run ends.")]
+Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of committed records.")]
+Budget = Annotated[float | None, typer.Option(metavar="N", min=0, help="Seconds to spend: as many runs as fit.")]
+Iterations = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="A smoke test of so many iterations; never in a table.")
+]
+Validate = Annotated[
+    bool, typer.Option("--validate", help="The runs that hyper-parameters are chosen from, on held-out images.")
+]
+Together = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Runs that share the device; 4 on a GPU, 1 on a CPU.")
+]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the GPU if there is one.")]
+Checkpoints = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="Where unfinished runs and weights are kept; beside --out.")
+]
+Stride = Annotated[
+    str | None,
+    typer.Option(
+        metavar="WHERE",
+        help="Where the weights' network has its stride: 1x1 (MSRA, Caffe) or 3x3; what their name tells by default.",
+    ),
+]
+Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")]
+
+KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord)
+RECORDS = Path("records.jsonl")
+RESULTS = Path("results")
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What every command that trains takes."""
+
+    only: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
+    out: Path = RECORDS
+    results: Path = RESULTS
+    budget: float | None = None
+    iterations: int | None = None
+    validate: bool = False
+    together: int | None = None
+    device: str | None = None
+    checkpoints: Path | None = None
+    commit: str | None = None
+
+    @property
+    def kept(self) -> Path:
+        """The folder for checkpoints."""
+        return self.checkpoints or self.out.parent / "checkpoints"
+
+    def recorded(self, table: str, kind: type[StoredRecord]) -> Recorded:
+        """Where the records of a table are, and go."""
+        return Recorded(self.out, self.results, table, kind, KINDS, self.iterations)
+
+
+class SeedsCommand(TyperCommand):
+    """A command that takes `--seeds 0 1 2` for `--seeds 0 --seeds 1 --seeds 2`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, repeated(args))
+
+
+def repeated(args: Sequence[str], option: str = "--seeds") -> list[str]:
+    """
+    >>> repeated(["--seeds", "0", "1", "--out", "2"])
+    ['--seeds', '0', '--seeds', '1', '--out', '2']
+    """
+    found: list[str] = []
+    for word in args:
+        if word.isdigit() and found[-2:-1] == [option] and found[-1] != option:
+            found.append(option)
+        found.append(word)
+    return found

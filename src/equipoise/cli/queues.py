@@ -1,0 +1,119 @@
+"""From the options of a command to the queue: which runs were asked for, which are missing, and training these."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import typer
+
+from equipoise.cli.options import RunOptions
+from equipoise.cli.shared import check_writable, in_runs, progress, refusing
+from equipoise.training.records import Recorded, counted, current_commit, hardware
+
+if TYPE_CHECKING:
+    import torch
+
+    from equipoise.training.queue import Kind, Settings
+
+
+class AnyCell(Protocol):
+    @property
+    def seed(self) -> int: ...
+
+
+C = TypeVar("C", bound=AnyCell)
+
+
+def asked_cells(plan: Sequence[C], options: RunOptions) -> list[C]:
+    """The part of the plan that `--only` and `--seeds` name."""
+    only, seeds = list(options.only or []), None if options.seeds is None else list(options.seeds)
+    for part in only:
+        if not any(_within(cell, part) for cell in plan):
+            raise typer.BadParameter(
+                f"nothing in the plan matches --only {part}: the nearest is {_nearest(plan, part)}"
+            )
+    planned = sorted({cell.seed for cell in plan})
+    if seeds is not None and not set(seeds) <= set(planned):
+        raise typer.BadParameter(f"--seeds {seeds}: the plan has seeds {', '.join(map(str, planned))}")
+    within = [cell for cell in plan if not only or any(_within(cell, part) for part in only)]
+    cells = [cell for cell in within if seeds is None or cell.seed in seeds]
+    if not cells:
+        has = ", ".join(map(str, sorted({cell.seed for cell in within})))
+        raise typer.BadParameter(f"--seeds {seeds}: the plan has seed {has} of --only {' '.join(only)}")
+    return cells
+
+
+def _within(cell: object, part: str) -> bool:
+    return f"{cell}/".startswith(part.strip("/") + "/")
+
+
+def _nearest(plan: Sequence[object], part: str) -> str:
+    """What is planned, as long as `part`, and most like it."""
+    words = part.strip("/").count("/") + 1
+    parts = dict.fromkeys("/".join(str(cell).split("/")[:words]) for cell in plan)
+    (nearest,) = difflib.get_close_matches(part.strip("/"), list(parts), n=1, cutoff=0.0)
+    return nearest
+
+
+def missing_cells(asked: Sequence[C], recorded: Recorded, *, log: Callable[[str], None] = typer.echo) -> list[C]:
+    """Those that have no record yet. If there are none, where the records are is reported."""
+    with refusing():
+        committed, appended = recorded.committed(), recorded.appended()
+    cells = [cell for cell in asked if str(cell) not in committed | appended]
+    if cells:
+        return cells
+    every = set(map(str, asked))
+    places = [
+        (number, where, instead)
+        for number, where, instead in (
+            (len(every & committed), f"under {recorded.results}", "--results with another folder"),
+            (len(every & appended), f"in {recorded.out}", "--out with another file"),
+        )
+        if number
+    ]
+    have = ", ".join(f"{number} {'has' if number == 1 else 'have'} a record {where}" for number, where, _ in places)
+    them = "it" if max(number for number, *_ in places) == 1 else "them"
+    log(f"0 runs missing: {have} (pass {' and '.join(instead for *_, instead in places)} to train {them} again)")
+    return []
+
+
+def train_cells(
+    cells: Sequence[C],
+    options: RunOptions,
+    recorded: Recorded,
+    place: torch.device,
+    make: Callable[[Settings], Kind[C, Any]],
+    *,
+    kept: Path | None = None,
+    together: int = 1,
+    before: Callable[[], None] = lambda: None,
+    leads: bool = True,
+) -> None:
+    """Train the cells within the budget, each record appended to `--out`; `before` runs once files can be written."""
+    from equipoise.training.queue import Settings, run_cells
+
+    log: Callable[[str], None] = typer.echo if leads else lambda text: None
+    kept = kept or options.kept
+    smoke = "missing" if options.iterations is None else f"of {counted(options.iterations, 'iteration')}, for no table"
+    log(f"{in_runs(cells)} {smoke}, on {hardware(place)['device']}")
+    check_writable(options.out, kept)
+    before()
+    quiet: Any = nullcontext((log, lambda status: None))
+    with refusing(), progress() if leads else quiet as (tell, report):
+        settings = Settings(
+            device=place,
+            checkpoints=kept,
+            together=options.together or together,
+            budget=float("inf") if options.budget is None else options.budget,
+            validate=options.validate,
+            iterations=options.iterations,
+            commit=options.commit or current_commit(),
+            log=tell,
+            report=report,
+        )
+        done = run_cells(cells, make(settings), settings, write=recorded.append, recorded=recorded.appended)
+    log(f"{in_runs(done)} recorded in {options.out}, {len(cells) - len(done)} to go")

@@ -1,0 +1,114 @@
+"""What the readers share: errors that name the file, strict JSON and tables, and names that are safe to print.
+
+A file comes from anywhere. What cannot be read is one ValueError with the file's name, whatever the library that reads
+it raises; a key that occurs twice, or a quote that is left open, is refused and not resolved silently.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import unicodedata
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+LARGE = 1 << 26  # bytes of JSON: beyond, orjson reads it (four times faster), which does not see keys that occur twice
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+JOINERS = "\u200c\u200d"  # invisible, but part of Persian words and of emoji
+
+
+def visible(text: object) -> str:
+    r"""Text with its control characters as visible escapes: no name can move the cursor, colour or forge a line.
+
+    >>> visible("owl\x1b[2J\n猫"), visible("gpj.\u202eexe")
+    ('owl\\x1b[2J\\n猫', 'gpj.\\u202eexe')
+    """
+    return "".join(_escaped(c) if not c.isprintable() else c for c in str(text))
+
+
+def _escaped(character: str) -> str:
+    if character in JOINERS or unicodedata.category(character) in ("Zs", "Co", "Cn"):
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def shown(names: Iterable[Any], most: int = 8) -> str:
+    """The first few names, each cut to a readable length."""
+    words = [visible(name) for name in names]
+    cut = [word if len(word) <= 40 else word[:39] + "…" for word in words[:most]]
+    return ", ".join(cut) + (f", … ({len(words):,} in all)" if len(words) > most else "")
+
+
+@contextmanager
+def reading(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever goes wrong while `path` is read becomes one ValueError with its name."""
+    try:
+        yield
+    except ImportError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not UTF-8 text ({error.reason}, byte {error.start}): save it as UTF-8") from None
+    except Exception as error:
+        if isinstance(error, OSError | ValueError | TypeError) and str(path) in str(error):
+            raise
+        why = " ".join((str(error) or type(error).__name__).split())
+        raise ValueError(f"{path} is damaged, or not what its name says: {why}") from None
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The content of a JSON file. Keys that occur twice in an object, NaN and half characters are refused.
+
+    Files of more than 64 MB, which are annotations, are read with orjson where it is installed.
+    """
+    if Path(path).is_dir():
+        raise IsADirectoryError(f"{path} is a folder: expected a JSON file")
+    data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        if len(data) > LARGE:
+            try:
+                import orjson
+            except ImportError:
+                pass
+            else:
+                return orjson.loads(data)
+        text = data.decode()
+        content = json.loads(text, object_pairs_hook=_object, parse_constant=_no_number)
+        if "\\u" in text:  # half of a surrogate pair cannot be printed or saved
+            json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{path} is not JSON: it holds half a character (\\ud800 to \\udfff)") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON: {error}") from None
+    return content
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        seen: set[str] = set()
+        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {shown([twice])!r} occurs twice in one object")
+    return made
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
+
+
+def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The lines of a .csv or .tsv file that are not empty, each with its number; the file is closed at the end."""
+    number = 0
+    with reading(path), open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, delimiter=SEPARATORS[path.suffix.lower()], strict=True)
+        try:
+            for row in rows:
+                number = rows.line_num
+                if row:
+                    yield number, row
+        except csv.Error as error:
+            raise ValueError(
+                f"{path} cannot be read as a table: {error}. Is a quote left open at line {number + 1}?"
+            ) from None

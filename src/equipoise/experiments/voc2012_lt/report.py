@@ -1,0 +1,181 @@
+"""VOC2012-LT from its records: under its own name, the order of the methods beside the paper's on LVIS."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from equipoise.experiments.table2.published import CONTROL, MOST, PAPER
+from equipoise.experiments.table2.report import NOTE, methods_table, numbers, provenance, runs_of, there
+from equipoise.experiments.voc2012_lt.published import CHOICES, METHODS, NAME
+from equipoise.report import tables
+from equipoise.report.tables import Table, low_to_high, mean_std
+from equipoise.training.detection_records import COLUMNS, DetectionRecord
+from equipoise.training.records import read_records
+
+LEVELS = 5  # of the feature pyramid
+Methods = Mapping[str, str]  # title by name
+
+
+def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> str:
+    """VOC2012-LT under its own name."""
+    if not records:
+        return "Not run yet."
+    missing = [title for name, title in methods.items() if not runs_of(records, name)]
+    counts, beside = records[0].counts, beside_control(records, methods)
+    parts = [
+        f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
+        f"{sum(count <= 10 for count in counts)} rare classes; trained on {records[0].trained_on}, tested on "
+        f"{records[0].evaluated_images:,} images. Mean ± standard deviation over n seeds, the last iterate; "
+        "AP_f, AP_c and AP_r are of masks."
+        + _detections_said(records)
+        + (f" Not run yet: {', '.join(missing)}." if missing else ""),
+        str(methods_table(records, methods)),
+        orders_compared(records, methods),
+        f"{beside.title}, mean ± standard deviation over seeds:\n\n{beside}" if beside else "",
+        provenance(records),
+        unsettled_part(records),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _detections_said(records: Sequence[DetectionRecord]) -> str:
+    found = [run.engine["detections"] / run.evaluated_images for run in records if run.engine.get("detections")]
+    return f" A run found {low_to_high(found)} things an image; at most {MOST} count." if found else ""
+
+
+def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> str:
+    """Which order of the methods came out, and how far it is the paper's (LVIS, ResNet-50)."""
+    lines = []
+    for column in ("AP_mask", "AP_r"):
+        ours: dict[str, float] = {}
+        for name in methods:
+            values = [getattr(record, column) for record in runs_of(records, name)]
+            if values and None not in values:
+                ours[name] = mean(values)
+        both = {name: row[COLUMNS.index(column)] for name, row in PAPER["resnet50"].items() if name in ours}
+        pairs = list(combinations(both, 2))
+        if not pairs:
+            continue
+        signs = [_clearer(records, column, a, b) * (1 if both[a] > both[b] else -1) for a, b in pairs]
+        said = " > ".join(methods[name] for name in order(ours))
+        paper = " > ".join(methods[name] for name in order(both))
+        agrees = "the same" if order({name: ours[name] for name in both}) == order(both) else "another order"
+        lines.append(
+            f"- {column}, best first: {said}. The paper's on LVIS: {paper}; {agrees}. Of {len(pairs)} pairs "
+            f"{signs.count(1)} are as there, {signs.count(-1)} the other way round, and {signs.count(0)} within two "
+            "standard errors of the difference over seeds."
+        )
+    return "\n".join(lines)
+
+
+def order(values: dict[str, float]) -> list[str]:
+    """Names, best first.
+
+    >>> order({"a": 1.0, "b": 2.0})
+    ['b', 'a']
+    """
+    return sorted(values, key=lambda name: -values[name])
+
+
+def _clearer(records: Sequence[DetectionRecord], column: str, a: str, b: str) -> int:
+    """1 where method `a` is above `b` by more than two standard errors of the difference over seeds, -1 where it is
+    below, else 0; of a single seed the sign of the difference."""
+    of_a, of_b = ({run.seed: getattr(run, column) for run in runs_of(records, name)} for name in (a, b))
+    differences = [of_a[seed] - of_b[seed] for seed in of_a.keys() & of_b.keys()]
+    if not differences:
+        return 0
+    error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0
+    middle = mean(differences)
+    return 0 if abs(middle) <= 2 * error else (1 if middle > 0 else -1)
+
+
+def beside_control(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> Table | None:
+    """What the detector that second stages start from, and each of these, have more than the control of the same seed:
+    mean ± standard deviation of the differences, with the number of seeds. None where there is no control."""
+    control = {_beginning(record): record for record in runs_of(records, CONTROL)}
+    rows = []
+    for name, title in methods.items():
+        runs = [record for record in runs_of(records, name) if _beginning(record) in control]
+        if not runs or name == CONTROL:
+            continue
+        differences = []
+        for column in COLUMNS:
+            pairs = [(getattr(run, column), getattr(control[_beginning(run)], column)) for run in runs]
+            known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+            differences.append(mean_std(known, digits=2, sign=True))
+        rows.append([title, *differences, str(len(runs))])
+    title = f"Beside {methods.get(CONTROL, CONTROL)!r} of the same seed"
+    return Table(["difference", *COLUMNS, "n"], rows, title=title) if rows else None
+
+
+def _beginning(record: DetectionRecord) -> tuple[Any, ...]:
+    """What second stages that start from the same detector have in common, with it and with each other."""
+    return record.seed, record.recipe.get("start") or record.method, record.backbone
+
+
+def unsettled_part(records: Sequence[DetectionRecord]) -> str:
+    """In how many batches of the first stages NMS was cut off before the last box was decided."""
+    # records of before the number of rounds stood in them are of 16
+    first = [run for run in records if run.recipe.get("start") is None and run.engine.get("nms_unsettled") is not None]
+    unsettled = [run.engine["nms_unsettled"] for run in first]
+    if not any(unsettled):
+        return ""
+    shares = [100 * number / max(run.iterations, 1) for number, run in zip(unsettled, first, strict=True)]
+    return (
+        f"In training, NMS of proposals stops after {first[0].engine.get('nms_rounds', 16)} rounds. In "
+        f"{low_to_high(shares, 1)} % of the batches of a first stage, at least one of the {LEVELS} levels of one of "
+        "the images was then not decided to the last box."
+    )
+
+
+def choices_part(records: Sequence[DetectionRecord]) -> str:
+    """What was compared on the held-out training images."""
+    if not records:
+        return "Not run yet."
+    images = records[0].evaluated_images
+    return "\n\n".join(
+        [
+            f"On the {images:,} training images that the long-tailed draw leaves out; no test image was looked at.",
+            str(methods_table(records, CHOICES, "choice")),
+            provenance(records),
+        ]
+    )
+
+
+# -------------------------------------------------------------------- what `equipoise table` shows and writes
+
+
+def read(results: Path) -> list[DetectionRecord]:
+    """The runs."""
+    there(results)
+    return read_records(results, NAME, DetectionRecord)
+
+
+def shown_tables(records: Sequence[DetectionRecord]) -> list[Table]:
+    """Every method, run or not, and beside the control."""
+    rows = [[title, *numbers(runs_of(records, name))] for name, title in METHODS.items()]
+    whole = Table(["method", *COLUMNS, "n"], rows, title="VOC2012-LT: average precision, %")
+    beside = beside_control(records)
+    return [whole, beside] if beside else [whole]
+
+
+def notes(records: Sequence[DetectionRecord]) -> list[str]:
+    return [NOTE, *orders_compared(records).splitlines()]
+
+
+def documents(root: Path, results: Path) -> dict[Path, str]:
+    """Every document under `root` that shows part of the table, as it should read."""
+    choices = read_records(results, f"choices/{NAME}", DetectionRecord)
+    parts = {
+        "results/README.md": {NAME: voc_part(read(results))},
+        "docs/lab-notes.md": {f"{NAME}-choices": choices_part(choices)},
+    }
+    return tables.filled(root, parts)
+
+
+def draw(root: Path, results: Path) -> list[Path]:
+    return []

@@ -1,0 +1,50 @@
+"""Refuse what are no probabilities and no labels, before a number is made of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from equipoise.arrays import as_array, is_tensor
+from equipoise.prior import IntArray
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def check_probabilities(values: ArrayLike | Tensor, what: str = "probabilities") -> Tensor:
+    """Rows of probabilities as float64 [N, K], on their device; anything that is no distribution is refused."""
+    import torch
+
+    given = values.detach() if is_tensor(values) else torch.from_numpy(np.array(values))
+    if given.device.type == "mps":  # it has no float64
+        given = given.cpu()
+    if given.ndim != 2:
+        raise ValueError(f"{what} have shape {tuple(given.shape)}, expected [N, K]: one row an item")
+    tolerance = 0.03 if given.dtype in (torch.float16, torch.bfloat16) else 1e-3
+    scores = given.double()
+    sums = scores.sum(1)
+    wrong = ~((scores >= 0).all(1) & ((sums - 1).abs() <= tolerance))
+    if wrong.any():
+        row = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"row {row} of {what} is no distribution (sum {float(sums[row]):.4g}, least {float(scores[row].min()):.4g})"
+            ": if these are logits, pass logits.softmax(1)"
+        )
+    return scores / sums[:, None]
+
+
+def check_labels(labels: ArrayLike | Tensor, num_items: int, num_classes: int, what: str = "labels") -> IntArray:
+    """Class indices [N] as int64."""
+    found: NDArray[Any] = as_array(labels)
+    if found.shape != (num_items,):
+        raise ValueError(f"{what} have shape {found.shape}, expected one class index for each of {num_items} rows")
+    if found.dtype.kind not in "iu":
+        raise TypeError(f"{what} are {found.dtype}: expected class indices (integers)")
+    bad = (found < 0) | (found >= num_classes)
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(f"{what}[{row}] is {found[row]}: expected a class from 0 to {num_classes - 1}")
+    return found.astype(np.int64)

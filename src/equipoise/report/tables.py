@@ -1,0 +1,142 @@
+"""Tables of results: one formatter of "mean ± standard deviation (n)", and one table for Markdown and the terminal.
+
+Documents are rendered from records, between two comments that mark the place:
+
+<!-- rendered: NAME -->
+...
+<!-- end: NAME -->
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+UNKNOWN = "–"
+STYLES = {"ours": "bold", "paper": "dim", "companion": "dim"}  # of a row, by what its second cell says
+
+
+# -------------------------------------------------------------------- numbers
+
+
+def plus_minus(middle: float, deviation: float | None = None, *, digits: int = 1, sign: bool = False) -> str:
+    """A mean and how far it moves, with a minus sign as papers print it.
+
+    >>> plus_minus(45.0, 0.44), plus_minus(45.0), plus_minus(-0.5, 0.25, digits=2, sign=True)
+    ('45.0 ± 0.4', '45.0', '−0.50 ± 0.25')
+    """
+    spread = "" if deviation is None else f" ± {deviation:.{digits}f}"
+    return f"{middle:{'+' if sign else ''}.{digits}f}{spread}".replace("-", "−")
+
+
+def mean_std(values: Iterable[float | None], *, digits: int = 1, sign: bool = False, n: bool = False) -> str:
+    """Mean ± standard deviation of what is known, and of how many values; a dash where nothing is.
+
+    >>> mean_std([20.0, 22.0]), mean_std([20.0]), mean_std([None]), mean_std([45.0, None, 45.6], n=True)
+    ('21.0 ± 1.4', '20.0', '–', '45.3 ± 0.4 (2)')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return UNKNOWN
+    text = plus_minus(mean(known), stdev(known) if len(known) > 1 else None, digits=digits, sign=sign)
+    return f"{text} ({len(known)})" if n else text
+
+
+def low_to_high(values: Sequence[float], digits: int = 0) -> str:
+    """The range of some values.
+
+    >>> low_to_high([3.2, 60.4]), low_to_high([5.0]), low_to_high([0.04, 75], 1)
+    ('3 to 60', '5', '0.0 to 75.0')
+    """
+    low, high = f"{min(values):.{digits}f}", f"{max(values):.{digits}f}"
+    return low if low == high else f"{low} to {high}"
+
+
+# -------------------------------------------------------------------- tables
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under a header; the first `left` columns are aligned left, the others right.
+
+    >>> print(Table(["loss", "top-1"], [["Softmax", "45.0"]]))
+    | loss | top-1 |
+    |:---|---:|
+    | Softmax | 45.0 |
+    """
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    left: int = 1
+    title: str = ""  # shown in the terminal; documents have headings
+
+    def __str__(self) -> str:
+        """As Markdown."""
+        alignment = "|" + "|".join(":---" if i < self.left else "---:" for i in range(len(self.header))) + "|"
+        lines = [" | ".join(row).join(("| ", " |")) for row in (self.header, *self.rows)]
+        return "\n".join([lines[0], alignment, *lines[1:]])
+
+    def print(self, console: Console) -> None:
+        """In the terminal. A narrow one may break the first column, but cuts no number off."""
+        from rich import box
+        from rich.measure import Measurement
+        from rich.table import Table as Shown
+        from rich.text import Text
+
+        shown = Shown(title=Text(printable(self.title)), box=box.SIMPLE, padding=(0, 1, 0, 0))
+        for place, name in enumerate(self.header):
+            texts = [printable(name), *(printable(row[place]) for row in self.rows)]
+            widest = max(map(len, texts)) if place else max(len(word) for text in texts for word in text.split())
+            justify: Literal["left", "right"] = "left" if place < self.left else "right"
+            shown.add_column(texts[0], justify=justify, no_wrap=place > 0, min_width=widest)
+        for row in self.rows:
+            heading = len(row) > 1 and not any(row[1:])
+            style = "bold" if heading else STYLES.get(row[1]) if len(row) > 1 else None
+            shown.add_row(*(Text(printable(cell)) for cell in row), style=style)
+        narrow = console.width
+        needed = Measurement.get(console, console.options.update(max_width=1000), shown).minimum
+        console.width = max(narrow, needed)
+        console.print(shown)
+        console.width = narrow
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: what would move its cursor, or turn the order of letters, is shown as an escape.
+
+    >>> printable("owl\x1b[2J 猫")
+    'owl\\x1b[2J 猫'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+# -------------------------------------------------------------------- documents
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """`text` with `content` in the place marked for `name`, instead of what stood there.
+
+    >>> fill("a\\n<!-- rendered: x -->old<!-- end: x -->", "x", "new")
+    'a\\n<!-- rendered: x -->\\n\\nnew\\n\\n<!-- end: x -->'
+    """
+    first, last = f"<!-- rendered: {name} -->", f"<!-- end: {name} -->"
+    if text.count(first) != 1 or text.count(last) != 1 or text.index(first) > text.index(last):
+        raise ValueError(f"the document has no place for {name!r}: it needs the lines {first} and {last}, once each")
+    before, after = text[: text.index(first)], text[text.index(last) :]
+    return f"{before}{first}\n\n{content.strip()}\n\n{after}"
+
+
+def filled(root: Path, parts: Mapping[str, Mapping[str, str]]) -> dict[Path, str]:
+    """The documents under `root` as they should read: of each, `parts` has the contents by the name of their place."""
+    texts = {}
+    for document, contents in parts.items():
+        text = (root / document).read_text()
+        for name, content in contents.items():
+            text = fill(text, name, content)
+        texts[root / document] = text
+    return texts

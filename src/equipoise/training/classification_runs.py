@@ -1,0 +1,197 @@
+"""Runs of image classifiers for the queue: where their data lies, how they are prepared, trained and judged."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
+from equipoise.metrics.evaluation import evaluate
+from equipoise.training.classification import Features, Training, TrainingSet, features, thinned, train
+from equipoise.training.queue import Context, Kind, Settings, in_words
+from equipoise.training.recipe import Cell, Recipe
+from equipoise.training.records import Record, hardware, versions
+from equipoise.training.weights import weights_digest
+
+FIRST_GUESS = {"cuda": 0.006, "fused": 0.003}  # seconds an iteration before one was measured
+TIMED = 2  # iterations that a CPU is timed with before a long run
+LONG = 100  # iterations of a long run
+
+
+class Store:
+    """The data sets, read once, and the long-tailed draws of them that lie on the device."""
+
+    def __init__(self, root: Path, device: torch.device, *, download: bool = False) -> None:
+        self.root, self.device, self.download = root, device, download
+        self._cifar: dict[str, Cifar] = {}
+        self._sets: dict[tuple[str, int], tuple[LongTailedCifar, TrainingSet]] = {}
+
+    def read(self, data_set: str) -> Cifar:
+        """The whole data set; fetched first if it is not there and may be."""
+        name, _ = source_of(data_set)
+        if name not in self._cifar:
+            self._cifar[name] = load_cifar(self.root, name, download=self.download)
+        return self._cifar[name]
+
+    def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, TrainingSet]:
+        """The draw, and the same on the device."""
+        if (data_set, imbalance) not in self._sets:
+            drawn = long_tailed_cifar(self.read(data_set), imbalance, draw=source_of(data_set)[1])
+            on_device = TrainingSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
+            self._sets[data_set, imbalance] = drawn, on_device
+        return self._sets[data_set, imbalance]
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What computes a network's features in a training step; results are the same up to rounding.
+
+    `trained` may be kernels that compute gradients of all weights; a frozen backbone takes `frozen`.
+    """
+
+    trained: Features = features
+    frozen: Features = features
+    compiled: bool = False  # these two are for the records
+    fused: bool = False
+    deterministic: bool = True
+
+
+class Classification(Kind[Cell, Training]):
+    """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on."""
+
+    def __init__(
+        self,
+        table: str,
+        recipe_of: Callable[[Cell], Recipe],
+        store: Store,
+        settings: Settings,
+        *,
+        kernels: Kernels | None = None,
+        backbones: Collection[str] = (),
+    ) -> None:
+        self.table, self.store, self.settings = table, store, settings
+        self.kernels = kernels or Kernels()
+        self._recipe_of, self._backbones = recipe_of, backbones
+        torch.backends.cudnn.deterministic = self.kernels.deterministic
+        torch.backends.cudnn.benchmark = not self.kernels.deterministic
+
+    def recipe(self, cell: Cell) -> Recipe:
+        """The cell's recipe; of a smoke test, shortened."""
+        recipe = self._recipe_of(cell)
+        return recipe if self.settings.iterations is None else recipe.shortened(self.settings.iterations)
+
+    def iterations(self, cell: Cell) -> int:
+        return self.recipe(cell).iterations
+
+    def starts_from(self, cell: Cell) -> Cell | None:
+        """The run whose backbone the cell keeps: same data, same seed."""
+        method = self._recipe_of(cell).backbone
+        return None if method is None else Cell(cell.data_set, cell.imbalance, method, cell.seed)
+
+    def keeps(self, cell: Cell) -> bool:
+        return cell.method in self._backbones
+
+    def name(self, cell: Cell) -> str:
+        length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
+        return f"{super().name(cell)}{'-validate' if self.settings.validate else ''}{length}"
+
+    def made_from(self, cell: Cell) -> dict[str, Any]:
+        drawn, _ = self.store.get(cell.data_set, cell.imbalance)
+        data = {"draw": drawn.digest, "pixels": drawn.pixel_digest}
+        return self.recipe(cell).as_dict() | {"seed": cell.seed} | data
+
+    def engine(self, run: Training | None = None) -> dict[str, Any]:
+        on_gpu = self.settings.device.type == "cuda"
+        return {
+            "precision": "bf16 autocast, head and loss fp32" if on_gpu else "fp32",
+            "cuda_graph": on_gpu,
+            "compiled": self.kernels.compiled,
+            "fused": self.kernels.fused,
+            "deterministic": self.kernels.deterministic,
+        }
+
+    def prepare(self, cell: Cell, start: Mapping[str, Tensor] | None) -> Training:
+        recipe = self.recipe(cell)
+        _, data = self.store.get(cell.data_set, cell.imbalance)
+        chosen = self.kernels.trained if recipe.backbone is None else self.kernels.frozen
+        return Training(recipe, data, cell.seed, backbone=start, features=chosen)
+
+    def train(self, runs: Sequence[Training], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
+        train(runs, after_chunk)
+
+    def seconds_an_iteration(self, cells: Sequence[Cell]) -> float:
+        """A guess for a GPU. A CPU is timed with a few iterations before long runs, and the time of all is logged."""
+        if self.settings.device.type != "cpu":
+            return FIRST_GUESS["fused" if self.kernels.fused else "cuda"]
+        recipes = [self.recipe(cell) for cell in cells]
+        long = [i for i, recipe in enumerate(recipes) if recipe.iterations >= LONG and recipe.backbone is None]
+        if not long:
+            return 0.0
+        cell, recipe = cells[long[0]], recipes[long[0]]
+        _, data = self.store.get(cell.data_set, cell.imbalance)
+        each = 0.0
+        for _ in range(2):  # the first is slower
+            run = Training(recipe.shortened(TIMED), data, seed=0)
+            start = time.monotonic()
+            train([run])
+            each = (time.monotonic() - start) / TIMED
+        total = each * sum(recipe.iterations for recipe in recipes)
+        self.settings.log(
+            f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
+            f"{recipe.iterations:,}, about {in_words(total)} for all that is wanted. A GPU needs a minute or two per "
+            "run; --iterations 50 only tries things out"
+        )
+        return each
+
+    @torch.no_grad()
+    def judge(self, cell: Cell, run: Training, context: Context) -> Record:
+        drawn, data = self.store.get(cell.data_set, cell.imbalance)
+        images, labels = drawn.cifar.test_images, drawn.cifar.test_labels
+        if self.settings.validate:
+            left = held_out(drawn)
+            images, labels = drawn.cifar.train_images[left], drawn.cifar.train_labels[left]
+        logits = run.predict(torch.from_numpy(images).to(data.device)).cpu().double()
+        result = evaluate(logits, labels, drawn.prior)
+        return Record(
+            table=self.table,
+            data_set=cell.data_set,
+            imbalance=cell.imbalance,
+            method=cell.method,
+            seed=cell.seed,
+            top1=round(100 * result.top1, 4),
+            balanced_accuracy=round(100 * result.balanced_accuracy, 4),
+            evaluated_on="held_out" if self.settings.validate else "test",
+            iterations=run.iteration,
+            complete=self.settings.iterations is None,
+            recipe=run.recipe.as_dict(),
+            draw=drawn.digest,
+            pixels=drawn.pixel_digest,
+            counts=drawn.prior.counts.tolist(),
+            correct=result.correct.tolist(),
+            total=result.items.tolist(),
+            marginal=[float(f"{value:.6g}") for value in probabilities(run.loss, logits).mean(0).tolist()],
+            loss_curve=thinned(run.losses.tolist()),
+            weights=weights_digest(run.model),
+            seconds=round(context.seconds, 1),
+            together=context.together,
+            engine=self.engine(),
+            commit=self.settings.commit,
+            versions=versions(),
+            hardware=hardware(self.settings.device),
+            backbone_weights=context.started_from,
+        )
+
+    def in_words(self, record: Record) -> str:
+        return f"top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s"
+
+
+def probabilities(loss: torch.nn.Module, logits: Tensor) -> Tensor:
+    """What logits [N, K] mean after training with `loss`: what it declares, or a softmax."""
+    declared: Callable[[Tensor], Tensor] | None = getattr(loss, "probabilities", None)
+    return logits.softmax(1) if declared is None else declared(logits)

@@ -1,0 +1,339 @@
+"""Runs of detectors for the queue: where their images lie, how they are prepared, trained and judged.
+
+Weights of finished runs are kept, for methods that start from them and for use. Under torchrun every process does the
+same; the first one writes files and records, and evaluates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from equipoise.data.coco import CocoImages
+from equipoise.data.masks import hotcoco
+from equipoise.metrics.detection import Detections, GroundTruth
+from equipoise.models.batched_rcnn import ROUNDS, world
+from equipoise.models.mask_rcnn import detector_weights, stride_of
+from equipoise.training.classification import thinned
+from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, shortened, train
+from equipoise.training.detection_records import DetectionRecord
+from equipoise.training.queue import Context, Kind, Settings, Status, claims_held
+from equipoise.training.recipe import Method, MethodCell
+from equipoise.training.records import hardware, versions
+from equipoise.training.resident import FrozenRegions, Resident
+
+EVALUATION = {"cuda": 0.02}  # seconds per image kept for it before it was measured; elsewhere none
+REPORT_EVERY = 2.0  # seconds
+SHARE = 0.4  # of the device's free memory that images may take, and then features
+SHOWN = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "seconds", "evaluation_seconds")
+
+
+def join_processes(device: torch.device) -> torch.device:
+    """Under torchrun, join the other processes; the device of this one. Alone, nothing happens."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return device
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    if not torch.distributed.is_initialized():
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        torch.distributed.init_process_group(backend, timeout=timedelta(hours=6))  # the first evaluates, others wait
+    return device
+
+
+def first_says(answer: bool, device: torch.device) -> bool:
+    """The first process's answer, for all of them."""
+    if world()[0] == 1:
+        return answer
+    flag = torch.tensor(int(answer), device=device)
+    torch.distributed.broadcast(flag, 0)
+    return bool(flag)
+
+
+@dataclass(frozen=True)
+class DetectionData:
+    """What to train and evaluate on, and what the backbone starts from."""
+
+    train: Path
+    val: Path
+    images: Path
+    backbone: str | None = None
+    stride: Stride = None  # of the backbone, where its name does not tell
+    evaluated_on: str = "val"
+    workers: int = 0
+    resident: bool | None = None  # images stay on the device; None: on a GPU, where they fit
+
+
+class Images:
+    """The images to train and to evaluate on, and what is kept of them on the device between runs."""
+
+    def __init__(self, data: DetectionData, settings: Settings) -> None:
+        self.given, self.device, self.log = data, settings.device, settings.log
+        self.train, self.val = CocoImages(data.train, data.images), CocoImages(data.val, data.images)
+        if self.val.class_ids != self.train.class_ids:
+            raise ValueError(f"{data.train} and {data.val} have different categories")
+        self.truth = GroundTruth(data.val, self.train.prior())
+        self._resident: dict[tuple[bool, int, int], Resident] = {}
+        self._frozen: tuple[Any, FrozenRegions] | None = None
+
+    def resident(self, recipe: DetectionRecipe, *, training: bool) -> Resident | None:
+        """The images on the device, where the recipe has one size of images and they fit."""
+        data = self.train if training else self.val
+        sizes = (recipe.min_sizes[-1], recipe.max_size)
+        if self.given.resident is False or len(recipe.min_sizes) > 1:
+            return None
+        if (training, *sizes) not in self._resident:
+            if self.given.resident is None and not self._fits(data, sizes, training):
+                return None
+            began = time.monotonic()
+            self._resident[training, *sizes] = Resident(
+                data,
+                self.device,
+                shorter=sizes[0],
+                longer=sizes[1],
+                targets=training,
+                mirrored=training,
+                workers=max(1, self.given.workers),
+            )
+            self.log(f"{len(data)} images decoded in {time.monotonic() - began:.0f} s, kept on the device")
+        return self._resident[training, *sizes]
+
+    def _fits(self, data: CocoImages, sizes: tuple[int, int], training: bool) -> bool:
+        if self.device.type != "cuda":
+            return False
+        return Resident.bytes(data, *sizes, mirrored=training) < SHARE * self._free()
+
+    def _free(self) -> float:
+        """Bytes of a GPU's memory that nothing holds."""
+        if self.device.type != "cuda":
+            return float("inf")
+        torch.cuda.empty_cache()
+        return torch.cuda.mem_get_info(self.device)[0]
+
+    def freezes(self, run: DetectionTraining, key: Any) -> bool:
+        """Whether what the classifier of a second stage sees is computed once, for all that start from the same."""
+        if run.resident is None or run.recipe.start is None:
+            return False
+        if self._frozen is not None and self._frozen[0] == key:
+            return True
+        self._frozen = None  # first make room
+        needed = FrozenRegions.bytes(run.batched, run.resident)
+        if first_says(needed > SHARE * self._free(), self.device):
+            self.log(f"features of all boxes would take {needed / 1e9:.0f} GB: computed anew in every step")
+            return False
+        return True
+
+    def freeze(self, run: DetectionTraining, key: Any) -> None:
+        """Compute it, or take what was computed for another method."""
+        if self._frozen is None or self._frozen[0] != key:
+            began = time.monotonic()
+            frozen = run.freeze()
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+            frozen.seconds = time.monotonic() - began
+            self._frozen = (key, frozen)
+            self.log(f"features of all boxes computed in {frozen.seconds:.0f} s")
+        run.features_seconds = round(run.freeze(self._frozen[1]).seconds, 1)
+
+
+class Detection(Kind[MethodCell, DetectionTraining]):
+    """The kind of runs that `methods` describe."""
+
+    def __init__(
+        self, table: str, methods: Sequence[Method[DetectionRecipe]], data: DetectionData, settings: Settings
+    ) -> None:
+        hotcoco()  # what is trained will be evaluated: better to learn now that it cannot
+        self.table, self.data, self.settings = table, data, settings
+        self.images = Images(data, settings)
+        self.recipes = {method.name: method.recipe for method in methods}
+        self._evaluation = EVALUATION.get(settings.device.type, 0.0) * len(self.images.val)
+        self._freezes: dict[DetectionTraining, Any] = {}  # the key of the features that a run is to train from
+        with data.train.open("rb") as file:
+            self._trained_on = hashlib.file_digest(file, "sha256").hexdigest()
+
+    @property
+    def leads(self) -> bool:
+        return world()[1] == 0
+
+    def agree(self, answer: bool) -> bool:
+        return first_says(answer, self.settings.device)
+
+    # what a run is
+
+    def recipe(self, cell: MethodCell) -> DetectionRecipe:
+        """The cell's recipe; of a smoke test, with a shorter warm-up."""
+        recipe, iterations = self.recipes[cell.method], self.settings.iterations
+        return recipe if iterations is None else shortened(recipe, iterations, len(self.images.train))
+
+    def iterations(self, cell: MethodCell) -> int:
+        given = self.settings.iterations
+        return self.recipes[cell.method].iterations(len(self.images.train)) if given is None else given
+
+    def starts_from(self, cell: MethodCell) -> MethodCell | None:
+        start = self.recipes[cell.method].start
+        return None if start is None else MethodCell(start, cell.seed)
+
+    def keeps(self, cell: MethodCell) -> bool:
+        return True
+
+    def made_from(self, cell: MethodCell) -> dict[str, Any]:
+        return self._identity(cell.method) | {"seed": cell.seed}
+
+    def _identity(self, method: str) -> dict[str, Any]:
+        """Recipe and data; what it starts from has an identity instead of a name."""
+        recipe, data = self.recipes[method], self.data
+        backbone = {"weights": Path(data.backbone or "").name, "stride": data.stride}
+        more = {"start": recipe.start and self._fingerprint(recipe.start), "length": self.settings.iterations}
+        return recipe.as_dict() | more | {"trained_on": self._trained_on} | backbone
+
+    def _fingerprint(self, method: str) -> str:
+        return hashlib.sha256(json.dumps(self._identity(method), default=str).encode()).hexdigest()[:10]
+
+    def name(self, cell: MethodCell) -> str:
+        """With a fingerprint of recipe and data, so that runs with other options leave its files alone."""
+        return f"{self.table.replace('/', '-')}-{cell.method}-{cell.seed}-{self._fingerprint(cell.method)}"
+
+    def alike(self, cell: MethodCell) -> str:
+        """A run that was one of the choices need not be trained again for the table."""
+        return f"*-{cell.seed}-{self._fingerprint(cell.method)}"
+
+    def engine(self, run: DetectionTraining) -> dict[str, Any]:
+        """What decides which batches are drawn, and how they are computed."""
+        return {
+            "precision": "bf16 autocast, classifier and losses fp32" if run.device.type == "cuda" else "fp32",
+            "processes": world()[0],
+            "images": "from files" if run.resident is None else "resident",
+            "features": "computed once" if run in self._freezes else "computed anew",
+        }
+
+    # what the queue does with it
+
+    def prepare(self, cell: MethodCell, start: Mapping[str, Tensor] | None) -> DetectionTraining:
+        recipe = self.recipe(cell)
+        run = DetectionTraining(
+            recipe,
+            self.images.train,
+            cell.seed,
+            self.settings.device,
+            backbone=self.data.backbone,
+            stride=self.data.stride,
+            start=None if start is None else dict(start),
+            iterations=self.settings.iterations,
+            resident=self.images.resident(recipe, training=True),
+        )
+        key = (recipe.start and self._fingerprint(recipe.start), cell.seed, recipe.proposals)
+        self._freezes = {run: key} if self.images.freezes(run, key) else {}
+        return run
+
+    def train(
+        self, runs: Sequence[DetectionTraining], after_chunk: Callable[[], bool], over: Callable[[], bool]
+    ) -> None:
+        (run,) = runs
+        if run in self._freezes and not run.done:
+            self.images.freeze(run, self._freezes[run])
+        train(run, after_chunk, over, workers=self.data.workers, every=REPORT_EVERY)
+
+    def seconds_to_judge(self) -> float:
+        return self._evaluation
+
+    def judge(self, cell: MethodCell, run: DetectionTraining, context: Context) -> DetectionRecord:
+        began = time.monotonic()
+        found = self._found(run, began)
+        predicted = time.monotonic() - began
+        truth, masks = self.images.truth, None
+        if run.data.has_masks and truth.has_masks:
+            masks = _rounded(truth.evaluate(found, "segm"))
+        boxes = _rounded(truth.evaluate(found, "bbox"))
+        seconds = time.monotonic() - began
+        self._evaluation = seconds * 1.2
+        groups = boxes if masks is None else masks
+        return DetectionRecord(
+            table=self.table,
+            method=cell.method,
+            seed=cell.seed,
+            AP_mask=None if masks is None else masks["AP"],
+            AP_f=groups["APf"],
+            AP_c=groups["APc"],
+            AP_r=groups["APr"],
+            AP_box=boxes["AP"],
+            mask=masks,
+            box=boxes,
+            evaluated_on=self.data.evaluated_on,
+            evaluated_images=len(self.images.val),
+            iterations=run.iteration,
+            complete=self.settings.iterations is None,
+            recipe=run.recipe.as_dict(),
+            trained_on=self.data.train.name,
+            backbone=None if self.data.backbone is None else Path(self.data.backbone).name,
+            counts=run.data.prior().counts.tolist(),
+            class_names=list(run.data.class_names),
+            loss_curve=thinned(run.losses),
+            weights=detector_digest(run.model),
+            seconds=round(run.seconds, 1),
+            images_per_second=round(run.iterations * run.batch_size / max(run.seconds, 1e-9), 1),
+            evaluation_seconds=round(seconds, 1),
+            engine=self._engine_of_record(run, len(found), predicted),
+            commit=self.settings.commit,
+            versions=versions() | _detection_versions(),
+            hardware=hardware(self.settings.device),
+        )
+
+    def _found(self, run: DetectionTraining, began: float) -> Detections:
+        number, resident = len(self.images.val), self.images.resident(run.recipe, training=False)
+
+        def report(done: int) -> None:
+            self.settings.report(Status.at(done, number, 1, time.monotonic() - began, what="images evaluated"))
+
+        options: dict[str, Any] = {"workers": self.data.workers, "resident": resident, "report": report}
+        return predict(run.model, self.images.val, self.settings.device, batch_size=16, **options)
+
+    def _engine_of_record(self, run: DetectionTraining, detections: int, predicted: float) -> dict[str, Any]:
+        return self.engine(run) | {
+            "stride": stride_of(run.model),
+            "together": max(claims_held(self.settings.checkpoints), 1),
+            "features": "computed anew" if run.features_seconds is None else "computed once",
+            "features_seconds": run.features_seconds,  # for all methods
+            "detections": detections,
+            "predicted_images_per_second": round(len(self.images.val) / max(predicted, 1e-9), 1),
+            "nms_rounds": ROUNDS if run.device.type == "cuda" else None,  # as many as it takes
+            "nms_unsettled": run.unsettled,
+        }
+
+    def in_words(self, record: DetectionRecord) -> str:
+        shown = SHOWN if record.AP_mask is not None else ("AP_box", *SHOWN[1:4], *SHOWN[5:])
+        of = "" if record.AP_mask is not None else ", all of boxes"
+        values = {key: getattr(record, key) for key in shown}
+        return ", ".join(f"{key} {'–' if value is None else f'{value:.1f}'}" for key, value in values.items()) + of
+
+
+def with_changes(methods: Sequence[Method[DetectionRecipe]], **changes: Any) -> tuple[Method[DetectionRecipe], ...]:
+    """The methods with something changed in every recipe."""
+    return tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
+
+
+def _rounded(numbers: dict[str, float | None]) -> dict[str, float | None]:
+    return {name: None if value is None else round(value, 4) for name, value in numbers.items()}
+
+
+def _detection_versions() -> dict[str, str]:
+    import torchvision  # type: ignore[import-untyped]
+
+    return {"torchvision": torchvision.__version__, "hotcoco": str(getattr(hotcoco(), "__version__", "unknown"))}
+
+
+def detector_digest(model: torch.nn.Module) -> str:
+    """Names a detector's weights."""
+    total = hashlib.sha256()
+    for name, value in sorted(detector_weights(model).items()):
+        total.update(name.encode() + value.detach().float().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()[:16]

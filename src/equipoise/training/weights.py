@@ -1,0 +1,40 @@
+"""Files of tensors that training leaves behind: written whole, read without running code, named by their digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from equipoise.files import written_whole
+
+
+def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
+    """Names a model's weights: the start of the SHA-256 of its state, for comparing two runs."""
+    sha = hashlib.sha256()
+    for name, value in (weights.state_dict() if isinstance(weights, nn.Module) else weights).items():
+        sha.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return sha.hexdigest()[:16]
+
+
+def write_tensors(path: Path, content: Any) -> None:
+    """Tensors and plain data as a torch file: whole, or OSError and the file as it was."""
+    try:
+        with written_whole(path) as scratch:
+            torch.save(content, scratch)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        raise OSError(f"{path} could not be written ({error})") from error
+
+
+def read_tensors(path: Path) -> Any:
+    """What `write_tensors` wrote, on the CPU; ValueError names a file that is damaged or something else."""
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # torch raises many kinds for a damaged file; EOFError would end us without a word
+        raise ValueError(f"{path} cannot be read ({type(error).__name__})") from error

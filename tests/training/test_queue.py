@@ -1,0 +1,265 @@
+"""What the queue promises, for classifiers and for detectors alike."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from helpers.cifar_files import write_cifar10
+from helpers.queues import Queue, classifiers, detectors
+
+from equipoise.training import queue as queue_module
+from equipoise.training.queue import Kept, Status, claims_held
+
+
+@pytest.fixture(params=["classifiers", "detectors"])
+def queue(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    if request.param == "classifiers":
+        return classifiers(tmp_path)
+    pytest.importorskip("hotcoco")
+    return detectors(tmp_path, monkeypatch)
+
+
+class Killed(BaseException):
+    """As if the process had been killed: nobody catches it."""
+
+
+def press(*numbers: int, once: bool = True) -> Any:
+    """A `report` that sends these signals after the first chunk of iterations."""
+    seen: list[Status] = []
+
+    def report(status: Status) -> None:
+        if not seen or not once:
+            seen.append(status)
+            for number in numbers:
+                signal.raise_signal(number)
+
+    return report
+
+
+# -------------------------------------------------------------------- Ctrl-C and SIGTERM
+
+
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM])
+def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
+    """A signal that does nothing unless it is handled."""
+    before = signal.signal(request.param, lambda *_: None)
+    yield request.param
+    signal.signal(request.param, before)
+
+
+def test_ctrl_c_and_sigterm_save_what_was_trained(number: signal.Signals, queue: Queue) -> None:
+    (whole,), _ = queue("two")
+    for path in queue.checkpoints.iterdir():
+        path.unlink()
+    before = signal.getsignal(number)
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        queue("two", report=press(number), log=said.append)
+    assert signal.getsignal(number) is before
+    stopped = f"interrupted at iteration {queue.chunk} of {queue.iterations}; saved, and taken up next time"
+    assert any(line.endswith(f"two/0: {stopped}") for line in said)
+    assert queue.file("two", "checkpoint.pt").is_file()
+    (resumed,), said = queue("two")
+    assert any(f"taken up at iteration {queue.chunk} of {queue.iterations}" in line for line in said)
+    assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
+
+
+def test_a_second_ctrl_c_stops_at_once(queue: Queue) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        queue("two", report=press(signal.SIGINT, signal.SIGINT))
+    assert list(queue.checkpoints.iterdir()) == []
+
+
+def test_an_ignored_ctrl_c_stays_ignored(queue: Queue) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        records, _ = queue("two", report=press(signal.SIGINT, once=False))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(records) == 1
+
+
+@pytest.mark.parametrize("method", ["one", "two"])
+def test_ctrl_c_while_a_run_is_judged_stops_at_once_and_it_is_judged_next_time(
+    method: str, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    kind = type(queue.make(queue.settings(log=said.append)))
+    judge, after = kind.judge, []
+
+    def interrupted(*given: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        after.append("went on")
+        return judge(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "judge", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue(method, log=said.append)
+    assert after == []
+    assert said[-1].endswith(f"{method}/0: interrupted while it was judged; saved, and judged next time")
+    reported: list[Status] = []
+    (record,), said = queue(method, report=reported.append)
+    stepped = [status.done for status in reported if status.what == "iterations"]
+    assert any(f"taken up at iteration {queue.iterations} of {queue.iterations}" in line for line in said)
+    assert (stepped, record.iterations) == ([], queue.iterations)
+
+
+# -------------------------------------------------------------------- time
+
+
+def test_only_the_first_run_is_begun_where_the_time_is_over_and_it_is_saved(queue: Queue) -> None:
+    records, said = queue("one", "two", budget=0)
+    assert records == []
+    stopped = f"out of time at iteration {queue.chunk} of {queue.iterations}; saved, and taken up next time"
+    assert any(line.endswith(f"one/0: {stopped}") for line in said)
+    assert not any("training" in line and "two" in line for line in said)
+    for _ in range(2):
+        queue("one", budget=0)
+    records, said = queue("one", "two", budget=1e-3)  # the first is trained by now: only judged, and always
+    assert [record.method for record in records] == ["one"]
+    assert "0 s are left, too few for" in said[-1]
+
+
+def test_a_later_run_is_begun_if_its_estimate_fits(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module.Timing, "estimate", lambda *_: 1000.0)
+    records, said = queue("one", "two", budget=999)
+    assert [record.method for record in records] == ["one"]
+    assert "too few for" in said[-1]
+    assert said[-1].endswith("two/0: stopping with 1 run to go")
+    records, _ = queue("two", "one", budget=9999, recorded=lambda: [str(queue.cell("one"))])
+    assert [record.method for record in records] == ["two"]
+
+
+def test_a_killed_process_loses_no_more_than_since_the_last_save(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,), _ = queue("two")
+    for path in queue.checkpoints.iterdir():
+        path.unlink()
+
+    def kill(status: Status) -> None:
+        if status.done > queue.chunk:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(queue_module, "SAVE_EVERY", 0)
+        with pytest.raises(Killed):
+            queue("two", report=kill)
+    (resumed,), said = queue("two")
+    assert any(f"taken up at iteration {queue.chunk} of" in line for line in said)
+    assert resumed.weights == whole.weights
+    with pytest.raises(Killed):
+        queue("one", report=kill)  # within two minutes of its start
+    assert not queue.file("one", "checkpoint.pt").exists()
+
+
+# -------------------------------------------------------------------- checkpoints
+
+
+@pytest.mark.parametrize(("key", "value"), [("torch", "1.0"), ("threads", 99), ("precision", "fp8")])
+def test_a_checkpoint_that_was_made_from_something_else_is_named_and_not_taken_up(
+    key: str, value: object, queue: Queue
+) -> None:
+    queue("two", budget=0)
+    path = queue.file("two", "checkpoint.pt")
+    content = torch.load(path, weights_only=True)
+    assert key in content["made_from"]
+    torch.save(content | {"made_from": content["made_from"] | {key: value}}, path)
+    _, said = queue("two", budget=0)
+    assert any(f"{path.name} is not of this run ({key} {value}, now " in line for line in said)
+    assert not any("taken up at" in line for line in said)
+
+
+def test_a_second_stage_starts_from_kept_weights_whatever_engine_made_them(queue: Queue) -> None:
+    (record,), _ = queue("second")
+    note = queue.file("one", "finished.json")
+    content = json.loads(note.read_text())
+    note.write_text(json.dumps(content | {"made_from": content["made_from"] | {"precision": "fp8"}}))
+    queue.file("second", "finished.json").unlink(missing_ok=True)
+    (again,), said = queue("second")
+    assert not any("one/0" in line for line in said)
+    assert again.weights == record.weights
+    _, said = queue("one", budget=0)  # but what is recorded was made by the engine that the record names
+    assert any("is not of this run (precision fp8, now fp32)" in line for line in said)
+
+
+# -------------------------------------------------------------------- claims
+
+
+def test_a_run_that_another_process_trains_is_left_to_it(queue: Queue) -> None:
+    settings = queue.settings(log=lambda line: None)
+    with Kept(queue.make(settings), settings).claimed(queue.cell("one")) as claimed:
+        assert claimed
+        assert claims_held(queue.checkpoints) == 1
+        records, said = queue("one", "two", "second")
+    assert [record.method for record in records] == ["two"]
+    assert said[-1].endswith("or what it starts from: 2 runs to go")
+    assert claims_held(queue.checkpoints) == 0
+    records, _ = queue("second")
+    assert [record.method for record in records] == ["second"]
+    assert [path for path in queue.checkpoints.iterdir() if path.suffix == ".claim"] == []
+
+
+def test_a_run_that_another_process_has_recorded_meanwhile_is_not_trained_again(queue: Queue) -> None:
+    records, said = queue("one", "two", recorded=lambda: [str(queue.cell("one"))])
+    assert [record.method for record in records] == ["two"]
+    assert not any("training" in line and "one/0" in line for line in said)
+
+
+def hold(folder: str, name: str, held: Any) -> None:
+    """In another process: hold the lock of a claim file until killed."""
+    from equipoise.training.records import locked
+
+    with open(Path(folder) / name, "ab") as file:
+        held.put(locked(file, wait=False))
+        signal.pause()
+
+
+def test_the_claim_of_a_dead_process_is_free(tmp_path: Path) -> None:
+    queue = classifiers(tmp_path)
+    path = queue.file("two", "claim")
+    path.parent.mkdir()
+    context = multiprocessing.get_context("spawn")
+    held = context.Queue()
+    process = context.Process(target=hold, args=(str(path.parent), path.name, held))
+    process.start()
+    assert held.get(timeout=60)
+    records, said = queue("two")
+    assert records == []
+    assert "other processes are training" in said[-1]
+    process.kill()
+    process.join()
+    records, _ = queue("two")
+    assert len(records) == 1
+
+
+def test_two_commands_on_one_file_train_every_run_once(tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "data")
+    (tmp_path / "own.py").write_text(
+        "from dataclasses import replace\n"
+        "from equipoise.training.recipe import Cell, Recipe\n"
+        "NAME = 'own'[::-1]\n"
+        "BASE = Recipe(blocks=1, batch_size=4, iterations=200, warmup=1)\n"
+        "def plan():\n    return [Cell('cifar10-lt', 20, 'softmax', seed) for seed in range(4)]\n"
+        "def recipe_of(cell):\n    return BASE\n"
+    )
+    command = [sys.executable, "-m", "equipoise", "run", "own.py", "--data", "data", "--device", "cpu"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    running = [
+        subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=300)[0].decode() for process in running]
+    assert [process.returncode for process in running] == [0, 0], said
+    lines = (tmp_path / "records.jsonl").read_text().splitlines()
+    assert Counter(json.loads(line)["seed"] for line in lines) == {0: 1, 1: 1, 2: 1, 3: 1}, said
