@@ -2,8 +2,8 @@
 
     loss(z, y) = −Σ_j [ y_j (1 − p_j)^γ₊ log p_j  +  (1 − y_j) q_j^γ₋ log(1 − q_j) ],    p = σ(z),   q = max(p − m, 0)
 
-Most labels of most items are negative. A larger γ₋ than γ₊ gives easy negatives less weight, and the margin m leaves out
-those whose probability is below it. With γ₊ = γ₋ = m = 0 it is binary cross-entropy. It knows no class frequencies.
+Most labels of most items are negative. A larger γ₋ than γ₊ gives easy negatives less weight, and the margin m leaves
+out those whose probability is below it. With γ₊ = γ₋ = m = 0 it is binary cross-entropy. It knows no class frequencies.
 
 Reference: Ridnik, Ben-Baruch, Zamir, Noy, Friedman, Protter, Zelnik-Manor, "Asymmetric Loss For Multi-Label
 Classification", ICCV 2021, arXiv 2009.14119.
@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from equipoise.losses._shared import PriorModule, check_reduction, full_precision
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
+from equipoise.losses.shared import SigmoidLoss, check_reduction, full_precision
 
 
 def asymmetric_loss(
@@ -51,7 +51,7 @@ def asymmetric_loss(
     return reduce_elements(target * positive + (1 - target) * negative, counts, reduction)
 
 
-class AsymmetricLoss(PriorModule):
+class AsymmetricLoss(SigmoidLoss):
     """Asymmetric loss as a drop-in for `nn.BCEWithLogitsLoss`.
 
     >>> AsymmetricLoss()(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))

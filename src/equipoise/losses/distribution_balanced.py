@@ -9,8 +9,8 @@ r_j is how often class-aware sampling draws the item for class j, out of how oft
 other labels of the same item add. λ = 1, κ = 0 and α = 1, β = 0 (up to a factor 1.5) is binary cross-entropy. With
 `gamma` > 0 each term is focused as in the focal loss, as in the paper's best rows.
 
-The bias is divided by λ as in the authors' released code; the paper's text has ν_j = −κ logit(π_j). The defaults are the
-released values for VOC-MLT; for COCO-MLT the authors have μ = 0.2 and λ = 2.
+The bias is divided by λ as in the authors' released code; the paper's text has ν_j = −κ logit(π_j). The defaults are
+the released values for VOC-MLT; for COCO-MLT the authors have μ = 0.2 and λ = 2.
 
 Reference: Wu, Huang, Liu, Wang, Lin, "Distribution-Balanced Loss for Multi-Label Classification in Long-Tailed
 Datasets", ECCV 2020, arXiv 2007.09654.
@@ -23,9 +23,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from equipoise.losses._shared import PriorModule, along, check_reduction, class_dim, full_precision
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
 from equipoise.losses.focal import check_gamma
+from equipoise.losses.shared import SigmoidLoss, along, check_reduction, class_dim, full_precision
 from equipoise.prior import Prior
 
 
@@ -56,11 +56,11 @@ def distribution_balanced_loss(
     check_reduction(reduction, "batchmean")
     logits = full_precision(logits)
     dim = class_dim(logits)
+    inverse = along(inverse_counts, logits, dim).to(logits.dtype)
     target, counts = dense_target(logits, target, None, ignore_index)
-    inverse = along(inverse_counts, logits, dim, "inverse_counts").to(logits.dtype)
     drawn = (target * inverse).sum(dim, keepdim=True).clamp(min=torch.finfo(logits.dtype).tiny)
     weight = alpha + torch.sigmoid(beta * (inverse / drawn - mu))
-    shifted = logits + along(bias, logits, dim, "bias").to(logits.dtype)
+    shifted = logits + along(bias, logits, dim).to(logits.dtype)
     positive, negative = -F.logsigmoid(shifted), -F.logsigmoid(-tolerance * shifted)
     if gamma:
         positive = positive * torch.exp(gamma * F.logsigmoid(-shifted))
@@ -68,8 +68,8 @@ def distribution_balanced_loss(
     return reduce_elements(weight * (target * positive + (1 - target) * negative / tolerance), counts, reduction)
 
 
-class DistributionBalancedLoss(PriorModule):
-    """Distribution-Balanced loss as a drop-in for `nn.BCEWithLogitsLoss`; `prior` counts positives per class, of N items.
+class DistributionBalancedLoss(SigmoidLoss):
+    """Distribution-Balanced loss as a drop-in for `nn.BCEWithLogitsLoss`; `prior` counts positives per class.
 
     >>> from equipoise import Prior
     >>> loss = DistributionBalancedLoss(Prior.from_counts([90, 10], total=100))

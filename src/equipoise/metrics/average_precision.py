@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from equipoise.prior import FloatArray, IntArray
@@ -78,4 +77,6 @@ def binned_average_precision(positives: IntArray, negatives: IntArray) -> tuple[
 
 def _harmonic(n: FloatArray) -> FloatArray:
     """1 + 1/2 + ... + 1/n, up to a constant."""
+    import torch
+
     return np.asarray(torch.digamma(torch.from_numpy(n + 1)).numpy())

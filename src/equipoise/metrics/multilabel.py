@@ -24,17 +24,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
+from equipoise.arrays import as_array
 from equipoise.metrics.average_precision import BINS as SCORE_BINS
 from equipoise.metrics.average_precision import Ranking, bin_of, binned_average_precision
 from equipoise.metrics.evaluation import BINS
-from equipoise.prior import FloatArray, IntArray, Prior, as_array
+from equipoise.prior import FloatArray, IntArray, Prior
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 EXACT_PAIRS = 1 << 25
 GROUPS = {"head": "many", "medium": "medium", "tail": "few"}  # what this literature calls them: what Prior.groups does
@@ -376,8 +378,7 @@ def _checked(
     """Scores as floats and labels as 1, 0 and −1, or one error that says what is wrong."""
     if not isinstance(prior, Prior):
         raise TypeError(f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_multilabel")
-    given = logits.detach().float() if isinstance(logits, Tensor) and logits.dtype in _HALF else logits
-    scores, truth = as_array(given), as_array(target)
+    scores, truth = as_array(logits), as_array(target)
     if scores.ndim != 2 or scores.shape[1] != prior.num_classes:
         raise ValueError(f"logits have shape {scores.shape}, prior {prior.num_classes} classes: expected [N, K]")
     if truth.shape != scores.shape:
@@ -403,9 +404,6 @@ def _checked(
     return scores, labels
 
 
-_HALF = (torch.float16, torch.bfloat16, torch.float32)
-
-
 def _thresholds(threshold: float | ArrayLike | Tensor, num_classes: int, probabilities: bool) -> FloatArray:
     """One limit per class, of what is judged: logits, or probabilities."""
     given = as_array(threshold).astype(np.float64)
@@ -416,7 +414,7 @@ def _thresholds(threshold: float | ArrayLike | Tensor, num_classes: int, probabi
 
 
 def _sigmoid(values: FloatArray) -> FloatArray:
-    return np.asarray(torch.from_numpy(values).sigmoid().numpy())
+    return np.exp(-np.logaddexp(0.0, -values))
 
 
 def _ratio(part: float, whole: float) -> float:
