@@ -2,6 +2,8 @@
 
 from equipoise.data.longtail import long_tailed_indices as long_tailed_indices
 from equipoise.integrations import sklearn as sklearn
+from equipoise.losses.asymmetric import AsymmetricLoss as AsymmetricLoss
+from equipoise.losses.asymmetric import asymmetric_loss as asymmetric_loss
 from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss as BalancedSigmoidLoss
 from equipoise.losses.balanced_sigmoid import balanced_sigmoid as balanced_sigmoid
 from equipoise.losses.balanced_sigmoid import balanced_sigmoid_loss as balanced_sigmoid_loss
@@ -12,6 +14,8 @@ from equipoise.losses.balanced_softmax import balanced_softmax_loss as balanced_
 from equipoise.losses.balanced_softmax import log_balanced_softmax as log_balanced_softmax
 from equipoise.losses.class_balanced import ClassBalancedLoss as ClassBalancedLoss
 from equipoise.losses.class_balanced import class_balanced_loss as class_balanced_loss
+from equipoise.losses.distribution_balanced import DistributionBalancedLoss as DistributionBalancedLoss
+from equipoise.losses.distribution_balanced import distribution_balanced_loss as distribution_balanced_loss
 from equipoise.losses.equalization import EqualizationLoss as EqualizationLoss
 from equipoise.losses.equalization import SigmoidEqualizationLoss as SigmoidEqualizationLoss
 from equipoise.losses.equalization import equalization_loss as equalization_loss
@@ -35,6 +39,8 @@ from equipoise.metrics.evaluation import Evaluation as Evaluation
 from equipoise.metrics.evaluation import evaluate as evaluate
 from equipoise.metrics.judging import Judged as Judged
 from equipoise.metrics.judging import judge as judge
+from equipoise.metrics.multilabel import MultilabelEvaluation as MultilabelEvaluation
+from equipoise.metrics.multilabel import evaluate_multilabel as evaluate_multilabel
 from equipoise.models.balanced_head import fold_prior as fold_prior
 from equipoise.models.balanced_head import fold_sigmoid_prior as fold_sigmoid_prior
 from equipoise.models.balanced_head import unfold_prior as unfold_prior

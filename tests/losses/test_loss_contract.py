@@ -97,6 +97,26 @@ def reference_sigmoid_eql(z: list[float], y: int, rare: list[int]) -> float:
     return sum(binary(z[j], j == y) for j in range(K) if j == y or j not in rare)
 
 
+def reference_asymmetric(z: list[float], y: int, positive: float, negative: float, margin: float) -> float:
+    total = 0.0
+    for j in range(K):
+        p = sigmoid(z[j])
+        q = max(p - margin, 0.0)
+        total -= (1 - p) ** positive * math.log(p) if j == y else q**negative * math.log(1 - q)
+    return total
+
+
+def reference_distribution_balanced(z: list[float], y: int, gamma: float) -> float:
+    total = 0.0
+    for j, n_j in enumerate(COUNTS):
+        repeated = (1 / n_j) / (1 / COUNTS[y])
+        weight = 0.1 + sigmoid(10.0 * (repeated - 0.3))
+        u = z[j] + 0.05 * math.log(n_j / (N - n_j)) / 5.0
+        p = sigmoid(u) if j == y else 1 - sigmoid(5.0 * u)
+        total -= weight * (1 - p) ** gamma * math.log(p) / (1.0 if j == y else 5.0)
+    return total
+
+
 # ------------------------------------------------------------------ the table
 
 
@@ -110,7 +130,9 @@ class Row:
     reduced: Callable[[], nn.Module] | None = None  # ... here
     learns: float | None = None  # σ or softmax of what a constant predictor learns, the same for every class
     binary: bool = False  # K sigmoids: classes are summed, "batchmean" exists
-    soft: bool = True  # takes probabilities as target
+    soft: bool = True  # takes probabilities as target ...
+    mixes: bool = True  # ... and then mixes the losses of the classes
+    per_class: bool = True  # holds a vector of K classes, so that it knows how many logits to expect
     weights: tuple[float, ...] | None = None  # of the classes, where the mean divides by the weights of the rows
     needs_counts: bool = True  # warns of classes without items
 
@@ -183,6 +205,7 @@ ROWS = [
         plain_softmax,
         lambda: eq.FocalLoss(0.0),
         needs_counts=False,
+        per_class=False,
     ),
     Row(
         "focal_half",
@@ -192,6 +215,7 @@ ROWS = [
         plain_softmax,
         lambda: eq.FocalLoss(0.0),
         needs_counts=False,
+        per_class=False,
     ),
     Row(
         "sigmoid_focal",
@@ -202,6 +226,7 @@ ROWS = [
         lambda: eq.SigmoidFocalLoss(0.0),
         binary=True,
         needs_counts=False,
+        per_class=False,
     ),
     Row(
         "class_balanced",
@@ -249,8 +274,40 @@ ROWS = [
         lambda: eq.SigmoidEqualizationLoss(PRIOR, 0.0),
         binary=True,
         needs_counts=False,
+        mixes=False,
     ),
 ]
+
+for gamma in (0.0, 2.0):
+    ROWS.append(
+        Row(
+            f"distribution_balanced_{gamma:g}",
+            lambda prior, gamma=gamma, **o: eq.DistributionBalancedLoss(prior, gamma=gamma, **o),
+            lambda z, y, prior, gamma=gamma, **o: eq.distribution_balanced_loss(
+                z, y, 1 / torch.from_numpy(prior.counts.clip(1)).float(), 0.01 * prior.logit(), gamma=gamma, **o
+            ),
+            lambda z, y, gamma=gamma: reference_distribution_balanced(z, y, gamma),
+            plain_sigmoid,
+            lambda: eq.DistributionBalancedLoss(PRIOR, alpha=0.5, beta=0.0, tolerance=1.0, kappa=0.0, gamma=0.0),
+            binary=True,
+            mixes=False,  # the weights depend on what else the item shows
+        )
+    )
+    ROWS.append(
+        Row(
+            f"asymmetric_{gamma:g}",
+            lambda prior, gamma=gamma, **o: eq.AsymmetricLoss(gamma_positive=gamma / 4, margin=gamma / 20, **o),
+            lambda z, y, prior, gamma=gamma, **o: eq.asymmetric_loss(
+                z, y, gamma_positive=gamma / 4, margin=gamma / 20, **o
+            ),
+            lambda z, y, gamma=gamma: reference_asymmetric(z, y, gamma / 4, 4.0, gamma / 20),
+            plain_sigmoid,
+            lambda: eq.AsymmetricLoss(gamma_negative=0.0, margin=0.0),
+            binary=True,
+            needs_counts=False,
+            per_class=False,
+        )
+    )
 
 row = pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
 
@@ -503,7 +560,7 @@ def test_indices_and_their_one_hot_probabilities_give_the_same_loss(row: Row) ->
 
 
 # sigmoid_eql is linear only in hard targets: there the weight of a class depends on the target itself
-@pytest.mark.parametrize("row", [r for r in ROWS if r.soft and r.name != "sigmoid_eql"], ids=lambda r: r.name)
+@pytest.mark.parametrize("row", [r for r in ROWS if r.soft and r.mixes], ids=lambda r: r.name)
 def test_soft_targets_mix_the_losses_of_the_classes(row: Row) -> None:
     """Mixup: for a target of λ a + (1 − λ) b the loss is λ loss(a) + (1 − λ) loss(b)."""
     logits, target = batch(8, K)
@@ -549,7 +606,7 @@ def test_under_autocast_the_loss_is_fp32(row: Row) -> None:
 @row
 def test_wrong_shapes_and_dtypes_are_refused_with_the_way_out(row: Row) -> None:
     module = row.module(PRIOR)
-    if "focal" not in row.name or "class_balanced" in row.name:  # the others hold no vector of K classes
+    if row.per_class:
         with pytest.raises(ValueError, match=r"has 4 classes, logits of shape \(2, 3\) have 3"):
             module(torch.zeros(2, 3), torch.tensor([0, 3]))  # a class that the logits lack: the size is said first
     with pytest.raises(ValueError, match=r"target of shape \(3,\) does not fit logits of shape \(2, 4\)"):

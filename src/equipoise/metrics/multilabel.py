@@ -1,0 +1,435 @@
+"""Judge a classifier that may give an item several labels: `evaluate_multilabel` and what it returns.
+
+Everything is built from sums and from scores that are kept, so evaluations of parts (batches, ranks, files) add up with
+`+` to that of the whole. Scores are fractions.
+
+    mAP                   mean of average precision over the classes that have positives; also over the head, medium
+                          and tail classes (> 100, 20 to 100, < 20 training items). AP ranks the items of one class:
+                          adding a constant to a class's logits does not change it, so it cannot see a prior
+    micro-AP              average precision of all (item, class) pairs pooled: sees whether classes are comparable
+    F1                    2 · hits / (positives + predicted) at a threshold: mean over classes (macro), of all pairs
+                          (micro), mean over items (samples). Also sees a prior
+    ranking loss          share of (positive, negative) pairs of an item in the wrong order; ties are wrong
+    coverage              share of the labels that one must take, best first, to have all positives of an item
+    LRAP                  label ranking average precision: precision at each positive of an item, averaged
+    ECE                   expected calibration error per class over 15 bins of the probability, averaged over classes
+
+A label that is missing (−1 or NaN) is left out of everything. Up to 2²⁵ (item, class) pairs the scores are kept and AP
+is exact; beyond, they become a histogram of 4,096 bins per class, and `map_error` and `micro_ap_error` bound how far AP
+can be off.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from equipoise.arrays import as_array
+from equipoise.metrics.average_precision import BINS as SCORE_BINS
+from equipoise.metrics.average_precision import Ranking, bin_of, binned_average_precision
+from equipoise.metrics.evaluation import BINS
+from equipoise.prior import FloatArray, IntArray, Prior
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+EXACT_PAIRS = 1 << 25
+GROUPS = {"head": "many", "medium": "medium", "tail": "few"}  # what this literature calls them: what Prior.groups does
+RESAMPLES = 200
+
+
+@dataclass(frozen=True)
+class LabelResult:
+    """One class: its training count (None where the prior was not counted) and its scores, None where undefined."""
+
+    index: int
+    name: str
+    count: int | None
+    labelled: int
+    positives: int
+    average_precision: float | None
+    precision: float | None
+    recall: float | None
+    f1: float | None
+    ece: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class KeptScores:
+    """Every score: [n, K], and 1, 0 or −1 (missing) beside it."""
+
+    scores: NDArray[Any]
+    target: NDArray[np.int8]
+
+    def __add__(self, other: KeptScores) -> KeptScores:
+        parts = (self, other)
+        return KeptScores(np.concatenate([p.scores for p in parts]), np.concatenate([p.target for p in parts]))
+
+    def ranking(self, column: int | slice) -> Ranking:
+        """The labelled items of a class, or with a slice all pairs, ranked."""
+        target = self.target[:, column]
+        known = target >= 0
+        return Ranking.of(self.scores[:, column][known], target[known] == 1)
+
+    def average_precisions(self) -> tuple[FloatArray, FloatArray]:
+        """AP per class and, last, of all pairs; each with its error, 0."""
+        columns: list[int | slice] = [*range(self.scores.shape[1]), slice(None)]
+        values = np.array([self.ranking(column).average_precision() for column in columns])
+        return values, np.zeros_like(values)
+
+
+@dataclass(frozen=True, eq=False)
+class BinnedScores:
+    """Histograms [K, 4096] of the scores of positives and of negatives."""
+
+    positives: IntArray
+    negatives: IntArray
+
+    @classmethod
+    def of(cls, kept: KeptScores, probabilities: bool) -> BinnedScores:
+        scores = kept.scores.astype(np.float64)
+        if probabilities:
+            with np.errstate(divide="ignore"):
+                scores = np.log(scores) - np.log1p(-scores)
+        classes = scores.shape[1]
+        place = bin_of(scores) + SCORE_BINS * np.arange(classes)
+        counts = [np.bincount(place[kept.target == value], minlength=classes * SCORE_BINS) for value in (1, 0)]
+        return cls(*(count.reshape(classes, SCORE_BINS) for count in counts))
+
+    def __add__(self, other: BinnedScores) -> BinnedScores:
+        return BinnedScores(self.positives + other.positives, self.negatives + other.negatives)
+
+    def average_precisions(self) -> tuple[FloatArray, FloatArray]:
+        """AP per class and, last, of all pairs; each with the most by which it can be wrong."""
+        parts = [np.concatenate([one, one.sum(0, keepdims=True)]) for one in (self.positives, self.negatives)]
+        return binned_average_precision(*parts)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MultilabelEvaluation:
+    """What `evaluate_multilabel` returns: sums over items, scores, and everything that follows from them."""
+
+    prior: Prior
+    thresholds: FloatArray  # [K], of what was judged: logits, or probabilities
+    probabilities: bool
+    labelled: IntArray  # [K] items whose label of the class is known
+    positives: IntArray  # [K]
+    predicted: IntArray  # [K] items that reach the threshold
+    hits: IntArray  # [K] of which positive
+    bin_items: IntArray  # [K, 15] labelled items by predicted probability
+    bin_positives: IntArray  # [K, 15]
+    bin_probability: FloatArray  # [K, 15] summed
+    rows: FloatArray  # [7] over items: number, F1; number with both kinds, ranking loss; with positives, coverage, LRAP
+    scores_: KeptScores | BinnedScores
+
+    # ---------------------------------------------------------------- numbers
+
+    @property
+    def num_items(self) -> int:
+        return int(self.rows[0])
+
+    @property
+    def binned(self) -> bool:
+        """Whether AP is from histograms: `map_error` says how exact it is, and there are no intervals."""
+        return isinstance(self.scores_, BinnedScores)
+
+    def scores(self) -> dict[str, float]:
+        """Every number by name, from 0 to 1; NaN where it is undefined (an empty group, no positive)."""
+        values, errors = self.scores_.average_precisions()
+        found = {"map": _mean(values[:-1]), "map_error": _mean(errors[:-1])}
+        found |= {f"map_{name}": _mean(values[:-1][members]) for name, members in self._members()}
+        found |= {"micro_ap": float(values[-1]), "micro_ap_error": float(errors[-1])}
+        per_class = np.array(
+            [_ratio(*pair) for pair in zip(2 * self.hits, self.positives + self.predicted, strict=True)]
+        )
+        per_class[self.positives == 0] = math.nan
+        found["f1_macro"] = _mean(per_class)
+        found |= {f"f1_{name}": _mean(per_class[members]) for name, members in self._members()}
+        hits, positives, predicted = (int(sums.sum()) for sums in (self.hits, self.positives, self.predicted))
+        found["f1_micro"] = _ratio(2 * hits, positives + predicted)
+        found["f1_samples"] = _ratio(self.rows[1], self.rows[0])
+        found |= {"precision_micro": _ratio(hits, predicted), "recall_micro": _ratio(hits, positives)}
+        found["ranking_loss"] = _ratio(self.rows[3], self.rows[2])
+        found["coverage"] = _ratio(self.rows[5], self.rows[4])
+        found["lrap"] = _ratio(self.rows[6], self.rows[4])
+        found["ece"] = _mean(self._calibration_errors())
+        return found
+
+    @property
+    def per_class(self) -> list[LabelResult]:
+        """Every class, in column order."""
+        values, _ = self.scores_.average_precisions()
+        errors = self._calibration_errors()
+        return [self._class(index, values[index], errors[index]) for index in range(self.prior.num_classes)]
+
+    def intervals(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, tuple[float, float] | None]:
+        """95 % intervals of mAP (all and by group), micro-AP and F1: items drawn again with replacement, seeded.
+
+        Every value is None once scores are binned: the items are no longer there to be drawn.
+        """
+        names = ["map", *(f"map_{name}" for name, _ in self._members()), "micro_ap", "f1_macro", "f1_micro"]
+        kept = self.scores_
+        if isinstance(kept, BinnedScores) or not self.num_items:
+            return dict.fromkeys(names)
+        random = np.random.default_rng(seed)
+        rankings = [(kept.ranking(column), kept.target[:, column] >= 0) for column in range(self.prior.num_classes)]
+        pooled, known = kept.ranking(slice(None)), kept.target >= 0
+        chosen = kept.scores >= self.thresholds
+        drawn = []
+        for _ in range(resamples):
+            weights = np.bincount(random.integers(self.num_items, size=self.num_items), minlength=self.num_items)
+            times = weights.astype(np.float64)
+            values = np.array([ranking.average_precision(times[of]) for ranking, of in rankings])
+            every = np.broadcast_to(times[:, None], known.shape)[known]
+            f1 = _f1(times, chosen, kept.target)
+            groups = [_mean(values[members]) for _, members in self._members()]
+            drawn.append([_mean(values), *groups, pooled.average_precision(every), *f1])
+        return {name: _middle(column) for name, column in zip(names, np.array(drawn).T, strict=True)}
+
+    # ---------------------------------------------------------------- adding up
+
+    def __add__(self, other: MultilabelEvaluation) -> MultilabelEvaluation:
+        """The evaluation of both sets of items together."""
+        if not isinstance(other, MultilabelEvaluation):
+            return NotImplemented
+        if self.prior != other.prior:
+            raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
+        if self.probabilities != other.probabilities or not np.array_equal(self.thresholds, other.thresholds):
+            raise ValueError("evaluations at different thresholds, or of logits and of probabilities, do not add")
+        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        scores = _together(self.scores_, other.scores_, self.probabilities)
+        return MultilabelEvaluation(self.prior, self.thresholds, self.probabilities, **sums, scores_=scores)
+
+    def __radd__(self, other: int) -> MultilabelEvaluation:
+        """Lets `sum(evaluations)` work."""
+        return self if other == 0 else NotImplemented
+
+    # ---------------------------------------------------------------- printed
+
+    def __repr__(self) -> str:
+        scores = self.scores()
+        shown = ", ".join(f"{name} {_percent(scores[name])}" for name in ("map", "micro_ap", "f1_macro", "f1_micro"))
+        return f"MultilabelEvaluation({self.num_items} items, {shown})"
+
+    def __str__(self) -> str:
+        """A table; one row per class up to 20 classes (`per_class` has them all)."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        scores, intervals = self.scores(), self.intervals()
+        yield f"{self.num_items} items, {self.prior.num_classes} classes"
+        for name, value in scores.items():
+            if name.endswith("_error") and not self.binned:
+                continue
+            ends = intervals.get(name)
+            shown = "" if ends is None else f"  {_percent(ends[0])} to {_percent(ends[1])}"
+            yield f"{name:<16}{_percent(value):>7}{shown}"
+        if self.binned:
+            yield f"no intervals: more than {EXACT_PAIRS:,} scores, of which a histogram is kept"
+        if self.prior.num_classes <= 20:
+            yield f"{'class':<12}{'trained on':>10}{'positives':>10}{'AP':>7}{'precision':>10}{'recall':>8}{'F1':>7}"
+            for row in self.per_class:
+                count = "–" if row.count is None else row.count
+                numbers = (row.average_precision, row.precision, row.recall, row.f1)
+                shown = "".join(f"{_percent(v):>{w}}" for v, w in zip(numbers, (7, 10, 8, 7), strict=True))
+                yield f"{' '.join(row.name.split())[:11]:<12}{count:>10}{row.positives:>10}{shown}"
+
+    # ---------------------------------------------------------------- inside
+
+    def _members(self) -> list[tuple[str, IntArray]]:
+        groups = self.prior.groups() if self.prior.counted else {}
+        return [(name, np.asarray(groups.get(group, []), np.int64)) for name, group in GROUPS.items()]
+
+    def _calibration_errors(self) -> FloatArray:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.abs(self.bin_positives - self.bin_probability).sum(1) / self.labelled)
+
+    def _class(self, index: int, precision: float, error: float) -> LabelResult:
+        hits, positives, predicted = (int(sums[index]) for sums in (self.hits, self.positives, self.predicted))
+        return LabelResult(
+            index=index,
+            name=self.prior.name(index),
+            count=int(self.prior.counts[index]) if self.prior.counted else None,
+            labelled=int(self.labelled[index]),
+            positives=positives,
+            average_precision=_or_none(precision),
+            precision=_or_none(_ratio(hits, predicted)),
+            recall=_or_none(_ratio(hits, positives)),
+            f1=_or_none(_ratio(2 * hits, positives + predicted)) if positives else None,
+            ece=_or_none(error),
+        )
+
+
+_SUMS = [
+    f.name for f in fields(MultilabelEvaluation) if str(f.type) in ("IntArray", "FloatArray") and f.name != "thresholds"
+]
+
+
+def evaluate_multilabel(
+    logits: ArrayLike | Tensor,
+    target: ArrayLike | Tensor,
+    prior: Prior,
+    *,
+    probabilities: bool = False,
+    threshold: float | ArrayLike | Tensor = 0.5,
+) -> MultilabelEvaluation:
+    """Judge predictions [N, K] against labels [N, K] of 0 and 1; −1 or NaN is a label that is not known.
+
+    `prior` is that of the training set. The first argument holds logits or, with `probabilities=True`, probabilities.
+    `threshold` is a probability, for all classes or one per class: what reaches it is predicted. 0.5 is logit 0.
+
+    >>> prior = Prior.from_counts([500, 5], total=600, class_names=["cat", "owl"])
+    >>> result = evaluate_multilabel([[2.0, -1.0], [1.0, 0.5], [-3.0, -2.0]], [[1, 0], [1, 1], [0, -1]], prior)
+    >>> result
+    MultilabelEvaluation(3 items, map 100.0, micro_ap 100.0, f1_macro 100.0, f1_micro 100.0)
+    >>> result.scores()["map_tail"], (result + result).num_items
+    (1.0, 6)
+    """
+    scores, truth = _checked(logits, target, prior, probabilities)
+    limits = _thresholds(threshold, prior.num_classes, probabilities)
+    known, positive, chosen = truth >= 0, truth == 1, scores >= limits
+    chance = scores.astype(np.float64) if probabilities else _sigmoid(scores.astype(np.float64))
+    bins = np.clip(np.ceil(chance * BINS).astype(np.int64) - 1, 0, BINS - 1) + BINS * np.arange(prior.num_classes)
+
+    def per_bin(of: NDArray[np.bool_], weight: FloatArray | None = None) -> Any:
+        weights = None if weight is None else weight[of]
+        return np.bincount(bins[of], weights, minlength=prior.num_classes * BINS).reshape(-1, BINS)
+
+    kept: KeptScores | BinnedScores = KeptScores(scores, truth)
+    if truth.size > EXACT_PAIRS:
+        kept = BinnedScores.of(KeptScores(scores, truth), probabilities)
+    return MultilabelEvaluation(
+        prior,
+        limits,
+        probabilities,
+        labelled=known.sum(0),
+        positives=positive.sum(0),
+        predicted=(known & chosen).sum(0),
+        hits=(positive & chosen).sum(0),
+        bin_items=per_bin(known),
+        bin_positives=per_bin(positive),
+        bin_probability=per_bin(known, chance),
+        rows=_row_sums(scores, truth, chosen),
+        scores_=kept,
+    )
+
+
+def _row_sums(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.bool_]) -> FloatArray:
+    """The sums over items that `MultilabelEvaluation.rows` holds."""
+    known, positive = truth >= 0, truth == 1
+    number = positive.sum(1)
+    both = number + (known & chosen).sum(1)
+    f1 = np.where(both > 0, 2 * (positive & chosen).sum(1) / np.maximum(both, 1), 0.0)
+    ranked = np.where(known, scores, -np.inf)  # what is not known comes last and is neither kind
+    order = np.argsort(-ranked, axis=1, kind="stable")
+    value, yes, no = (np.take_along_axis(part, order, 1) for part in (ranked, positive, known & ~positive))
+    place = np.arange(value.shape[1])
+    last = np.concatenate([value[:, 1:] != value[:, :-1], np.ones((len(value), 1), bool)], axis=1)
+    end = np.minimum.accumulate(np.where(last, place, value.shape[1])[:, ::-1], axis=1)[:, ::-1]  # of a run of ties
+    hits, misses = (np.take_along_axis(np.cumsum(part, 1), end, 1) for part in (yes, no))
+    negatives = no.sum(1)
+    rank = hits + misses
+    with np.errstate(invalid="ignore", divide="ignore"):
+        loss = np.where(yes, misses, 0).sum(1) / (number * negatives)
+        lrap = np.where(yes, hits / rank, 0.0).sum(1) / number
+        cover = np.where(yes, rank, 0).max(1, initial=0) / known.sum(1)
+    some, pairs = number > 0, (number > 0) & (negatives > 0)
+    sums = [len(truth), f1.sum(), pairs.sum(), loss[pairs].sum(), some.sum(), cover[some].sum(), lrap[some].sum()]
+    return np.array(sums, np.float64)
+
+
+def _together(
+    one: KeptScores | BinnedScores, other: KeptScores | BinnedScores, probabilities: bool
+) -> KeptScores | BinnedScores:
+    kept = [part for part in (one, other) if isinstance(part, KeptScores)]
+    if len(kept) == 2 and kept[0].target.size + kept[1].target.size <= EXACT_PAIRS:
+        return kept[0] + kept[1]
+    one, other = (p if isinstance(p, BinnedScores) else BinnedScores.of(p, probabilities) for p in (one, other))
+    return one + other
+
+
+def _f1(times: FloatArray, chosen: NDArray[np.bool_], truth: NDArray[np.int8]) -> tuple[float, float]:
+    """Macro and micro F1 of items counted `times` each."""
+    hits = times @ ((truth == 1) & chosen)
+    positives, predicted = times @ (truth == 1), times @ ((truth >= 0) & chosen)
+    macro = _mean(_f1_per_class(hits, positives, predicted))
+    return macro, _ratio(2 * hits.sum(), positives.sum() + predicted.sum())
+
+
+def _f1_per_class(hits: NDArray[Any], positives: NDArray[Any], predicted: NDArray[Any]) -> FloatArray:
+    """NaN for a class without positives: there is nothing of it to find."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.where(positives > 0, 2 * hits / (positives + predicted), math.nan)
+
+
+def _middle(values: FloatArray) -> tuple[float, float] | None:
+    known = values[~np.isnan(values)]
+    return (float(np.quantile(known, 0.025)), float(np.quantile(known, 0.975))) if len(known) else None
+
+
+def _checked(
+    logits: ArrayLike | Tensor, target: ArrayLike | Tensor, prior: Prior, probabilities: bool
+) -> tuple[NDArray[Any], NDArray[np.int8]]:
+    """Scores as floats and labels as 1, 0 and −1, or one error that says what is wrong."""
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_multilabel")
+    scores, truth = as_array(logits), as_array(target)
+    if scores.ndim != 2 or scores.shape[1] != prior.num_classes:
+        raise ValueError(f"logits have shape {scores.shape}, prior {prior.num_classes} classes: expected [N, K]")
+    if truth.shape != scores.shape:
+        raise ValueError(f"target has shape {truth.shape}, logits {scores.shape}: expected a label for every class")
+    if scores.dtype.kind not in "iuf" or truth.dtype.kind not in "biuf":
+        raise TypeError(f"logits are {scores.dtype}, target {truth.dtype}: expected numbers")
+    scores = scores.astype(np.float32 if scores.dtype in (np.float16, np.float32) else np.float64)
+    missing = np.isnan(truth) if truth.dtype.kind == "f" else np.zeros(truth.shape, bool)
+    wrong = ~(missing | (truth == 0) | (truth == 1) | (truth == -1))
+    if wrong.any():
+        row, column = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"target[{row}, {column}] is {truth[row, column]}: expected 0 or 1, or −1 or NaN where it is not known"
+        )
+    bad = np.isnan(scores) | (((scores < 0) | (scores > 1)) if probabilities else np.zeros(scores.shape, bool))
+    if bad.any():
+        row, column = np.argwhere(bad)[0].tolist()
+        what = "a probability from 0 to 1; are these logits?" if probabilities else "a number"
+        raise ValueError(f"row {row}, column {column} of the predictions is {scores[row, column]}: expected {what}")
+    labels = np.where(missing, -1, np.where(missing, 0, truth)).astype(np.int8)
+    if scores.size and (labels < 0).all():
+        raise ValueError("every label is missing: there is nothing to judge")
+    return scores, labels
+
+
+def _thresholds(threshold: float | ArrayLike | Tensor, num_classes: int, probabilities: bool) -> FloatArray:
+    """One limit per class, of what is judged: logits, or probabilities."""
+    given = as_array(threshold).astype(np.float64)
+    if given.shape not in ((), (num_classes,)) or not ((given > 0) & (given < 1)).all():
+        raise ValueError(f"threshold is {threshold!r}: expected a probability between 0 and 1, or one per class")
+    limits = np.broadcast_to(given, num_classes)
+    return np.array(limits if probabilities else np.log(limits) - np.log1p(-limits))
+
+
+def _sigmoid(values: FloatArray) -> FloatArray:
+    return np.exp(-np.logaddexp(0.0, -values))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else math.nan
+
+
+def _mean(values: FloatArray) -> float:
+    """Of those that are known; NaN where none is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
