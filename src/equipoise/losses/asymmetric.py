@@ -58,6 +58,10 @@ class AsymmetricLoss(SigmoidLoss):
     tensor(0.3588)
     """
 
+    gamma_positive: float
+    gamma_negative: float
+    margin: float
+
     def __init__(
         self,
         *,
@@ -67,12 +71,9 @@ class AsymmetricLoss(SigmoidLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
         check_options(gamma_positive, gamma_negative, margin)
-        check_reduction(reduction, "batchmean")
-        self.gamma_positive, self.gamma_negative, self.margin = gamma_positive, gamma_negative, margin
-        self.ignore_index = ignore_index
-        self.reduction = reduction
+        options = {"gamma_positive": gamma_positive, "gamma_negative": gamma_negative, "margin": margin}
+        super().__init__(**options, ignore_index=ignore_index, reduction=reduction)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return asymmetric_loss(
@@ -81,8 +82,7 @@ class AsymmetricLoss(SigmoidLoss):
             gamma_positive=self.gamma_positive,
             gamma_negative=self.gamma_negative,
             margin=self.margin,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
+            **self.common(),
         )
 
 

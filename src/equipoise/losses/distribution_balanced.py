@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from equipoise.arrays import fp32
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
 from equipoise.losses.focal import check_gamma
 from equipoise.losses.shared import SigmoidLoss, along, check_reduction, class_dim, full_precision
@@ -79,6 +80,11 @@ class DistributionBalancedLoss(SigmoidLoss):
 
     inverse_counts: Tensor
     bias: Tensor
+    alpha: float
+    beta: float
+    mu: float
+    tolerance: float
+    gamma: float
 
     def __init__(
         self,
@@ -93,16 +99,11 @@ class DistributionBalancedLoss(SigmoidLoss):
         ignore_index: int = -100,
         reduction: str = "mean",
     ) -> None:
-        super().__init__()
         check_options(tolerance, gamma)
-        check_reduction(reduction, "batchmean")
-        inverse = 1 / np.maximum(prior.counts, 1)
-        self.register_buffer("inverse_counts", torch.from_numpy(inverse.astype(np.float32)))
+        options = {"alpha": alpha, "beta": beta, "mu": mu, "tolerance": tolerance, "gamma": gamma}
+        super().__init__(**options, ignore_index=ignore_index, reduction=reduction)
+        self.register_buffer("inverse_counts", fp32(1 / np.maximum(prior.counts, 1)))
         self.register_buffer("bias", prior.logit() * (kappa / tolerance))
-        self.alpha, self.beta, self.mu = alpha, beta, mu
-        self.tolerance, self.gamma = tolerance, gamma
-        self.ignore_index = ignore_index
-        self.reduction = reduction
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return distribution_balanced_loss(
@@ -115,8 +116,7 @@ class DistributionBalancedLoss(SigmoidLoss):
             mu=self.mu,
             tolerance=self.tolerance,
             gamma=self.gamma,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
+            **self.common(),
         )
 
 
