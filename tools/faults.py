@@ -219,7 +219,7 @@ FAULTS = [
     Fault("cli/adapt.py", "values = adapted.softmax(1) if found.file.probabilities else adapted", "values = adapted", "test_adapt.py"),
     Fault("cli/adapt.py", "with written_whole(out) as scratch, zipfile", "with open(out, 'wb') as scratch, zipfile", "test_adapt.py"),
     Fault("cli/adapt.py", "                if name not in copied:\n", "                if True:\n", "test_adapt.py"),
-    Fault("cli/adapt.py", "table.add_row(Text(visible(name)),", "table.add_row(Text(name),", "test_adapt.py"),
+    Fault("report/tables.py", "shown.add_row(*(Text(visible(cell)) for cell in row), style=style)", "shown.add_row(*(Text(cell) for cell in row), style=style)", "test_adapt.py"),
     Fault("data/predictions.py", "copy.compress_type = info.compress_type", "copy.compress_type = 0", "test_adapt.py"),
     # the prior-shift experiment
     Fault("experiments/prior_shift/recipe.py", "index[VALIDATION_PER_CLASS:] for index", "index[:TEST_PER_CLASS] for index", "test_prior_shift.py"),

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from equipoise.cli.shared import refusing
-from equipoise.data.reading import shown, visible
+from equipoise.data.reading import visible
 from equipoise.files import written_whole
 from equipoise.prior import FloatArray, IntArray, Prior
+from equipoise.report.tables import Table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,6 +64,8 @@ def adapt(
 
         equipoise adapt predictions.npz --source counts.json --target uniform --out adapted.npz
     """
+    from equipoise.serving.correction import check_names
+
     if target != "estimate" and (validation is not None or method != "em"):
         raise ValueError(f"--method and --validation are for --target estimate, but --target is {target}")
     if out.suffix != ".npz":
@@ -74,12 +76,12 @@ def adapt(
     meant = _prior(source, found.file, "--source", column)
     estimate = _estimate(found, meant, method, validation, label) if target == "estimate" else None
     wanted = _prior(target, found.file, "--target", column) if estimate is None else estimate.prior
-    _check_columns(meant.class_names, wanted.class_names, "--source", "--target")
+    check_names(meant.class_names, wanted.class_names, "class names", "--source", "--target")
     adapted, notes = _shifted(found, meant, wanted)
     _write(out, found, adapted, {"source": meant.probabilities, "target": wanted.probabilities})
     console = Console()
     for table in tables(found, adapted, meant, wanted, estimate):
-        console.print(table)
+        table.print(console)
     for note in [*notes, *([] if estimate is None else _doubts(estimate))]:
         console.print(Text(visible(note)), soft_wrap=True)
     changed = int((adapted.argmax(1) != found.logits.argmax(1)).sum())
@@ -91,11 +93,11 @@ def _shifted(found: _Whole, meant: Prior, wanted: Prior) -> tuple[Tensor, list[s
     import numpy as np
     import torch
 
-    from equipoise.prior import softmax_shift
+    from equipoise.serving.adjust import adjust_logits
 
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
-        adapted = found.logits - softmax_shift(meant, wanted).to(found.logits)
+        adapted = adjust_logits(found.logits, source=meant, target=wanted)
     nowhere = (adapted == -torch.inf).all(1)
     if nowhere.any():
         row = int(nowhere.nonzero()[0])
@@ -132,6 +134,7 @@ def _doubts(estimate: PriorEstimate) -> list[str]:
 
 
 def _estimate(found: _Whole, meant: Prior, method: str, validation: Path | None, label: str | None) -> PriorEstimate:
+    from equipoise.serving.correction import check_names
     from equipoise.serving.estimate import estimate_prior
 
     held_out = None
@@ -139,9 +142,8 @@ def _estimate(found: _Whole, meant: Prior, method: str, validation: Path | None,
         raise ValueError("--method bbse measures the model's confusions: pass --validation, or use --method em")
     if validation is not None:
         other = _read(validation, label, labelled=True)
-        names = None if other.file.columns is None else tuple(other.file.columns)
-        ours = None if found.file.columns is None else tuple(found.file.columns)
-        _check_columns(ours or meant.class_names, names, "PREDICTIONS", "--validation")
+        ours = found.file.columns or meant.class_names
+        check_names(ours, other.file.columns, "class names", "PREDICTIONS", "--validation")
         assert other.labels is not None
         held_out = (other.logits.softmax(1), other.labels)
     with warnings.catch_warnings():
@@ -161,16 +163,14 @@ def tables(found: _Whole, adapted: Tensor, meant: Prior, wanted: Prior, estimate
     order = np.sort(np.argsort(-factor, kind="stable")[:SHOWN])
     classes = found.file.num_classes
     title = "Share of each class, %" + (f" ({SHOWN} of {classes}, most changed)" if classes > SHOWN else "")
-    table = Table(title=title)
-    table.add_column("class")
-    for name in ("source", "target", "predicted before", "after"):
-        table.add_column(name, justify="right")
+    rows = []
     for j in order:
         interval = "" if estimate is None else f" ({100 * estimate.low[j]:.1f} to {100 * estimate.high[j]:.1f})"
         name = found.file.columns[j] if found.file.columns else meant.name(int(j))
         shares = (meant.probabilities[j], wanted.probabilities[j], before[j], after[j])
         texts = [f"{100 * share:.1f}" for share in shares]
-        table.add_row(Text(visible(name)), texts[0], texts[1] + interval, *texts[2:])
+        rows.append((name, texts[0], texts[1] + interval, *texts[2:]))
+    table = Table(("class", "source", "target", "predicted before", "after"), rows, title=title)
     return [table] if found.labels is None else [table, _judged(found, adapted)]
 
 
@@ -182,25 +182,20 @@ def _shares(logits: Tensor) -> FloatArray:
 
 def _judged(found: _Whole, adapted: Tensor) -> Table:
     import torch
-    import torch.nn.functional as F
 
-    from equipoise.metrics.calibration import calibration_scores
+    from equipoise.metrics.calibration import softmax_scores
     from equipoise.metrics.evaluation import evaluate
 
     labels = torch.from_numpy(found.labels)
     rows: dict[str, list[str]] = {"accuracy, %": [], "balanced accuracy, %": [], "log-loss": [], "Brier": [], "ECE": []}
     for logits in (found.logits, adapted):
-        judged, scores = evaluate(logits, labels, Prior.uniform(found.file.num_classes)), logits.softmax(1)
-        calibration, log_loss = calibration_scores(scores, labels), float(F.cross_entropy(logits.double(), labels))
-        numbers = (100 * judged.top1, 100 * judged.balanced_accuracy, log_loss, calibration.brier, calibration.ece)
+        judged = evaluate(logits, labels, Prior.uniform(found.file.num_classes))
+        scores = softmax_scores(logits.double(), labels, torch.ones(len(labels)))
+        numbers = (100 * judged.top1, 100 * judged.balanced_accuracy, scores.log_loss, scores.brier, scores.ece)
         for row, number, digits in zip(rows.values(), numbers, (1, 1, 3, 3, 3), strict=True):
             row.append(f"{number:.{digits}f}")
-    table = Table("", title=f"Against the {len(labels):,} labels of the file")
-    for name in ("before", "after"):
-        table.add_column(name, justify="right")
-    for name, texts in rows.items():
-        table.add_row(name, *texts)
-    return table
+    title = f"Against the {len(labels):,} labels of the file"
+    return Table(("", "before", "after"), [(name, *texts) for name, texts in rows.items()], title=title)
 
 
 # -------------------------------------------------------------------- what is read
@@ -236,12 +231,3 @@ def _prior(text: str, file: Predictions, option: str, column: str | None) -> Pri
     if abs(total - 1) > 1e-4:
         raise ValueError(f"{option} {text}: its probabilities sum to {total:.4g}, but every item has one class")
     return prior
-
-
-def _check_columns(ours: tuple[str, ...] | None, theirs: tuple[str, ...] | None, our: str, their: str) -> None:
-    """Refuse columns that two files name differently: one of the orders is not that of the predictions."""
-    if ours is not None and theirs is not None and ours != theirs:
-        raise ValueError(
-            f"{our} names the classes {shown(ours, 5)}, {their} {shown(theirs, 5)}: bring both into the order of the "
-            "columns; a prior is matched by name where the predictions have an array `class_names`"
-        )
