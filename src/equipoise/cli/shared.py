@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from equipoise.cli.options import Results as Results
 from equipoise.data.reading import visible
 from equipoise.training.records import counted
 

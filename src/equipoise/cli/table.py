@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from equipoise.cli.shared import Results, refusing
+from equipoise.cli import options as o
+from equipoise.cli.shared import refusing
 from equipoise.data.reading import visible
 from equipoise.files import write_text
 
@@ -26,7 +26,7 @@ EXPERIMENTS = {
 
 def table(
     table: Annotated[str, typer.Argument(help=f"Which table: {', '.join(EXPERIMENTS)}.")],
-    results: Results = Path("results"),
+    results: o.Results = o.RESULTS,
     write: Annotated[
         bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
     ] = False,

@@ -44,7 +44,6 @@ METHODS: dict[str, tuple[Loss, bool]] = {  # loss, and whether its logits mean t
     "softmax": (lambda prior: nn.CrossEntropyLoss(), True),
     "balanced_softmax": (lambda prior: BalancedSoftmaxLoss(prior), False),
 }
-TREATMENTS = ("as trained", "known", "EM", "BBSE")  # what the target prior is taken from
 
 
 def load() -> Digits:

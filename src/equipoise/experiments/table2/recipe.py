@@ -22,12 +22,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from equipoise.experiments.table2 import published
 from equipoise.models.mask_rcnn import balanced_sigmoid, equalized_sigmoid
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.recipe import Method
 
-NAME = "table2"
-BACKBONES = ("resnet50", "resnet101")
+NAME, BACKBONES = published.NAME, tuple(published.BACKBONES)
 SEEDS = (0,)
 
 BASE = DetectionRecipe()
