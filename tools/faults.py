@@ -1,6 +1,6 @@
 """Break the library on purpose, one fault at a time, and see that the tests catch each.
 
-    python tools/faults.py            all faults: about five minutes on two cores
+    python tools/faults.py            all faults: about half an hour on two cores
     python tools/faults.py focal      those whose file or text contains "focal"
 
 A fault is one edit that a person could really make. It is applied to a copy of the source; the tests that should notice
@@ -501,7 +501,7 @@ def outcomes(tasks: list[tuple[Fault | None, str]], seconds: dict[str, float]) -
 def import_libraries() -> None:
     """What most tests import, but for the package itself: every process forked from this one has it."""
     os.environ["OMP_NUM_THREADS"] = "1"  # before PyTorch is imported: threads do not survive a fork
-    for name in ("torch", "torchvision", "sklearn.linear_model", "matplotlib.pyplot", "pandas", "typer"):
+    for name in ("torch", "torchvision", "sklearn.linear_model", "pandas", "typer"):
         importlib.import_module(name)
 
 
