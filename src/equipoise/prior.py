@@ -267,7 +267,10 @@ class Prior:
             raise ValueError(f"not a prior: expected an object with 'counts' or 'probabilities', got {text[:60]!r}")
         names, ids = content.get("class_names"), content.get("class_ids")
         if "counts" in content:
-            return cls.from_counts(content["counts"], content.get("total"), class_names=names, class_ids=ids)
+            counts = content["counts"]
+            if isinstance(counts, dict) and all(key.isdecimal() for key in counts):  # JSON has no whole numbers as keys
+                counts = {int(key): number for key, number in counts.items()}
+            return cls.from_counts(counts, content.get("total"), class_names=names, class_ids=ids)
         exact = stated_probabilities(content["probabilities"])  # as written: not divided by their sum once more
         return cls(exact, class_names=as_names(names), class_ids=as_ids(ids))
 

@@ -261,3 +261,26 @@ def test_the_undamaged_inputs_are_used(tmp_path: Path) -> None:
     ):
         result = CliRunner().invoke(app, [str(word) for word in words])
         assert result.exit_code == 0, (words, result.output, result.exception)
+
+
+def test_what_an_error_quotes_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    name = "\x1b[31mX"
+    for words in (
+        ["table", "table1", "--results", name],
+        ["run", f"{name}.py", "--data", "x"],
+        ["run", "table1", "--data", name],
+        ["run", "table1", "--data", str(tmp_path), "--device", name],
+    ):
+        result = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
+        assert result.exit_code == 2, result.output
+        assert "\x1b" not in result.output.partition("Error")[2]  # the usage above it repeats the command as typed
+        assert r"\x1b[31mX" in result.output
+
+
+@pytest.mark.parametrize("text", ["def (", "import no_such_module"], ids=["syntax", "import"])
+def test_a_recipe_file_that_cannot_be_run_is_one_message(text: str, tmp_path: Path) -> None:
+    (tmp_path / "recipe.py").write_text(text)
+    words = ["run", str(tmp_path / "recipe.py"), "--data", str(tmp_path)]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
+    assert result.exit_code == 2, result.output
+    assert "recipe.py cannot be run: " in result.output

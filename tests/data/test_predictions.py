@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import io
 import re
 import tracemalloc
 import zipfile
@@ -19,6 +20,7 @@ import pytest
 import equipoise as eq
 from equipoise.data import predictions as module
 from equipoise.data.predictions import open_predictions
+from equipoise.data.reading import npy_header
 from equipoise.metrics.judging import Judged, judge
 from equipoise.report import files
 from equipoise.report.files import evaluation_of, judge_file, read_runs
@@ -373,3 +375,29 @@ def test_folders_that_are_no_runs_of_one_training_set_are_named(tmp_path: Path) 
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(ValueError, match=r"a.json is no run record"):
         read_runs(tmp_path)
+
+
+def test_a_header_that_promises_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
+    """NumPy reads a header whole before it looks at its length."""
+    header = b"\x93NUMPY\x02\x00" + (1 << 30).to_bytes(4, "little")
+
+    class Counted(io.BytesIO):
+        most = 0
+
+        def read(self, size: int | None = -1) -> bytes:
+            self.most = max(self.most, size or 0)
+            return super().read(size)
+
+    stream = Counted(header)
+    with pytest.raises(ValueError, match="its header is said to have 1073741824 bytes"):
+        npy_header(stream)
+    assert stream.most < 100
+    (tmp_path / "labels.npy").write_bytes(header)
+    with pytest.raises(ValueError, match=r"labels\.npy is no NumPy array"):
+        eq.Prior.from_file(tmp_path / "labels.npy")
+
+
+@pytest.mark.parametrize("text", ['{"counts": {"1": 1, "0": 99}}', '{"1": 1, "0": 99}'])
+def test_whole_numbers_as_keys_are_classes_wherever_they_stand(text: str, tmp_path: Path) -> None:
+    (tmp_path / "counts.json").write_text(text)
+    assert eq.Prior.from_file(tmp_path / "counts.json").counts.tolist() == [99, 1]

@@ -217,7 +217,7 @@ def test_a_record_is_laid_out_whole_or_not_at_all(tmp_path: Path, monkeypatch: p
     append_record(tmp_path / "new.jsonl", record())
     write = Path.write_text
 
-    def full(path: Path, text: str) -> int:
+    def full(path: Path, text: str, **_: str) -> int:
         write(path, text[:10])
         raise OSError("no space left on device")
 
@@ -275,7 +275,7 @@ def test_a_record_that_another_import_writes_at_the_same_time_is_not_overwritten
     path, theirs = record().path_under(tmp_path), record(seconds=60.0).to_json(indent=1)
     write = Path.write_text
 
-    def beside_another(scratch: Path, text: str) -> int:
+    def beside_another(scratch: Path, text: str, **_: str) -> int:
         write(path, theirs)  # the other process was as far, and is a moment faster
         return write(scratch, text)
 

@@ -5,10 +5,11 @@ Every command is a thin function over the library; what it prints can be had fro
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 import equipoise
 from equipoise.cli.adapt import adapt
@@ -19,8 +20,21 @@ from equipoise.cli.records import records_app
 from equipoise.cli.report import report
 from equipoise.cli.run import run_app
 from equipoise.cli.table import table
+from equipoise.data.reading import visible
+
+
+class VisibleErrors(TyperGroup):
+    """The commands; what their errors quote shows control characters as escapes."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            raise typer.BadParameter(visible(error.message), error.ctx, error.param, error.param_hint) from None
+
 
 app = typer.Typer(
+    cls=VisibleErrors,
     help="Class imbalance: look at the tail of a training set, compare models on it, move predictions to another class "
     "prior, and train the experiments of the paper.",
     no_args_is_help=True,

@@ -92,7 +92,10 @@ def own_table(path: Path) -> ClassifierTable:
     """The table of a user's Python file."""
     if not path.is_file():
         raise typer.BadParameter(f"{path} is not a file")
-    found = runpy.run_path(str(path))
+    try:
+        found = runpy.run_path(str(path))
+    except (SyntaxError, ImportError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path} cannot be run: {type(error).__name__}: {error}") from None
     missing = [name for name in ("NAME", "plan", "recipe_of") if name not in found]
     if missing:
         raise typer.BadParameter(f"{path} does not define {', '.join(missing)}: see docs/table1.md")

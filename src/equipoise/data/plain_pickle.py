@@ -158,6 +158,10 @@ def _build(made: Any, state: Any) -> None:
 
 
 def _array(shape: tuple[Any, ...], data: bytes, fortran: bool) -> NDArray[np.uint8]:
-    if not all(type(side) is int and side >= 0 for side in shape) or math.prod(shape) != len(data) or len(shape) > 4:
-        raise ValueError(f"an array of shape {shape!r:.60} with {len(data)} bytes")
+    if len(shape) > 4 or not all(type(side) is int and 0 <= side < 2**32 for side in shape):
+        raise ValueError(
+            f"an array of a shape with {len(shape)} entries that are not its sides"
+        )  # printed, it may be endless
+    if math.prod(shape) != len(data):
+        raise ValueError(f"an array of shape {shape} with {len(data)} bytes")
     return np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")

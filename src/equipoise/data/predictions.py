@@ -23,14 +23,14 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arrays import MOST_CLASSES
 from equipoise.data.parquet import open_parquet, read_columns
-from equipoise.data.reading import SEPARATORS, read_table, reading, shown, twice
+from equipoise.data.reading import SEPARATORS, npy_header, read_table, reading, shown, twice
 from equipoise.data.sources import (
     LABEL_COLUMNS,
     Source,
@@ -347,7 +347,7 @@ class NpzPredictions(Predictions):
     def _rows(self, archive: zipfile.ZipFile, array: _Array, columns: int) -> Iterator[NDArray[Any]]:
         width, at_once = columns * array.dtype.itemsize, self.rows_at_once
         with archive.open(f"{array.name}.npy") as stream:
-            _header(stream)
+            npy_header(stream)
             if array.by_column:
                 whole = np.frombuffer(stream.read(self.num_items * width), array.dtype).reshape(columns, -1).T
             for first in range(0, self.num_items, at_once):
@@ -369,7 +369,7 @@ def _opened(path: Path) -> zipfile.ZipFile:
 def _described(archive: zipfile.ZipFile, path: Path, name: str) -> _Array:
     """What the header of an array says; what it does not fit is refused before anything is read."""
     with archive.open(f"{name}.npy") as stream:
-        shape, by_column, dtype = _header(stream)
+        shape, by_column, dtype = npy_header(stream)
         size = stream.tell() + math.prod(shape) * dtype.itemsize
     if dtype.hasobject:
         raise ValueError(f"{path}: {name} are Python objects: save them as np.array(list({name}))")
@@ -377,12 +377,6 @@ def _described(archive: zipfile.ZipFile, path: Path, name: str) -> _Array:
     if held != size:
         raise ValueError(f"{path} is damaged: {name} take {held} bytes, but {size} by their header")
     return _Array(name, shape, dtype, by_column and len(shape) > 1)
-
-
-def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    version = np.lib.format.read_magic(stream)
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    return read(stream)
 
 
 def _check_once(names: Sequence[str], what: str, instead: str = "give every class a name of its own") -> None:

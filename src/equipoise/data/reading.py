@@ -7,14 +7,18 @@ it raises; a key that occurs twice, or a quote that is left open, is refused and
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+import numpy as np
+
+MOST_HEADER = 1 << 16  # bytes before the numbers of an .npy array
 LARGE = 1 << 26  # bytes of JSON: beyond, orjson reads it (four times faster), which does not see keys that occur twice
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JOINERS = "\u200c\u200d"  # invisible, but part of Persian words and of emoji
@@ -131,3 +135,14 @@ def read_table(path: Path, column: str | None = None) -> tuple[tuple[int, list[s
             f"{path} has the one column {shown(header)!r}: separate columns with {separator!r}, not {other!r}"
         )
     return (line, header), rows
+
+
+def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type of an .npy array; NumPy would read a header of any length before it looks at it."""
+    version = np.lib.format.read_magic(stream)
+    length = stream.read(2 if version == (1, 0) else 4)
+    size = int.from_bytes(length, "little")
+    if size > MOST_HEADER:
+        raise ValueError(f"its header is said to have {size} bytes, more than any array's")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    return read(io.BytesIO(length + stream.read(size)))

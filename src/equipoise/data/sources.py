@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from equipoise.arrays import MOST_CLASSES
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
-from equipoise.data.reading import SEPARATORS, read_json, read_table, reading, shown
+from equipoise.data.reading import SEPARATORS, npy_header, read_json, read_table, reading, shown
 from equipoise.prior import Prior
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
@@ -246,6 +246,8 @@ def _prior_of_numbers(numbers: NDArray[Any], names: list[str] | None = None) -> 
 
 def _array(path: Path, counts_of: int | None) -> Source:
     try:
+        with open(path, "rb") as stream:
+            npy_header(stream)  # refuses what is too long to be read
         array = np.lib.format.open_memmap(path, mode="r")
     except (ValueError, EOFError, OSError) as error:
         raise ValueError(f"{path} is no NumPy array of numbers or text: {error}") from None
