@@ -14,7 +14,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from equipoise.data.reading import visible
 from equipoise.training.records import counted
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError, TypeError) as error:
-        raise typer.BadParameter(visible(error)) from None
+        raise typer.BadParameter(str(error)) from None
 
 
 def device_of(text: str | None) -> torch.device:
