@@ -273,7 +273,7 @@ def test_what_an_error_quotes_cannot_write_to_the_terminal(tmp_path: Path) -> No
     ):
         result = CliRunner().invoke(app, words, env={"COLUMNS": "300"})
         assert result.exit_code == 2, result.output
-        assert "\x1b" not in result.output.partition("Error")[2]  # the usage above it repeats the command as typed
+        assert "\x1b" not in result.output
         assert r"\x1b[31mX" in result.output
 
 

@@ -156,4 +156,4 @@ def test_a_shape_that_would_take_forever_to_print_or_to_multiply_is_refused_at_o
     with pytest.raises(ValueError, match="a shape with 2 entries that are not its sides"):
         module._array(shape, b"1234", False)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="a shape with 400000 entries"):
-        module._array((2**2000,) * 400_000, b"1234", False)
+        module._array((2,) * 400_000, b"1234", False)

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from equipoise.cli import options as o
+from equipoise.data.reading import visible
 
 
 class RunGroup(TyperGroup):
@@ -23,7 +24,7 @@ class RunGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0].endswith(".py"):
-            return args[0], self.commands["FILE.py"], args[1:]
+            return visible(args[0]), self.commands["FILE.py"], args[1:]  # the usage line shows it
         if args[0] not in self.commands:
             known = ", ".join(name for name in self.commands if name != "FILE.py")
             raise typer.BadParameter(f"no table is named {args[0]!r}: expected {known}, or the path of a .py file")
