@@ -13,7 +13,7 @@ from torch import nn
 
 import equipoise as eq
 from equipoise.data.digits import load_digits_lt
-from equipoise.experiments.digits_cnn import digits_cnn
+from equipoise.experiments.demo import digits_cnn
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--steps", type=int, default=600)

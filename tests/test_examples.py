@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import equipoise as eq
-from equipoise.experiments.digits_cnn import digits_cnn
+from equipoise.experiments.demo import digits_cnn
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

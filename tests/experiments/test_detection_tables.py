@@ -15,6 +15,7 @@ from urllib.error import URLError
 import pytest
 import torch
 import torchvision  # type: ignore[import-untyped]
+from helpers import run_records
 from helpers.coco_files import SIDE, edit, write_lvis
 from torch import Tensor
 from typer.testing import CliRunner
@@ -36,7 +37,7 @@ from equipoise.training.recipe import Method
 
 pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
-read_jsonl = partial(record_files.read_jsonl, kind=DetectionRecord)
+read_jsonl = partial(run_records.read_jsonl, kind=DetectionRecord)
 read_records = partial(record_files.read_records, kind=DetectionRecord)
 import_records = partial(record_files.import_records, kinds=[DetectionRecord])
 ROWS = ["rfs", "rfs_longer", "crt", "lws", "eql", "balanced_sigmoid"]

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import equipoise as eq
 from equipoise.cli import app
 from equipoise.data.digits import load_digits_lt
-from equipoise.experiments.digits_cnn import digits_cnn
+from equipoise.experiments.demo import digits_cnn
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift import report
 from equipoise.experiments.prior_shift.records import PriorShiftRecord

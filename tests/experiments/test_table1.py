@@ -14,6 +14,7 @@ import pytest
 import torch
 import typer
 from helpers.cifar_files import write_cifar10
+from helpers.run_records import read_jsonl
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -32,7 +33,7 @@ from equipoise.losses.equalization import EqualizationLoss
 from equipoise.losses.ldam import LDAMLoss
 from equipoise.training.queue import Status
 from equipoise.training.recipe import Cell, Method, Recipe
-from equipoise.training.records import Record, append_record, import_records, read_jsonl, read_records
+from equipoise.training.records import Record, append_record, import_records, read_records
 
 TABLE = ["softmax", "cbw", "cbs", "focal", "class_balanced", "ldam", "eql", "balanced_softmax"]
 
@@ -581,7 +582,7 @@ def test_backbones_of_a_recipe_file_are_its_own(tmp_path: Path) -> None:
         (('NAME = "focal"', 'NAME = "table1"'), "has NAME = 'table1': give its records a folder of their own"),
         (('NAME = "focal"', 'NAME = "../focal"'), "has NAME = '../focal': letters, digits and _ only"),
         (('NAME = "focal"', 'NAME = "my-run"'), "has NAME = 'my-run': letters, digits and _ only"),
-        (('Cell("cifar10-lt"', 'Cell("svhn"'), "plans runs on svhn: expected cifar10-lt, cifar100-lt"),
+        (('Cell("cifar10-lt"', 'Cell("svhn"'), "no data set is named 'svhn': expected cifar10-lt, cifar100-lt"),
         (('f"focal_{gamma}"', 'f"focal/{gamma}"'), "plans a method 'focal/0.5': expected a name, without slash"),
     ],
     ids=["no plan", "the paper's folder", "a path", "a dash", "another data set", "a method with a slash"],

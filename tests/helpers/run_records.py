@@ -1,10 +1,16 @@
-"""A record as a run of Table 1 would leave it."""
+"""A record as a run of Table 1 would leave it, and the records that a file holds."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
-from equipoise.training.records import Record
+from equipoise.training.records import Kind, Record, read_lines
+
+
+def read_jsonl(path: Path, kind: type[Kind] = Record) -> list[Kind]:  # type: ignore[assignment]
+    """The whole records of a .jsonl file."""
+    return [one for one in read_lines(path, [kind]) if one is not None]
 
 
 def record(**change: object) -> Record:

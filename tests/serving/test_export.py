@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import equipoise as eq
 from equipoise.data.digits import Digits, load_digits_lt
-from equipoise.experiments.digits_cnn import digits_cnn
+from equipoise.experiments.demo import digits_cnn
 
 TARGET = eq.Prior.from_probabilities([0.0, 0.05, 0.05, 0.1, 0.1, 0.1, 0.1, 0.1, 0.2, 0.2])
 

@@ -27,7 +27,7 @@ from equipoise.training.records import (
     append_record,
     current_commit,
     import_records,
-    read_jsonl,
+    read_lines,
     read_records,
 )
 
@@ -71,9 +71,9 @@ def test_a_line_cut_by_a_kill_loses_only_itself(tmp_path: Path) -> None:
     path = tmp_path / "new.jsonl"
     append_record(path, record())
     path.write_bytes(path.read_bytes() + record(seed=1).to_json().encode()[:200])
-    assert [one.seed for one in read_jsonl(path)] == [0]
+    assert [one and one.seed for one in read_lines(path, [Record])] == [0, None]
     append_record(path, record(seed=2))
-    assert [one.seed for one in read_jsonl(path)] == [0, 2]
+    assert [one and one.seed for one in read_lines(path, [Record])] == [0, None, 2]
     assert import_records(path, tmp_path).half_written == 1
 
 
@@ -82,7 +82,7 @@ def test_a_line_may_be_cut_anywhere(length: int, tmp_path: Path) -> None:
     whole = record(recipe={"title": "τ"}).to_json().encode()
     cut = whole[:length] if length < 300 else whole[: whole.index("τ".encode()) + 1]  # within a character
     (tmp_path / "new.jsonl").write_bytes(cut)
-    assert list(read_jsonl(tmp_path / "new.jsonl")) == []
+    assert list(read_lines(tmp_path / "new.jsonl", [Record])) == [None]
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_line_may_be_cut_anywhere(length: int, tmp_path: Path) -> None:
 def test_what_is_not_the_beginning_of_a_record_does_not_pass_as_half_written(text: str, tmp_path: Path) -> None:
     (tmp_path / "new.jsonl").write_text(text)
     with pytest.raises(ValueError, match=r"new\.jsonl, line 1 is not JSON"):
-        list(read_jsonl(tmp_path / "new.jsonl"))
+        list(read_lines(tmp_path / "new.jsonl", [Record]))
 
 
 def test_what_is_not_a_record_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -101,10 +101,10 @@ def test_what_is_not_a_record_is_refused_with_its_line(tmp_path: Path) -> None:
     append_record(path, record())
     path.write_text(path.read_text() + '{"top1": 99}\n')
     with pytest.raises(ValueError, match=r"new\.jsonl, line 2: not a record: missing"):
-        list(read_jsonl(path))
+        list(read_lines(path, [Record]))
     path.write_text("nonsense\n" + record().to_json() + "\n")
     with pytest.raises(ValueError, match=r"line 1 is not JSON"):
-        list(read_jsonl(path))
+        list(read_lines(path, [Record]))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_an_accuracy_that_is_no_number_is_refused() -> None:
 def test_a_byte_order_mark_before_the_first_record_is_read_over(tmp_path: Path) -> None:
     path = tmp_path / "new.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + record().to_json().encode() + b"\n")
-    assert list(read_jsonl(path)) == [record()]
+    assert list(read_lines(path, [Record])) == [record()]
 
 
 def test_a_record_is_laid_out_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +299,7 @@ def test_processes_that_append_at_once_write_whole_lines(tmp_path: Path) -> None
         process.start()
     for process in processes:
         process.join(timeout=120)
-    assert sorted(one.seed for one in read_jsonl(path)) == [0] * 20 + [1] * 20 + [2] * 20
+    assert sorted(one.seed for one in read_lines(path, [Record]) if one) == [0] * 20 + [1] * 20 + [2] * 20
 
 
 @pytest.mark.parametrize("module", ["training.records", "cli.options", "cli.shared", "cli.records", "cli.run"])

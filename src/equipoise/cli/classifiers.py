@@ -105,21 +105,14 @@ def own_table(path: Path) -> ClassifierTable:
     if name in TAKEN:
         raise typer.BadParameter(f"{path} has NAME = {name!r}: give its records a folder of their own")
     plan: list[Cell] = found["plan"]()
-    unknown = {cell.data_set for cell in plan if not _is_known(cell.data_set)}
-    if unknown:
-        expected = ", ".join(table1.DATA_SETS)
-        raise typer.BadParameter(f"{path} plans runs on {', '.join(sorted(unknown))}: expected {expected}")
+    try:
+        [source_of(cell.data_set) for cell in plan]
+    except ValueError as error:
+        raise typer.BadParameter(f"{path}: {error}") from None
     odd = [cell.method for cell in plan if not names_a_folder(cell.method)]
     if odd:
         raise typer.BadParameter(f"{path} plans a method {odd[0]!r}: expected {NAMES}")
     return ClassifierTable(name, plan, found["recipe_of"], name)
-
-
-def _is_known(data_set: str) -> bool:
-    try:
-        return bool(source_of(data_set))
-    except ValueError:
-        return False
 
 
 def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) -> None:

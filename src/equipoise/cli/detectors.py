@@ -38,18 +38,12 @@ class Source:
     workers: int | None
     resident: bool | None
 
-    @property
-    def own(self) -> bool:
-        """Whether it is a user's own data, rather than a data set in its official layout."""
-        given = (self.train, self.val, self.images)
-        if any(given) and not all(given):
-            raise typer.BadParameter("your own data needs all of --train, --val and --images")
-        return all(given)
-
     def paths(self, table: str) -> tuple[Path, Path, Path]:
         """Annotations to train and to evaluate on, and the folder of the images."""
         if self.train and self.val and self.images:
             return self.train, self.val, self.images
+        if self.train or self.val or self.images:
+            raise typer.BadParameter("your own data needs all of --train, --val and --images")
         if self.data is None:
             raise typer.BadParameter("which data? Give --data FOLDER, or your own with --train, --val and --images")
         with refusing():
@@ -77,9 +71,9 @@ def train_detectors(table: str, options: RunOptions, source: Source, backbone: s
     with refusing():
         check_stride(source.stride)
     methods, known_seeds, name = _rows(table, backbone, options.validate)
-    own, (train, val, images) = source.own, source.paths(table)
+    train, val, images = source.paths(table)
     changes, suffix = changes_of(**changed)
-    name = (f"own/{train.stem}/" if own else "") + name + suffix
+    name = (f"own/{train.stem}/" if source.train else "") + name + suffix
     methods = tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
     evaluated_on = "val"
     if options.validate and source.data is not None:

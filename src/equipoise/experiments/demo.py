@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from equipoise.data.digits import Digits
-from equipoise.experiments.digits_cnn import digits_cnn
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.losses.weights import inverse_frequency_weights
 from equipoise.metrics.judging import Judged, judge
@@ -77,6 +76,27 @@ def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
     """The batch, moved as one by at most a pixel in each direction."""
     down, right = torch.randint(-1, 2, (2,), generator=generator).tolist()
     return torch.roll(nn.functional.pad(images, (1, 1, 1, 1)), (down, right), (2, 3))[..., 1:-1, 1:-1]
+
+
+def digits_cnn(num_classes: int = 10) -> nn.Sequential:
+    """Images [N, 1, 8, 8] to logits [N, num_classes]: 28,000 parameters, milliseconds per step on a CPU.
+
+    >>> digits_cnn()(torch.zeros(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
+    """
+    return nn.Sequential(
+        *_block(1, 32),
+        *_block(32, 32),
+        nn.MaxPool2d(2),
+        *_block(32, 64),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, num_classes),
+    )
+
+
+def _block(inputs: int, outputs: int) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU()]
 
 
 def summary(results: dict[str, list[Judged]]) -> list[tuple[str, ...]]:

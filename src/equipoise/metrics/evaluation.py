@@ -161,8 +161,8 @@ class Evaluation:
         return cls(Prior.from_json(content["prior"]), **sums)
 
     def __repr__(self) -> str:
-        groups = ", ".join(f"{name} {_percent(group.accuracy)}" for name, group in self.groups().items())
-        return f"Evaluation({self.num_items} items, top-1 {_percent(self.top1)}, {groups})"
+        groups = ", ".join(f"{name} {percent(group.accuracy)}" for name, group in self.groups().items())
+        return f"Evaluation({self.num_items} items, top-1 {percent(self.top1)}, {groups})"
 
     def __str__(self) -> str:
         """A table; a row a class up to 20 classes (`per_class` has them all)."""
@@ -204,19 +204,19 @@ class Evaluation:
         yield f"{'':<12}{'classes':>8}{'items':>9}{'accuracy':>10}{'ECE':>8}"
         whole = GroupResult(len(self.items), self.num_items, self.top1, self.ece)
         for name, group in ({"all": whole} | self.groups()).items():
-            numbers = f"{_percent(group.accuracy):>10}{_percent(group.ece):>8}"
+            numbers = f"{percent(group.accuracy):>10}{percent(group.ece):>8}"
             yield f"{name:<12}{group.num_classes:>8}{group.items:>9}{numbers}"
         if self.num_items:
-            yield f"top-1 95 % interval {_percent(low)} to {_percent(high)}"
-            yield f"balanced accuracy {_percent(self.balanced_accuracy)}"
-            yield f"p(y) differs from uniform by {_percent(self.total_variation)} % (total variation)"
+            yield f"top-1 95 % interval {percent(low)} to {percent(high)}"
+            yield f"balanced accuracy {percent(self.balanced_accuracy)}"
+            yield f"p(y) differs from uniform by {percent(self.total_variation)} % (total variation)"
         if len(self.items) <= 20:
             yield f"{'class':<12}{'trained on':>10}{'items':>9}{'accuracy':>10}  95 % interval"
             for row in self.per_class:
                 count = "–" if row.count is None else row.count
-                interval = f"{_percent(row.low)} to {_percent(row.high)}" if row.items else "–"
+                interval = f"{percent(row.low)} to {percent(row.high)}" if row.items else "–"
                 name = " ".join(row.name.split())[:11]
-                yield f"{name:<12}{count:>10}{row.items:>9}{_percent(row.accuracy):>10}  {interval}"
+                yield f"{name:<12}{count:>10}{row.items:>9}{percent(row.accuracy):>10}  {interval}"
 
 
 _KINDS = {"FloatArray": np.float64, "IntArray": np.int64}
@@ -328,5 +328,6 @@ def _check_values(scores: Tensor, first: int) -> None:
         raise ValueError(f"row {first + int(nowhere.nonzero()[0])} of the logits is -inf for every class")
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """A share in percent, a dash where there is none."""
     return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from equipoise.arrays import as_array
 from equipoise.metrics.average_precision import BINS as SCORE_BINS
 from equipoise.metrics.average_precision import Ranking, bin_of, binned_average_precision
-from equipoise.metrics.evaluation import BINS
+from equipoise.metrics.evaluation import BINS, percent
 from equipoise.prior import FloatArray, IntArray, Prior
 
 if TYPE_CHECKING:
@@ -213,7 +213,7 @@ class MultilabelEvaluation:
 
     def __repr__(self) -> str:
         scores = self.scores()
-        shown = ", ".join(f"{name} {_percent(scores[name])}" for name in ("map", "micro_ap", "f1_macro", "f1_micro"))
+        shown = ", ".join(f"{name} {percent(scores[name])}" for name in ("map", "micro_ap", "f1_macro", "f1_micro"))
         return f"MultilabelEvaluation({self.num_items} items, {shown})"
 
     def __str__(self) -> str:
@@ -227,8 +227,8 @@ class MultilabelEvaluation:
             if name.endswith("_error") and not self.binned:
                 continue
             ends = intervals.get(name)
-            shown = "" if ends is None else f"  {_percent(ends[0])} to {_percent(ends[1])}"
-            yield f"{name:<16}{_percent(value):>7}{shown}"
+            shown = "" if ends is None else f"  {percent(ends[0])} to {percent(ends[1])}"
+            yield f"{name:<16}{percent(value):>7}{shown}"
         if self.binned:
             yield f"no intervals: more than {EXACT_PAIRS:,} scores, of which a histogram is kept"
         if self.prior.num_classes <= 20:
@@ -236,7 +236,7 @@ class MultilabelEvaluation:
             for row in self.per_class:
                 count = "–" if row.count is None else row.count
                 numbers = (row.average_precision, row.precision, row.recall, row.f1)
-                shown = "".join(f"{_percent(v):>{w}}" for v, w in zip(numbers, (7, 10, 8, 7), strict=True))
+                shown = "".join(f"{percent(v):>{w}}" for v, w in zip(numbers, (7, 10, 8, 7), strict=True))
                 yield f"{' '.join(row.name.split())[:11]:<12}{count:>10}{row.positives:>10}{shown}"
 
     # ---------------------------------------------------------------- inside
@@ -429,7 +429,3 @@ def _mean(values: FloatArray) -> float:
 
 def _or_none(value: float) -> float | None:
     return None if math.isnan(value) else float(value)
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.metrics.evaluation import percent
 from equipoise.metrics.sweep import WORLDS
 from equipoise.report.figures import VEGA_LITE, renderer
 from equipoise.report.page_data import Model, cut, headlines
@@ -31,10 +32,10 @@ def headline_section(models: list[Model]) -> str:
     for model in models:
         cells = [f"<td>{text(cut(model.name, 200))}</td>"]
         for value in headlines(model).values():
-            small = "" if value is None else f"<small>{_percent(value.low)} to {_percent(value.high)}</small>"
-            cells.append(f"<td>{_percent(value.value if value else None)}{small}</td>")
+            small = "" if value is None else f"<small>{percent(value.low)} to {percent(value.high)}</small>"
+            cells.append(f"<td>{percent(value.value if value else None)}{small}</td>")
         ece = float(np.mean([run.ece for run in model.runs])) if model.calibrated else None
-        rows.append(f"<tr>{''.join(cells)}<td>{_percent(ece)}</td><td>{_percent(model.total_variation)}</td></tr>")
+        rows.append(f"<tr>{''.join(cells)}<td>{percent(ece)}</td><td>{percent(model.total_variation)}</td></tr>")
     heads = "".join(
         f"<th>{title}</th>" for title in ("", *(words for _, words in HEADLINES), "ECE", "p(y) off uniform")
     )
@@ -233,7 +234,3 @@ def _json(content: Any) -> str:
 def text(words: str) -> str:
     """Words as HTML text; lone surrogates, which no file can hold, become question marks."""
     return html.escape(words.encode("utf-8", "replace").decode("utf-8"))
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None or np.isnan(value) else f"{100 * value:.1f}"

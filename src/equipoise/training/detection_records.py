@@ -47,7 +47,3 @@ class DetectionRecord(StoredRecord):
     commit: str | None
     versions: dict[str, str]
     hardware: dict[str, str]
-
-    @property
-    def key(self) -> str:
-        return f"{self.table}/{self.method}/{self.seed}"

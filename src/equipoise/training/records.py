@@ -14,7 +14,6 @@ import os
 import platform
 import subprocess
 import types
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
@@ -27,19 +26,21 @@ if TYPE_CHECKING:
     import torch
 
 
-class StoredRecord(ABC):
-    """Abstract: one run as plain data, a frozen dataclass. Every table has its kind; how they are stored is here."""
+class StoredRecord:
+    """One run as plain data, a frozen dataclass. Every table has its kind; how they are stored is here."""
 
     PATTERN: ClassVar[str]  # where records lie below results/<table>
     WHAT: ClassVar[str] = "a record"
     NESTED: ClassVar[bool] = False  # whether a table may have tables within it, as in table2/resnet50
     table: str
+    method: str
+    seed: int
     complete: bool
 
     @property
-    @abstractmethod
     def key(self) -> str:
         """The record's path below results/, without its ending."""
+        return f"{self.table}/{self.method}/{self.seed}"
 
     def path_under(self, results: Path) -> Path:
         """Where the record lies; refused where a part of its key could lead elsewhere."""
@@ -161,12 +162,7 @@ def append_record(path: Path, record: StoredRecord) -> None:
         os.fsync(file.fileno())
 
 
-def read_jsonl(path: Path, kind: type[Kind] = Record) -> Iterator[Kind]:  # type: ignore[assignment]
-    """The records of a .jsonl file; a half-written line (a process killed while writing) is left out."""
-    return (record for record in _read_lines(path, [kind]) if record is not None)
-
-
-def _read_lines(path: Path, kinds: Sequence[type[Kind]]) -> Iterator[Kind | None]:
+def read_lines(path: Path, kinds: Sequence[type[Kind]]) -> Iterator[Kind | None]:
     """A record per line, None for one that is half-written; blank lines are skipped."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -279,7 +275,7 @@ def import_records(source: Path, results: Path, kinds: Sequence[type[StoredRecor
     Smoke tests are left out, the same record again is nothing new, and one that differs from the record of the same run
     is never written: results are append-only.
     """
-    lines = list(_read_lines(source, kinds))
+    lines = list(read_lines(source, kinds))
     records = [record for record in lines if record is not None]
     written: list[Path] = []
     differing: list[Path] = []
@@ -325,7 +321,7 @@ class Recorded:
     def read(self) -> list[StoredRecord]:
         """The records in `out`, of whatever table."""
         try:
-            lines = list(_read_lines(self.out, self.kinds)) if self.out.is_file() else []
+            lines = list(read_lines(self.out, self.kinds)) if self.out.is_file() else []
         except (OSError, ValueError) as error:
             what = str(error).partition(": missing")[0]
             raise ValueError(f"--out {self.out} cannot be added to ({what}): name another file") from None

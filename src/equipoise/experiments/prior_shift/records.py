@@ -36,7 +36,3 @@ class PriorShiftRecord(StoredRecord):
     commit: str | None
     versions: dict[str, str]
     hardware: dict[str, str]
-
-    @property
-    def key(self) -> str:
-        return f"{self.table}/{self.method}/{self.seed}"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equipoise.experiments.digits_cnn import digits_cnn
+from equipoise.experiments.demo import digits_cnn
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
 from equipoise.training.queue import Context, Kind, Run, Settings
