@@ -470,7 +470,7 @@ def test_the_module_has_no_parameters_and_keeps_its_vectors_to_the_bit(row: Row)
     module = row.module(PRIOR)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     assert list(module.parameters()) == []
-    wrapped = nn.Sequential(copy.deepcopy(module)).half().to(torch.bfloat16).to("cpu").double()
+    wrapped = copy.deepcopy(nn.Sequential(copy.deepcopy(module)).half().to(torch.bfloat16).to("cpu").double())
     fresh = row.module(UNIFORM)
     with warnings.catch_warnings():  # of the prior that is replaced: see below
         warnings.simplefilter("ignore")

@@ -289,7 +289,8 @@ class PriorModule(nn.Module):
             if source.is_meta and not moved.is_meta:
                 self._lost = (*self._lost, name)
                 continue
-            self._kept = {**self._kept, name: source} if moved.is_meta else self._kept
+            if moved.is_meta:
+                self._kept = {**self._kept, name: source}
             self._buffers[name] = source.to(moved.device)  # not `moved`: to_empty and half() change values
         return self
 

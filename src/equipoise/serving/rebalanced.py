@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from equipoise.arrays import outside
 from equipoise.files import written_whole
 from equipoise.losses.shared import PriorModule, along, full_precision, is_traced
-from equipoise.models.balanced_head import BalancedLinear
+from equipoise.models.balanced_head import is_folded
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, PriorLike, as_prior
 from equipoise.serving.correction import SigmoidCorrection, SoftmaxCorrection, as_rates, check_names
@@ -248,8 +248,7 @@ class Rebalanced(Served):
             )
         correction = SoftmaxCorrection(trained or _uniform_like(known), wanted or _uniform_like(known), tau, scale, dim)
         super().__init__(model, correction)
-        folded = any(isinstance(module, BalancedLinear) for module in model.modules())
-        if folded and trained is not None and trained.imbalance > 1:
+        if is_folded(model) and trained is not None and trained.imbalance > 1:
             warnings.warn(
                 f"the model's head was trained with fold_prior, so its logits mean a uniform prior, not {trained!r}: "
                 "pass source=None, or unfold_prior(model) if that is not so",
