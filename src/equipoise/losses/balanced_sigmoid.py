@@ -33,7 +33,6 @@ from equipoise.losses.shared import (
     class_dim,
     full_precision,
     is_indices,
-    is_integer,
     kernels_apply,
     not_ignored,
     one_hot,
@@ -156,7 +155,7 @@ def dense_target(
             f"ignore_index is {ignore_index}, which is an answer in a target of the logits' shape: mark missing labels "
             "by another number, e.g. ignore_index=-1, or by NaN"
         )
-    counts = target.long() != ignore_index if is_integer(target) else (target != ignore_index) & ~target.isnan()
+    counts = not_ignored(target, ignore_index)
     return torch.where(counts, target, 0).to(logits.dtype), counts
 
 

@@ -78,7 +78,7 @@ def balanced_softmax_loss(
     tensor(2.3026)
     """
     check_vector(log_prior, "log_prior", "prior.log()")
-    check_logs(log_prior, "log_prior", "prior.log()")
+    check_logs(log_prior, "log_prior", "prior.log()", of_probabilities=True)
     rows = Rows(logits, target, dim)
     logits, target = rows.logits, rows.target
     if weight is None and label_smoothing == 0 and target.ndim == 1 and kernels_apply(logits, target, log_prior):

@@ -71,18 +71,19 @@ def check_vector(vector: Tensor, what: str, wanted: str) -> None:
         raise TypeError(f"{what} is {vector.dtype}, as counts are: pass {wanted}, e.g. of prior = Prior.from_counts(n)")
 
 
-def check_logs(vector: Tensor, what: str, wanted: str) -> None:
-    """Refuse counts, and probabilities, where their logs are meant.
+def check_logs(vector: Tensor, what: str, wanted: str, *, of_probabilities: bool = False) -> None:
+    """Refuse counts where their logs are meant, and with `of_probabilities` probabilities that sum to 1.
 
-    Looks at values where that waits for nothing: on the CPU, outside of a compiler. No number that a tensor of counts
-    can hold has a log above 44, and the logs of whole counts do not sum to 1.
+    Looks at values where that waits for nothing: on the CPU, outside of a compiler. Logs are hardly ever all whole, and
+    never above 100 then; logs of shares are negative, and those of counts do not sum to 1.
     """
     if vector.device.type != "cpu" or type(vector) is not Tensor or vector.numel() < 2 or is_traced():
         return
-    low, high = (float(value) for value in vector.detach().aminmax())
-    if 100 < high < float("inf"):
+    values = vector.detach()
+    low, high = (float(value) for value in values.aminmax())
+    if 100 < high < float("inf") and torch.equal(values, values.round()):
         raise ValueError(f"{what} goes up to {high:g}, as counts do and logs do not: pass {wanted}")
-    if low >= 0 and high < 1 and abs(float(vector.detach().sum()) - 1) < 1e-4:
+    if of_probabilities and low >= 0 and high < 1 and abs(float(values.sum()) - 1) < 1e-4:
         raise ValueError(f"{what} has values from {low:.3g} to {high:.3g} that sum to 1, probabilities: pass {wanted}")
 
 
@@ -95,7 +96,7 @@ def is_traced() -> bool:
 
 def without_dim(shape: torch.Size, dim: int) -> torch.Size:
     """`shape` without the classes: that of class indices."""
-    return torch.Size(length for d, length in enumerate(shape) if d != dim % len(shape))
+    return torch.Size(length for d, length in enumerate(shape) if d != dim % max(len(shape), 1))
 
 
 class Rows:
@@ -179,11 +180,13 @@ def one_hot(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def not_ignored(target: Tensor, ignore_index: int) -> Tensor:
-    """Targets that are not ignored. Compared in 64 bits: as uint8, −100 is the class 156.
+    """Targets that are not ignored, nor NaN. Compared in 64 bits: as uint8, −100 is the class 156.
 
     >>> not_ignored(torch.tensor([156, 7], dtype=torch.uint8), -100)
     tensor([True, True])
     """
+    if target.is_floating_point():
+        return (target == target) & (target != ignore_index)  # NaN alone differs from itself
     return target.long() != ignore_index
 
 
