@@ -417,3 +417,15 @@ def test_foreground_and_weight_follow_the_classes_to_another_dimension() -> None
             per_class = make(prior, reduction=reduction, dim=-1)(logits, target, foreground, weight[0, 0])
             same = make(prior, reduction=reduction)(logits.mT, target, foreground, weight[0, 0][:, None])
             torch.testing.assert_close(per_class, same if reduction == "mean" else same.mT)
+
+
+def test_a_weight_that_looks_like_rows_is_broadcast_as_torch_does_it() -> None:
+    """Logits [3, 4, 4] with their classes last: a weight [3, 4] fits the rows, but not the logits; [4, 4] does."""
+    prior = eq.Prior.from_counts([60, 30, 9, 1])
+    generator = torch.Generator().manual_seed(0)
+    logits, weight = torch.randn(3, 4, 4, generator=generator), torch.rand(4, 4, generator=generator)
+    target = torch.randint(0, 4, (3, 4), generator=generator)
+    loss, moved = eq.BalancedSigmoidLoss(prior), eq.BalancedSigmoidLoss(prior, dim=-1)
+    torch.testing.assert_close(moved(logits, target, weight=weight), loss(logits.mT, target, weight=weight.mT))
+    with pytest.raises(RuntimeError, match="expand"):
+        moved(logits, target, weight=torch.rand(3, 4))

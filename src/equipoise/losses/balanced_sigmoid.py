@@ -104,7 +104,7 @@ def balanced_sigmoid_loss(
     check_vector(shift, "shift", "sigmoid_shift(prior)")
     check_logs(shift, "shift", "sigmoid_shift(prior)")
     rows = Rows(logits, target, dim)
-    logits, target, foreground, weight = rows.logits, rows.target, rows.flat(foreground), rows.flat(weight)
+    logits, target, foreground, weight = rows.logits, rows.target, rows.flat(foreground), rows.elements(weight)
     plain = foreground is weight is pos_weight is None and reduction != "none"
     if plain and (target.ndim == 1 or ignore_index not in (0, 1)) and kernels_apply(logits, target, shift):
         from equipoise.losses.kernels import sigmoid_loss

@@ -65,7 +65,7 @@ def equalization_loss(
     """
     check_vector(drop, "drop", "rare_classes(prior, threshold)")
     rows = Rows(logits, target, dim)
-    logits, target, drop = full_precision(rows.logits), rows.target, rows.flat(drop).to(logits.device)
+    logits, target, drop = full_precision(rows.logits), rows.target, rows.elements(drop).to(logits.device)
     own = own_class(logits, target, ignore_index, "the softmax equalization loss").bool()
     # not −inf: a row whose every class is dropped is possible where it is ignored, and 0 · NaN is NaN
     logits = logits.masked_fill(drop & ~own, torch.finfo(logits.dtype).min)
@@ -138,7 +138,7 @@ def sigmoid_equalization_loss(
     check_reduction(reduction, "batchmean")
     check_vector(rare, "rare", "rare_classes(prior, threshold)")
     rows = Rows(logits, target, dim)
-    logits, target, foreground, weight = rows.logits, rows.target, rows.flat(foreground), rows.flat(weight)
+    logits, target, foreground, weight = rows.logits, rows.target, rows.flat(foreground), rows.elements(weight)
     spared = along(rare, logits, class_dim(logits))
     if foreground is not None:
         spared = spared & row_mask(foreground, logits)

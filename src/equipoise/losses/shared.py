@@ -27,12 +27,16 @@ def class_dim(logits: Tensor, dim: int = 1) -> int:
     return 0 if logits.ndim == 1 else dim
 
 
-def full_precision(logits: Tensor) -> Tensor:
-    """fp16 and bf16 logits as fp32; fp32 and fp64 as they are."""
+def check_logits(logits: Tensor) -> None:
     if not isinstance(logits, Tensor):
         raise TypeError(f"logits are a {type(logits).__name__}: expected a tensor, e.g. torch.as_tensor(logits)")
     if not logits.is_floating_point():
         raise TypeError(f"logits are {logits.dtype}: expected floating point, the raw outputs of a model")
+
+
+def full_precision(logits: Tensor) -> Tensor:
+    """fp16 and bf16 logits as fp32; fp32 and fp64 as they are."""
+    check_logits(logits)
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
@@ -107,7 +111,7 @@ class Rows:
     """
 
     def __init__(self, logits: Tensor, target: Tensor, dim: int) -> None:
-        full_precision(logits)  # refuses what are none
+        check_logits(logits)
         check_dim(logits, class_dim(logits, dim))
         self.shape, self.dim = logits.shape, dim
         self.moved = logits.ndim > 1 and dim % logits.ndim != 1
@@ -118,11 +122,15 @@ class Rows:
         self.logits, self.target = self.flat(logits), self.flat(target)
 
     def flat(self, value: Any) -> Any:
-        """A tensor with one value per row, or that broadcasts to the logits, as rows; None as it is."""
+        """A tensor with one value per row, or in the shape of the logits, as rows; None as it is."""
+        if value is not None and self.moved and value.shape == without_dim(self.shape, self.dim):
+            return value.reshape(-1)
+        return self.elements(value)
+
+    def elements(self, value: Any) -> Any:
+        """A tensor that broadcasts to the logits as rows; None as it is."""
         if value is None or not self.moved:
             return value
-        if value.shape == without_dim(self.shape, self.dim):
-            return value.reshape(-1)
         return value.expand(self.shape).movedim(self.dim, -1).reshape(-1, self.shape[self.dim])
 
     def back(self, loss: Tensor) -> Tensor:
