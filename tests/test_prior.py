@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -311,3 +314,14 @@ def test_stated_probabilities_are_read_by_index_or_name_where_they_have_one() ->
         Prior.from_probabilities({0: 0.5, 2: 0.5})
     with pytest.raises(TypeError, match="probabilities are 'uniform': expected numbers"):
         Prior.from_probabilities("uniform")
+
+
+@pytest.mark.parametrize("first", ["torch", "equipoise"])
+def test_a_prior_among_saved_hyper_parameters_loads_without_unsafe_pickle(first: str, tmp_path: Path) -> None:
+    """In a process of its own, which has done nothing with priors yet; each package may be imported first."""
+    priors = [Prior.from_counts({"cat": 2**52, "owl": 1}, 2**53), Prior.from_probabilities([1 / 3, 2 / 3])]
+    torch.save({"hyper_parameters": {"priors": priors}}, tmp_path / "a.ckpt")
+    use = "import torch, equipoise" if first == "torch" else "import equipoise, torch; equipoise.evaluate"
+    code = f"{use}; print([p.to_json() for p in torch.load(r'{tmp_path / 'a.ckpt'}')['hyper_parameters']['priors']])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert done.stdout.strip() == str([prior.to_json() for prior in priors]), done.stderr

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import pkgutil
+import sys
 from typing import Any
 
 __version__ = "0.1.0"
@@ -32,7 +33,19 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'equipoise' has no attribute {name!r}")
     value = globals()[name] = getattr(__import__(_HOMES[name], fromlist=[name]), name)
+    _allow_priors()
     return value
+
+
+def _allow_priors() -> None:
+    """Let `torch.load(weights_only=True)` read a `Prior` among saved hyper-parameters, once torch is imported."""
+    if "torch" in sys.modules and hasattr(sys.modules["torch"], "serialization"):
+        from equipoise.prior import restored_prior
+
+        sys.modules["torch"].serialization.add_safe_globals([restored_prior])
+
+
+_allow_priors()
 
 
 def __dir__() -> list[str]:

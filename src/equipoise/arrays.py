@@ -75,7 +75,10 @@ def stated_probabilities(values: ArrayLike | Tensor) -> NDArray[np.float64]:
     bad = ~np.isfinite(probabilities) | (probabilities < 0)
     if bad.any():
         where = int(np.flatnonzero(bad)[0])
-        raise ValueError(f"the probability of class {where} is {probabilities[where]}: it must be in [0, 1]")
+        raise ValueError(
+            f"the probability of class {where} is {probabilities[where]}: it must be in [0, 1]; "
+            "logs of probabilities are not taken: pass a Prior"
+        )
     if abs(probabilities.sum() - 1) > 1e-4:
         raise ValueError(
             f"probabilities sum to {probabilities.sum():.6g}, not 1: divide them by their sum, "

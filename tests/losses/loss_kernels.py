@@ -153,3 +153,16 @@ def test_an_index_that_is_no_class_gives_nan_in_its_row_alone(ours: Any, theirs:
 def test_an_index_that_is_ignored_may_be_a_class(ours: Any, theirs: Any) -> None:
     logits, target, shift = batch(9, 3)
     same(ours, theirs, logits, target.clamp(min=0), shift, "mean", 1)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "batchmean"])
+@pytest.mark.parametrize(("dtype", "missing"), [(torch.float32, math.nan), (torch.bfloat16, -100), (torch.int8, -100)])
+@pytest.mark.parametrize(("rows", "classes"), SIZES)
+def test_missing_labels_of_any_dtype_do_not_count(
+    rows: int, classes: int, dtype: torch.dtype, missing: float, reduction: str
+) -> None:
+    logits, _, shift = batch(rows, classes)
+    target = (torch.rand(rows, classes, generator=torch.Generator().manual_seed(0)) < 0.5).to(dtype)
+    target[:, ::2] = missing
+    target[2:3] = missing  # a whole row
+    same(sigmoid_kernels, sigmoid, logits, target, shift, reduction)

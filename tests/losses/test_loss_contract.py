@@ -257,7 +257,7 @@ ROWS = [
         "eql",
         lambda prior, **o: eq.EqualizationLoss(prior, 1.0, 0.001, **o),
         lambda z, y, prior, **o: eq.equalization_loss(
-            z, y, eq.rare_classes(prior, 0.001).view(-1, *[1] * (z.ndim - 2)), **o
+            z, y, eq.rare_classes(prior, 0.001).view(-1, *[1] * (z.ndim - 2 if "dim" not in o else 0)), **o
         ),
         lambda z, y: reference_eql(z, y, [1, 2, 3]),
         plain_softmax,
@@ -470,9 +470,11 @@ def test_the_module_has_no_parameters_and_keeps_its_vectors_to_the_bit(row: Row)
     module = row.module(PRIOR)
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     assert list(module.parameters()) == []
-    wrapped = nn.Sequential(copy.deepcopy(module)).half().to(torch.bfloat16).to("cpu").double()
+    wrapped = copy.deepcopy(nn.Sequential(copy.deepcopy(module)).half().to(torch.bfloat16).to("cpu").double())
     fresh = row.module(UNIFORM)
-    fresh.load_state_dict(module.state_dict())
+    with warnings.catch_warnings():  # of the prior that is replaced: see below
+        warnings.simplefilter("ignore")
+        fresh.load_state_dict(module.state_dict())
     for other in (wrapped[0], fresh):
         after = dict(other.named_buffers())
         assert after.keys() == before.keys()
@@ -481,6 +483,185 @@ def test_the_module_has_no_parameters_and_keeps_its_vectors_to_the_bit(row: Row)
             assert torch.equal(after[name], buffer)
     assert all(b.dtype in (torch.float32, torch.bool) for b in before.values())
     assert next(iter(module.to("meta").buffers()), torch.empty(0, device="meta")).is_meta
+
+
+@row
+def test_a_state_dict_of_another_prior_is_not_loaded_silently(row: Row) -> None:
+    module, other = row.module(PRIOR), row.module(UNIFORM)
+    module.load_state_dict(row.module(PRIOR).state_dict())  # the same: no warning
+    differing = [n for n, buffer in module.named_buffers() if not torch.equal(buffer, other.get_buffer(n))]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        nn.Sequential(module).load_state_dict(nn.Sequential(other).state_dict())
+    assert [str(w.message).split(" of this")[0] for w in caught] == [
+        f"the state dict replaces 0.{name}" for name in differing
+    ]
+    for name, warning in zip(differing, caught, strict=True):
+        old, new = row.module(PRIOR).get_buffer(name), other.get_buffer(name)
+        first = int((old != new).nonzero()[0])
+        assert f"(class {first}: {new[first].item():.4g}, was {old[first].item():.4g}" in str(warning.message)
+        assert torch.equal(module.get_buffer(name), new)
+
+
+@row
+def test_no_way_through_the_meta_device_leaves_garbage_for_a_prior(row: Row) -> None:
+    logits, target = batch(8, K, dtype=torch.float32)
+    with torch.device("meta"):
+        built = row.module(PRIOR)
+    expected = row.module(PRIOR)(logits, target)
+    for module in (built, row.module(PRIOR), row.module(PRIOR).to("meta")):
+        torch.testing.assert_close(nn.Sequential(module).to_empty(device="cpu")[0](logits, target), expected)
+    emptied = row.module(PRIOR)
+    for name, buffer in list(emptied.named_buffers()):
+        emptied._buffers[name] = buffer.to("meta")  # as accelerate's init_empty_weights does: nothing to restore from
+    emptied = emptied.to_empty(device="cpu")
+    if dict(emptied.named_buffers()):
+        with pytest.raises(RuntimeError, match="came from the meta device without values: load a state dict"):
+            emptied(logits, target)
+        emptied.load_state_dict(row.module(PRIOR).state_dict())
+    torch.testing.assert_close(emptied(logits, target), expected)
+
+
+@row
+def test_a_loss_follows_its_logits_to_another_device(row: Row) -> None:
+    """The device "meta" stands in for a GPU: tensors of two devices do not mix there either."""
+    logits, target = batch(8, K, dtype=torch.float32)
+    module = row.module(PRIOR)
+    kept = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    for shape in [(), (3,)]:
+        dense = logits.view(8, K, *[1] * len(shape)).expand(8, K, *shape)
+        away = module(dense.to("meta"), target.view(8, *[1] * len(shape)).expand(8, *shape).to("meta"))
+        assert away.is_meta
+        assert away.shape == ()
+    for name, buffer in module.named_buffers():  # shapes alone were asked for: nothing moved
+        assert torch.equal(buffer, kept[name])
+    torch._dynamo.reset()
+    compiled = torch.compile(module, fullgraph=True, backend="eager")
+    assert compiled(logits.to("meta"), target.to("meta")).is_meta
+
+
+@row
+def test_a_loss_moves_to_its_logits_once(row: Row) -> None:
+    """The buffers are on a device that no tensor of the batch is on, as before `.to("cuda")`."""
+    module, moved = row.module(PRIOR), row.module(PRIOR)
+    logits, target = batch(8, K, dtype=torch.float32)
+    for name, buffer in module.named_buffers():
+        moved._buffers[name] = Elsewhere(buffer)
+    torch.testing.assert_close(moved(logits, target), module(logits, target))
+    assert all(type(buffer) is Tensor and buffer.device == logits.device for buffer in moved.buffers())
+
+
+class Elsewhere(Tensor):
+    """A tensor that names another device, and comes from there with `.to` alone."""
+
+    @staticmethod
+    def __new__(cls, values: Tensor) -> Elsewhere:
+        return values.clone().as_subclass(cls)
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("meta")
+
+    def to(self, *args: object, **options: object) -> Tensor:
+        return self.as_subclass(Tensor).to(*args, **options)
+
+
+@row
+@pytest.mark.parametrize("dim", [-1, 2])
+def test_classes_may_be_in_any_dimension(row: Row, dim: int) -> None:
+    logits, target = batch(2, K, 3, 5)
+    expected = row.function(logits, target, PRIOR, reduction="none")
+    moved = logits.movedim(1, dim)
+    back = row.module(PRIOR, reduction="none", dim=dim)(moved, target)
+    torch.testing.assert_close(back, expected.movedim(1, dim) if row.binary else expected)
+    for reduction in ["mean", "sum"] + ["batchmean"] * row.binary:
+        options = {"reduction": reduction, "dim": dim}
+        torch.testing.assert_close(
+            row.module(PRIOR, **options)(moved, target), row.function(logits, target, PRIOR, reduction=reduction)
+        )
+    module = row.module(PRIOR, dim=dim)
+    torch.testing.assert_close(
+        grad(lambda z: module(z, target), moved).movedim(dim, 1),
+        grad(lambda z: row.function(z, target, PRIOR), logits),
+    )
+    torch.testing.assert_close(module.probabilities(moved).movedim(dim, 1), row.module(PRIOR).probabilities(logits))
+    one = logits[0, :, 0, 0], target[0, 0, 0]
+    torch.testing.assert_close(module(*one), row.module(PRIOR)(*one))
+    if row.soft:
+        hot = F.one_hot(target, K).double()
+        torch.testing.assert_close(
+            row.function(logits.movedim(1, -1), hot, PRIOR, dim=-1), row.function(logits, hot.movedim(-1, 1), PRIOR)
+        )
+    with pytest.raises(ValueError, match=r"said to be in dimension 4, but logits have shape \(2, 4, 3, 5\)"):
+        row.module(PRIOR, dim=4)(logits, target)
+    with pytest.raises(ValueError, match=r"expected class indices \(2, 4, 3\)|have 5 in dimension -1"):
+        row.module(PRIOR, dim=-1)(logits, target)
+
+
+@row
+def test_indices_may_have_a_channel_and_one_hots_may_be_whole_numbers(row: Row) -> None:
+    """[N, 1, H, W] and integer one-hots are what MONAI and other segmentation libraries hand out."""
+    logits, target = batch(2, K, 3, 5)
+    module = row.module(PRIOR)
+    torch.testing.assert_close(module(logits, target.unsqueeze(1)), module(logits, target))
+    flat = logits.movedim(1, -1).reshape(-1, K)
+    torch.testing.assert_close(module(flat, target.reshape(-1, 1)), module(flat, target.reshape(-1)))
+    with pytest.raises(TypeError, match="class indices are integers"):
+        module(logits, target.unsqueeze(1).double())
+    with pytest.raises(ValueError, match=r"target of shape \(2, 1, 5, 3\) does not fit"):
+        module(logits, target.unsqueeze(1).mT)
+    if row.soft:
+        hot = F.one_hot(target, K).movedim(-1, 1)
+        for dtype in (torch.uint8, torch.int32, torch.int64, torch.bool):
+            torch.testing.assert_close(module(logits, hot.to(dtype)), module(logits, hot.double()))
+
+
+BINARY = pytest.mark.parametrize("row", [r for r in ROWS if r.binary], ids=lambda r: r.name)
+
+
+@BINARY
+@pytest.mark.parametrize(
+    ("dtype", "ignore", "missing"),
+    [(torch.float32, -100, math.nan), (torch.float64, -1, -1), (torch.bfloat16, -1, math.nan), (torch.int64, -1, -1)],
+)
+def test_single_labels_that_are_missing_do_not_count(row: Row, dtype: torch.dtype, ignore: int, missing: float) -> None:
+    logits, _ = batch(6, K)
+    generator = torch.Generator().manual_seed(3)
+    known = torch.rand(6, K, generator=generator) < 0.6
+    known[2], known[3] = False, True
+    answers = (torch.rand(6, K, generator=generator) < 0.5) & known  # what is missing is no positive of its item
+    target = answers.to(dtype).masked_fill(~known, missing)
+    each = row.function(logits, answers.double(), PRIOR, reduction="none") * known
+    expected = {"none": each, "sum": each.sum(), "mean": each.sum() / known.sum()}
+    expected["batchmean"] = each.sum() / known.any(1).sum()
+    for reduction, value in expected.items():
+        module = row.module(PRIOR, ignore_index=ignore, reduction=reduction)
+        torch.testing.assert_close(module(logits, target), value)
+        moved = row.module(PRIOR, ignore_index=ignore, reduction=reduction, dim=-1)
+        torch.testing.assert_close(moved(logits.unsqueeze(1), target.unsqueeze(1)).view_as(value), value)
+    module = row.module(PRIOR, ignore_index=ignore)
+    gradient = grad(lambda z: module(z, target), logits)
+    assert torch.equal(gradient[~known], torch.zeros(int((~known).sum()), dtype=torch.float64))
+    counted = grad(lambda z: row.function(z, answers.double(), PRIOR, reduction="none") * known, logits)
+    torch.testing.assert_close(gradient, counted / known.sum())
+    nothing = torch.full_like(target, missing)
+    assert module(logits, nothing).item() == 0
+    assert (grad(lambda z: module(z, nothing), logits) == 0).all()
+    torch._dynamo.reset()
+    torch.testing.assert_close(
+        torch.compile(module, fullgraph=True, backend="eager")(logits, target), module(logits, target)
+    )
+
+
+@BINARY
+def test_an_answer_cannot_mark_a_missing_label(row: Row) -> None:
+    for ignore in (0, 1):
+        module = row.module(PRIOR, ignore_index=ignore)
+        with pytest.raises(ValueError, match=f"ignore_index is {ignore}, which is an answer"):
+            module(torch.zeros(2, K), torch.ones(2, K))
+        with pytest.raises(ValueError, match="which is an answer"):
+            module(torch.zeros(K), torch.ones(K))
+        module(torch.zeros(2, K), torch.tensor([0, 1]))  # of class indices it is one
 
 
 @row

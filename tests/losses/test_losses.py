@@ -125,9 +125,6 @@ def test_focal_keeps_the_precision_of_the_logits() -> None:
     weight, soft = torch.ones(3, dtype=torch.float64), torch.full((9, 3), 1 / 3, dtype=torch.float64)
     assert eq.FocalLoss(2.0, weight=weight)(LOGITS.float(), TARGET).dtype == torch.float32
     assert eq.FocalLoss(2.0)(LOGITS.float(), soft).dtype == torch.float32
-    for loss in (eq.FocalLoss(2.0), eq.ClassBalancedLoss(PRIOR, 0.9)):
-        with pytest.raises(TypeError, match="expected probabilities"):
-            loss(LOGITS, F.one_hot(TARGET, 3))
 
 
 def test_ldam_margin_is_largest_for_the_rarest_class_that_occurs() -> None:
@@ -309,16 +306,11 @@ def test_impossible_hyper_parameters_are_refused(gamma: float) -> None:
         eq.ClassBalancedLoss(PRIOR, 0.9, base="sigmoid")
 
 
-def test_integer_probabilities_are_refused() -> None:
-    with pytest.raises(TypeError, match="expected probabilities"):
-        eq.BalancedSoftmaxLoss(PRIOR)(LOGITS, F.one_hot(TARGET, 3))
-
-
 def test_modules_say_what_they_are() -> None:
     assert repr(eq.BalancedSoftmaxLoss(PRIOR, label_smoothing=0.1)) == (
-        "BalancedSoftmaxLoss(num_classes=3, tau=1.0, ignore_index=-100, label_smoothing=0.1, reduction='mean')"
+        "BalancedSoftmaxLoss(num_classes=3, tau=1.0, ignore_index=-100, label_smoothing=0.1, reduction='mean', dim=1)"
     )
-    assert repr(eq.FocalLoss(2.0)) == "FocalLoss(gamma=2.0, ignore_index=-100, reduction='mean')"
+    assert repr(eq.FocalLoss(2.0)) == "FocalLoss(gamma=2.0, ignore_index=-100, reduction='mean', dim=1)"
 
 
 def test_the_normalized_head_gives_cosines_and_trains_with_ldam() -> None:
@@ -355,3 +347,85 @@ def test_a_model_and_its_loss_move_and_save_together() -> None:
     assert both["model"].weight.dtype == torch.float16
     assert torch.equal(both["loss"].log_prior, eq.softmax_shift(PRIOR))
     assert both.state_dict()["loss.log_prior"].dtype == torch.float32
+
+
+FUNCTIONS = {
+    "log_prior": (lambda v, z, y: eq.balanced_softmax_loss(z, y, v), r"pass prior\.log\(\)"),
+    "shift": (lambda v, z, y: eq.balanced_sigmoid_loss(z, y, v), r"pass sigmoid_shift\(prior\)"),
+    "weight": (lambda v, z, y: eq.class_balanced_loss(z, y, v), r"pass effective_number_weights\(prior, beta\)"),
+    "margins": (lambda v, z, y: eq.ldam_loss(z, y, v), r"pass ldam_margins\(prior\)"),
+    "drop": (lambda v, z, y: eq.equalization_loss(z, y, v), r"pass rare_classes\(prior, threshold\)"),
+    "rare": (lambda v, z, y: eq.sigmoid_equalization_loss(z, y, v), r"pass rare_classes\(prior, threshold\)"),
+    "bias": (
+        lambda v, z, y: eq.distribution_balanced_loss(z, y, torch.ones(2), v),
+        r"pass prior\.logit\(\) times kappa / tolerance",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_that_is_given_a_prior_or_counts_says_what_to_pass(name: str) -> None:
+    function, advice = FUNCTIONS[name]
+    logits, target = torch.zeros(3, 2), torch.tensor([0, 1, 0])
+    with pytest.raises(TypeError, match=f"{name} is a Prior: {advice}"):
+        function(eq.Prior.from_counts([900, 100]), logits, target)
+    with pytest.raises(TypeError, match=f"{name} is torch.int64, as counts are: {advice}"):
+        function(torch.tensor([900, 100]), logits, target)
+
+
+@pytest.mark.parametrize("name", ["log_prior", "shift"])
+def test_counts_and_probabilities_are_not_taken_for_logs(name: str) -> None:
+    function, advice = FUNCTIONS[name]
+    logits, target = torch.zeros(3, 2), torch.tensor([0, 1, 0])
+    with pytest.raises(ValueError, match=f"{name} goes up to 900, as counts do and logs do not: {advice}"):
+        function(torch.tensor([900.0, 100.0]), logits, target)
+    for fine in ([0.0, 0.0], [44.0, 0.0], [-0.1, -2.3], [0.59, -1.6], [138.2, 101.5]):
+        function(torch.tensor(fine), logits, target)
+    if name == "shift":  # log odds may happen to sum to 1
+        function(torch.tensor([0.9, 0.1]), logits, target)
+    else:
+        with pytest.raises(ValueError, match=f"values from 0.1 to 0.9 that sum to 1, probabilities: {advice}"):
+            function(torch.tensor([0.9, 0.1]), logits, target)
+
+
+def test_values_are_looked_at_only_where_that_waits_for_nothing() -> None:
+    counts, logits, target = torch.tensor([900.0, 100.0]), torch.zeros(3, 2), torch.tensor([0, 1, 0])
+    eq.balanced_softmax_loss(logits.to("meta"), target.to("meta"), counts.to("meta"))
+    torch._dynamo.reset()
+    torch.compile(eq.balanced_softmax_loss, fullgraph=True, backend="eager")(logits, target, counts)
+    torch.func.vmap(lambda z, y: eq.balanced_softmax_loss(z, y, counts))(logits, target)
+
+
+@pytest.mark.parametrize("activation", [eq.balanced_softmax, eq.log_balanced_softmax])
+def test_an_activation_that_is_given_logs_or_counts_says_what_to_pass(activation: Any) -> None:
+    for vector in (eq.Prior.from_counts([900, 100]).log(), torch.tensor([900, 100]), torch.tensor([900.0, 100.0])):
+        with pytest.raises((TypeError, ValueError), match=r"from_counts|pass a Prior"):
+            activation(torch.zeros(3, 2), vector)
+
+
+def test_foreground_and_weight_follow_the_classes_to_another_dimension() -> None:
+    prior = eq.Prior.from_counts([60, 30, 10])
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 5, 3, generator=generator)
+    target, foreground = torch.randint(0, 3, (2, 5), generator=generator), torch.rand(2, 5, generator=generator) < 0.5
+    weight = torch.rand(2, 5, 3, generator=generator)
+    for make in (eq.BalancedSigmoidLoss, lambda p, **o: eq.SigmoidEqualizationLoss(p, 0.2, **o)):
+        for reduction in ("mean", "none"):
+            first = make(prior, reduction=reduction)(logits.mT, target, foreground, weight.mT)
+            last = make(prior, reduction=reduction, dim=-1)(logits, target, foreground, weight)
+            torch.testing.assert_close(last, first if reduction == "mean" else first.mT)
+            per_class = make(prior, reduction=reduction, dim=-1)(logits, target, foreground, weight[0, 0])
+            same = make(prior, reduction=reduction)(logits.mT, target, foreground, weight[0, 0][:, None])
+            torch.testing.assert_close(per_class, same if reduction == "mean" else same.mT)
+
+
+def test_a_weight_that_looks_like_rows_is_broadcast_as_torch_does_it() -> None:
+    """Logits [3, 4, 4] with their classes last: a weight [3, 4] fits the rows, but not the logits; [4, 4] does."""
+    prior = eq.Prior.from_counts([60, 30, 9, 1])
+    generator = torch.Generator().manual_seed(0)
+    logits, weight = torch.randn(3, 4, 4, generator=generator), torch.rand(4, 4, generator=generator)
+    target = torch.randint(0, 4, (3, 4), generator=generator)
+    loss, moved = eq.BalancedSigmoidLoss(prior), eq.BalancedSigmoidLoss(prior, dim=-1)
+    torch.testing.assert_close(moved(logits, target, weight=weight), loss(logits.mT, target, weight=weight.mT))
+    with pytest.raises(RuntimeError, match="expand"):
+        moved(logits, target, weight=torch.rand(3, 4))

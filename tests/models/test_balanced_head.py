@@ -148,12 +148,12 @@ def test_the_head_alone_can_be_folded():
 
 
 def test_an_ambiguous_or_missing_head_is_refused_with_the_way_out():
-    with pytest.raises(ValueError, match=r"2 linear layers have 4 outputs \(0, 1\): fold the head itself"):
+    with pytest.raises(ValueError, match=r"2 layers have 4 outputs \(0, 1\): name the head, .* head='1'\)"):
         fold_prior(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)), PRIOR)
-    with pytest.raises(ValueError, match=r"prior has 3 classes, but no nn.Linear of this Sequential .*2 with 4"):
+    with pytest.raises(ValueError, match=r"prior has 3 classes, but no nn.Linear .* of this Sequential .*2 with 4"):
         fold_prior(network(), [0.5, 0.3, 0.2])
-    with pytest.raises(ValueError, match=r"Conv2d has as many outputs \(it has none\)"):
-        fold_prior(nn.Conv2d(3, 4, 1), PRIOR)
+    with pytest.raises(ValueError, match=r"Sequential has as many outputs \(it has none\)"):
+        fold_prior(nn.Sequential(nn.Conv2d(3, 4, 3)), PRIOR)
 
 
 def test_a_head_without_weights_is_refused():
@@ -161,3 +161,126 @@ def test_a_head_without_weights_is_refused():
         head = nn.Linear(4, 3)
     with pytest.raises(ValueError, match="load its weights first"):
         eq.fold_prior(head, eq.Prior.uniform(3))
+
+
+class Scaled(nn.Linear):
+    """A subclass whose forward is its own."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(input)
+
+
+def subclass() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(5, 6), nn.ReLU(), Scaled(6, 4))
+
+
+def convolution(kernel: int = 1) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Unflatten(1, (5, 1, 1)), nn.Conv2d(5, 4, kernel, padding=kernel // 2), nn.Flatten())
+
+
+def image() -> torch.Tensor:
+    return torch.randn(2, 5, 3, 3, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize(
+    ("build", "head"), [(subclass, None), (subclass, "2"), (convolution, None), (lambda: convolution(3), "1")]
+)
+def test_any_head_can_be_folded_and_leaves_no_trace(build, head):
+    x, y = batch()
+    plain, folded = build(), fold_prior(fold_prior(build(), [0.1, 0.2, 0.3, 0.4], head=head), PRIOR, head=head)
+    types, keys = [type(module) for module in plain.modules()], list(plain.state_dict())
+    expected, loss = eq.BalancedSoftmaxLoss(PRIOR)(plain(x), y), F.cross_entropy(folded(x), y)
+    torch.testing.assert_close(loss, expected)
+    expected.backward()
+    loss.backward()
+    for ours, theirs in zip(folded.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad)
+    assert list(folded.state_dict()) == keys
+    for other in (copy.deepcopy(folded), folded.half().float()):
+        assert torch.equal(other.eval()(x), plain.half().float().eval()(x) if other is folded else plain.eval()(x))
+        assert not torch.equal(other.train()(x), plain.train()(x))
+        unfold_prior(other)
+        assert [type(module) for module in other.modules()] == types
+        assert not other[-1]._forward_hooks
+        assert torch.equal(other.train()(x), plain.train()(x))
+
+
+def test_the_shift_of_a_dense_head_goes_along_its_channels():
+    head = fold_prior(nn.Conv2d(5, 4, 1), PRIOR)
+    x, y = image(), torch.randint(0, 4, (2, 3, 3))
+    expected = eq.BalancedSoftmaxLoss(PRIOR)(unfold_prior(copy.deepcopy(head))(x), y)
+    torch.testing.assert_close(F.cross_entropy(head(x), y), expected)
+
+
+def test_a_folded_head_of_any_kind_compiles_whole():
+    x, _ = batch()
+    for build in (network, subclass, convolution):
+        torch._dynamo.reset()
+        folded = fold_prior(build(), PRIOR)
+        torch.testing.assert_close(torch.compile(folded, fullgraph=True, backend="eager")(x), folded(x))
+
+
+def test_a_served_model_with_a_folded_head_of_any_kind_is_warned_of():
+    for build in (network, subclass, convolution):
+        with pytest.warns(UserWarning, match="trained with fold_prior"):
+            eq.Rebalanced(fold_prior(build(), PRIOR), source=PRIOR)
+
+
+def test_a_head_can_be_named_and_must_be_where_there_are_two():
+    model = nn.ModuleDict({"head": nn.Linear(5, 4), "head_dist": nn.Linear(5, 4), "body": nn.Conv2d(5, 4, 1)})
+    with pytest.raises(ValueError, match=r"2 layers have 4 outputs \(head, head_dist\): .* head='head_dist'\)"):
+        fold_prior(model, PRIOR)
+    assert type(fold_prior(model, PRIOR, head="head")["head"]) is BalancedLinear
+    assert type(model["head_dist"]) is nn.Linear
+    fold_sigmoid_prior(model, PRIOR, head="head_dist")
+    assert torch.equal(model["head_dist"].shift, eq.sigmoid_shift(PRIOR))
+    nested = nn.ModuleDict({"classifier": nn.Sequential(nn.Linear(5, 6), nn.Linear(6, 4)), "other": nn.Linear(5, 4)})
+    assert type(fold_prior(nested, PRIOR, head="classifier")["classifier"][1]) is BalancedLinear
+    with pytest.raises(ValueError, match=r"the model has no 'fc': its last nn.Linear are classifier.0, classifier.1"):
+        fold_prior(nested, PRIOR, head="fc")
+    with pytest.raises(ValueError, match=r"the prior has 3 classes.*\(classifier.0 with 6, classifier.1 with 4\)"):
+        fold_prior(nested, [0.5, 0.3, 0.2], head="classifier")
+
+
+def test_a_projection_of_attention_is_no_head():
+    model = nn.ModuleDict({"attention": nn.MultiheadAttention(4, 1), "head": nn.Linear(4, 4)})
+    assert type(fold_prior(model, PRIOR)["head"]) is BalancedLinear
+
+
+def test_a_folded_head_keeps_its_shift_through_to_empty():
+    for build in (network, subclass, convolution):
+        folded = fold_prior(build(), PRIOR)
+        buffers = [buffer.clone() for buffer in folded.buffers()]
+        assert [torch.equal(a, b) for a, b in zip(folded.to_empty(device="cpu").buffers(), buffers, strict=True)] == [
+            True
+        ]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "head"),
+    [
+        ("mobilenetv3_small_050", {}, None),  # its head is a subclass of nn.Linear
+        ("resnetv2_50", {"layers": [1, 1, 1, 1], "width_factor": 0.25}, None),  # a 1×1 convolution
+        ("deit_tiny_distilled_patch16_224", {"depth": 1, "img_size": 32}, "head"),  # two heads
+    ],
+)
+def test_models_of_timm_are_folded(name, options, head):
+    timm = pytest.importorskip("timm")
+    torch.manual_seed(0)
+    prior = eq.Prior.from_counts([600, 300, 60, 30, 6, 3, 1])
+    model = timm.create_model(name, pretrained=False, num_classes=7, **options).eval()
+    x = torch.randn(2, 3, 32, 32)
+    before, keys = model(x), list(model.state_dict())
+    if head is not None:
+        with pytest.raises(ValueError, match=r"2 layers have 7 outputs \(head, head_dist\): name the head"):
+            fold_prior(model, prior)
+    fold_prior(model, prior, head=head)
+    assert torch.equal(model(x), before)
+    assert list(model.state_dict()) == keys
+    for module in model.modules():  # the heads alone in training mode: batch statistics and dropout stay out of it
+        if isinstance(module, BalancedLinear) or hasattr(module, "output_shift"):
+            module.train()
+    shift = eq.softmax_shift(prior) * (1 if head is None else 0.5)  # a distilled model predicts the mean of its heads
+    torch.testing.assert_close(model(x) - before, shift.expand(2, -1), rtol=0, atol=1e-5)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
-from equipoise.losses.shared import SigmoidLoss, check_reduction, full_precision
+from equipoise.losses.shared import Rows, SigmoidLoss, check_reduction, full_precision
 
 
 def asymmetric_loss(
@@ -28,17 +28,20 @@ def asymmetric_loss(
     margin: float = 0.05,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Asymmetric loss of `logits` [N, K, ...] against zeros and ones [N, K, ...] or class indices [N, ...].
 
-    The defaults are the paper's. Reductions as for `balanced_sigmoid_loss`; the paper sums over classes ("batchmean").
+    The defaults are the paper's. Reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`; the paper sums
+    over classes ("batchmean").
 
     >>> asymmetric_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), reduction="batchmean")
     tensor(0.7177)
     """
     check_options(gamma_positive, gamma_negative, margin)
     check_reduction(reduction, "batchmean")
-    logits = full_precision(logits)
+    rows = Rows(logits, target, dim)
+    logits, target = full_precision(rows.logits), rows.target
     target, counts = dense_target(logits, target, None, ignore_index)
     log_p, log_not_p = F.logsigmoid(logits), F.logsigmoid(-logits)
     positive = -log_p * torch.exp(gamma_positive * log_not_p)
@@ -48,7 +51,7 @@ def asymmetric_loss(
         negative = -torch.log1p(-shifted) * shifted**gamma_negative
     else:
         negative = -log_not_p * torch.exp(gamma_negative * log_p)
-    return reduce_elements(target * positive + (1 - target) * negative, counts, reduction)
+    return rows.back(reduce_elements(target * positive + (1 - target) * negative, counts, reduction))
 
 
 class AsymmetricLoss(SigmoidLoss):
@@ -70,10 +73,11 @@ class AsymmetricLoss(SigmoidLoss):
         margin: float = 0.05,
         ignore_index: int = -100,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
         check_options(gamma_positive, gamma_negative, margin)
         options = {"gamma_positive": gamma_positive, "gamma_negative": gamma_negative, "margin": margin}
-        super().__init__(**options, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(**options, ignore_index=ignore_index, reduction=reduction, dim=dim)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         return asymmetric_loss(
@@ -82,7 +86,7 @@ class AsymmetricLoss(SigmoidLoss):
             gamma_positive=self.gamma_positive,
             gamma_negative=self.gamma_negative,
             margin=self.margin,
-            **self.common(),
+            **self.common(logits),
         )
 
 

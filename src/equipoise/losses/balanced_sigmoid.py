@@ -24,9 +24,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from equipoise.losses.shared import (
+    Rows,
     SigmoidLoss,
     along,
+    check_logs,
     check_reduction,
+    check_vector,
     class_dim,
     full_precision,
     is_indices,
@@ -75,24 +78,35 @@ def balanced_sigmoid_loss(
     pos_weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Binary cross-entropy of `logits` [N, K, ...] shifted by `shift` [K], against `target`.
 
-    target       [N, K, ...] of zeros, ones or probabilities, or class indices [N, ...]
+    shift        `sigmoid_shift(prior)`, or `prior.logit()` for a target rate of 1/2; not counts, not a `Prior`
+
+    target       [N, K, ...] of zeros, ones or probabilities, or class indices [N, ...] or [N, 1, ...]
     foreground   [N, ...] bool: rows that hold an object. The others are not shifted, and as class indices they mean
                  "none of the classes", whatever the index
     weight       anything that broadcasts to `logits`: 0 leaves a class out of a row (unverified labels)
     reduction    "mean" over all elements, "batchmean": sum over classes and mean over rows (the paper, and detectors),
                  "sum", "none"
+    dim          where the classes are: -1 for [N, anchors, K]
 
-    Rows whose index is `ignore_index` do not count. A batch in which nothing counts gives 0 with zero gradient.
+    Rows whose index is `ignore_index` do not count, nor do single elements of a target [N, K, ...] that are
+    `ignore_index` or NaN: labels that are missing. Means are over what is left ("batchmean" over rows with anything
+    left). A batch in which nothing counts gives 0 with zero gradient.
 
     >>> shift = torch.tensor([0.9, 0.1]).logit()
     >>> balanced_sigmoid_loss(torch.zeros(1, 2), torch.tensor([1]), shift, reduction="batchmean")
     tensor(4.6052)
     """
     check_reduction(reduction, "batchmean")
-    if foreground is weight is pos_weight is None and reduction != "none" and kernels_apply(logits, target, shift):
+    check_vector(shift, "shift", "sigmoid_shift(prior)")
+    check_logs(shift, "shift", "sigmoid_shift(prior)")
+    rows = Rows(logits, target, dim)
+    logits, target, foreground, weight = rows.logits, rows.target, rows.flat(foreground), rows.elements(weight)
+    plain = foreground is weight is pos_weight is None and reduction != "none"
+    if plain and (target.ndim == 1 or ignore_index not in (0, 1)) and kernels_apply(logits, target, shift):
         from equipoise.losses.kernels import sigmoid_loss
 
         return sigmoid_loss(logits, target, shift, ignore_index, reduction)
@@ -105,7 +119,7 @@ def balanced_sigmoid_loss(
     if pos_weight is not None:
         pos_weight = along(pos_weight, logits, dim, "pos_weight")
     loss = F.binary_cross_entropy_with_logits(logits + shift, target, weight, pos_weight=pos_weight, reduction="none")
-    return reduce_elements(loss, counts, reduction)
+    return rows.back(reduce_elements(loss, counts, reduction))
 
 
 def row_mask(mask: Tensor, logits: Tensor) -> Tensor:
@@ -124,26 +138,35 @@ def row_mask(mask: Tensor, logits: Tensor) -> Tensor:
 def dense_target(
     logits: Tensor, target: Tensor, foreground: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor | None]:
-    """`target` in the shape of `logits`, and which rows count (None: all).
+    """`target` in the shape of `logits`, 0 where it is ignored, and what counts (None: all): [N, 1, ...] for rows of
+    class indices, [N, K, ...] for elements.
 
     Rows outside `foreground` that come as indices are of no class.
     """
-    if not is_indices(logits, target):
+    if is_indices(logits, target):
+        counts = not_ignored(target, ignore_index)
+        named = counts if foreground is None else counts & foreground
+        hot = one_hot(logits, torch.where(named, target, 0))
+        return hot * row_mask(named, logits), counts.unsqueeze(class_dim(logits))
+    if target.dtype == torch.bool:
         return target.to(logits.dtype), None
+    if ignore_index in (0, 1):
+        raise ValueError(
+            f"ignore_index is {ignore_index}, which is an answer in a target of the logits' shape: mark missing labels "
+            "by another number, e.g. ignore_index=-1, or by NaN"
+        )
     counts = not_ignored(target, ignore_index)
-    named = counts if foreground is None else counts & foreground
-    hot = one_hot(logits, torch.where(named, target, 0))
-    return hot * row_mask(named, logits), counts
+    return torch.where(counts, target, 0).to(logits.dtype), counts
 
 
 def reduce_elements(loss: Tensor, counts: Tensor | None, reduction: str) -> Tensor:
-    """Loss an element to what `reduction` names; rows that do not count are 0."""
+    """Loss an element to what `reduction` names; what does not count is 0."""
     dim = class_dim(loss)
-    rows: Tensor | int = rows_of(loss)
-    if counts is not None:
-        loss = torch.where(counts.unsqueeze(dim), loss, 0.0)
-        rows = counts.sum()
-    counted = rows if reduction == "batchmean" else rows * loss.shape[dim]
+    if counts is None:
+        counted: Tensor | int = rows_of(loss) if reduction == "batchmean" else loss.numel()
+    else:
+        loss = torch.where(counts, loss, 0.0)
+        counted = counts.any(dim).sum() if reduction == "batchmean" else counts.expand_as(loss).sum()
     return reduce_rows(loss, counted, "mean" if reduction == "batchmean" else reduction)
 
 
@@ -170,13 +193,14 @@ class BalancedSigmoidLoss(SigmoidLoss):
         pos_weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
-        super().__init__(ignore_index=ignore_index, reduction=reduction)
+        super().__init__(ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("shift", sigmoid_shift(prior, target_rate))
         self.register_buffer("pos_weight", pos_weight)
 
     def forward(
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
-        options = {"foreground": foreground, "weight": weight, "pos_weight": self.pos_weight, **self.common()}
+        options = {"foreground": foreground, "weight": weight, "pos_weight": self.pos_weight, **self.common(logits)}
         return balanced_sigmoid_loss(logits, target, self.shift, **options)

@@ -17,11 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from equipoise.losses.shared import (
+    Rows,
     SoftmaxLoss,
     along,
     as_probabilities,
+    check_logs,
     check_reduction,
     check_size,
+    check_vector,
     class_dim,
     full_precision,
     is_indices,
@@ -62,20 +65,27 @@ def balanced_softmax_loss(
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Cross-entropy of `logits` [N, K, ...] shifted by `log_prior` [K] against `target` [N, ...] or [N, K, ...].
 
-    The options are those of `torch.nn.functional.cross_entropy`, with one difference: a batch in which nothing counts
-    (empty, all ignored, weights of zero) gives 0 with zero gradient, where torch gives NaN.
+    `log_prior` is `prior.log()`: log p or log n, which a softmax cannot tell apart; not counts, not a `Prior`. The
+    other options are those of `torch.nn.functional.cross_entropy`, with one difference: a batch in which nothing counts
+    (empty, all ignored, weights of zero) gives 0 with zero gradient, where torch gives NaN. `dim` holds the classes:
+    -1 for tokens [N, T, K]. Class indices may also come as [N, 1, ...].
 
     >>> balanced_softmax_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.9, 0.1]).log())
     tensor(2.3026)
     """
+    check_vector(log_prior, "log_prior", "prior.log()")
+    check_logs(log_prior, "log_prior", "prior.log()", of_probabilities=True)
+    rows = Rows(logits, target, dim)
+    logits, target = rows.logits, rows.target
     if weight is None and label_smoothing == 0 and target.ndim == 1 and kernels_apply(logits, target, log_prior):
         from equipoise.losses.kernels import softmax_loss
 
-        return softmax_loss(logits, target, log_prior, ignore_index, reduction)
-    return cross_entropy(
+        return rows.back(softmax_loss(logits, target, log_prior, ignore_index, reduction))
+    loss = cross_entropy(
         shifted(logits, log_prior),
         target,
         weight=weight,
@@ -83,6 +93,7 @@ def balanced_softmax_loss(
         label_smoothing=label_smoothing,
         reduction=reduction,
     )
+    return rows.back(loss)
 
 
 def cross_entropy(
@@ -101,7 +112,7 @@ def cross_entropy(
     target = target.long() if indices else as_probabilities(target, logits)
     if weight is not None:
         check_size(len(weight), logits, class_dim(logits), "weight")
-        weight = weight.to(logits.dtype)
+        weight = weight.to(logits.device, logits.dtype)
     loss = F.cross_entropy(
         logits,
         target,
@@ -149,12 +160,13 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
         ignore_index: int = -100,
         label_smoothing: float = 0.0,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
-        super().__init__(tau=tau, ignore_index=ignore_index, label_smoothing=label_smoothing, reduction=reduction)
+        options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing, "reduction": reduction, "dim": dim}
+        super().__init__(tau=tau, **options)
         self.register_buffer("log_prior", softmax_shift(prior, tau=tau))
         self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return balanced_softmax_loss(
-            logits, target, self.log_prior, weight=self.weight, label_smoothing=self.label_smoothing, **self.common()
-        )
+        options = {"weight": self.weight, "label_smoothing": self.label_smoothing, **self.common(logits)}
+        return balanced_softmax_loss(logits, target, self.log_prior, **options)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from equipoise.losses.focal import check_gamma, focal_rows
-from equipoise.losses.shared import SoftmaxLoss, is_indices, not_ignored, reduce_rows, rows_of
+from equipoise.losses.shared import Rows, SoftmaxLoss, check_vector, is_indices, not_ignored, reduce_rows, rows_of
 from equipoise.losses.weights import effective_number_weights
 from equipoise.prior import Prior
 
@@ -26,15 +26,21 @@ def class_balanced_loss(
     gamma: float = 0.0,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Cross-entropy (`gamma` = 0) or focal loss of `logits` [N, K, ...], each row times the weight [K] of its class.
+
+    `weight` is `effective_number_weights(prior, beta)`. The classes are in dimension `dim`.
 
     >>> class_balanced_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.5, 1.5]))
     tensor(1.0397)
     """
+    check_vector(weight, "weight", "effective_number_weights(prior, beta)")
+    rows = Rows(logits, target, dim)
+    logits, target = rows.logits, rows.target
     loss, _ = focal_rows(logits, target, gamma, weight, ignore_index)
-    rows = not_ignored(target, ignore_index).sum() if is_indices(logits, target) else rows_of(logits)
-    return reduce_rows(loss, rows, reduction)
+    counted = not_ignored(target, ignore_index).sum() if is_indices(logits, target) else rows_of(logits)
+    return rows.back(reduce_rows(loss, counted, reduction))
 
 
 class ClassBalancedLoss(SoftmaxLoss):
@@ -57,13 +63,14 @@ class ClassBalancedLoss(SoftmaxLoss):
         gamma: float = 1.0,
         ignore_index: int = -100,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
         if base not in ("cross_entropy", "focal"):
             raise ValueError(f"base={base!r}: expected 'cross_entropy' or 'focal'")
         check_gamma(gamma)
         gamma = gamma if base == "focal" else 0.0
-        super().__init__(beta=beta, gamma=gamma, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(beta=beta, gamma=gamma, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("weight", effective_number_weights(prior, beta))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return class_balanced_loss(logits, target, self.weight, gamma=self.gamma, **self.common())
+        return class_balanced_loss(logits, target, self.weight, gamma=self.gamma, **self.common(logits))

@@ -26,7 +26,7 @@ from torch import Tensor
 from equipoise.arrays import fp32
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
 from equipoise.losses.focal import check_gamma
-from equipoise.losses.shared import SigmoidLoss, along, check_reduction, class_dim, full_precision
+from equipoise.losses.shared import Rows, SigmoidLoss, along, check_reduction, check_vector, class_dim, full_precision
 from equipoise.prior import Prior
 
 
@@ -43,11 +43,13 @@ def distribution_balanced_loss(
     gamma: float = 2.0,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Distribution-Balanced loss of `logits` [N, K, ...] against zeros and ones [N, K, ...] or class indices [N, ...].
 
     `inverse_counts` [K] is 1/n_j and `bias` [K] is −ν_j; `DistributionBalancedLoss` makes both from a prior. An item
-    without positives has r = ∞, that is w = α + 1 for every class. Reductions as for `balanced_sigmoid_loss`.
+    without positives has r = ∞, that is w = α + 1 for every class. Reductions, what is ignored and `dim` as for
+    `balanced_sigmoid_loss`.
 
     >>> inverse, bias = torch.tensor([0.01, 0.1]), torch.zeros(2)
     >>> distribution_balanced_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), inverse, bias, gamma=0.0)
@@ -55,7 +57,11 @@ def distribution_balanced_loss(
     """
     check_options(tolerance, gamma)
     check_reduction(reduction, "batchmean")
-    logits = full_precision(logits)
+    wanted = "1 / torch.from_numpy(prior.counts.clip(1)).float()"
+    check_vector(inverse_counts, "inverse_counts", wanted)
+    check_vector(bias, "bias", "prior.logit() times kappa / tolerance")
+    rows = Rows(logits, target, dim)
+    logits, target = full_precision(rows.logits), rows.target
     dim = class_dim(logits)
     inverse = along(inverse_counts, logits, dim).to(logits.dtype)
     target, counts = dense_target(logits, target, None, ignore_index)
@@ -66,7 +72,8 @@ def distribution_balanced_loss(
     if gamma:
         positive = positive * torch.exp(gamma * F.logsigmoid(-shifted))
         negative = negative * torch.exp(gamma * F.logsigmoid(tolerance * shifted))
-    return reduce_elements(weight * (target * positive + (1 - target) * negative / tolerance), counts, reduction)
+    loss = weight * (target * positive + (1 - target) * negative / tolerance)
+    return rows.back(reduce_elements(loss, counts, reduction))
 
 
 class DistributionBalancedLoss(SigmoidLoss):
@@ -98,10 +105,11 @@ class DistributionBalancedLoss(SigmoidLoss):
         gamma: float = 2.0,
         ignore_index: int = -100,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
         check_options(tolerance, gamma)
         options = {"alpha": alpha, "beta": beta, "mu": mu, "tolerance": tolerance, "gamma": gamma}
-        super().__init__(**options, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(**options, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("inverse_counts", fp32(1 / np.maximum(prior.counts, 1)))
         self.register_buffer("bias", prior.logit() * (kappa / tolerance))
 
@@ -116,7 +124,7 @@ class DistributionBalancedLoss(SigmoidLoss):
             mu=self.mu,
             tolerance=self.tolerance,
             gamma=self.gamma,
-            **self.common(),
+            **self.common(logits),
         )
 
 

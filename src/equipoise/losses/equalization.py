@@ -21,10 +21,12 @@ from torch import Tensor
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements, row_mask
 from equipoise.losses.balanced_softmax import cross_entropy
 from equipoise.losses.shared import (
+    Rows,
     SigmoidLoss,
     SoftmaxLoss,
     along,
     check_reduction,
+    check_vector,
     class_dim,
     full_precision,
     own_class,
@@ -51,19 +53,23 @@ def equalization_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Softmax equalization loss of `logits` [N, K, ...] against class indices [N, ...].
 
     `drop`, bool, broadcastable to `logits`: which classes leave the denominator (the row's own class never does).
+    The classes are in dimension `dim`.
 
     >>> equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([[True, False, True]]))
     tensor(0.6931)
     """
-    logits = full_precision(logits)
+    check_vector(drop, "drop", "rare_classes(prior, threshold)")
+    rows = Rows(logits, target, dim)
+    logits, target, drop = full_precision(rows.logits), rows.target, rows.elements(drop).to(logits.device)
     own = own_class(logits, target, ignore_index, "the softmax equalization loss").bool()
     # not −inf: a row whose every class is dropped is possible where it is ignored, and 0 · NaN is NaN
     logits = logits.masked_fill(drop & ~own, torch.finfo(logits.dtype).min)
-    return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return rows.back(cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction))
 
 
 class EqualizationLoss(SoftmaxLoss):
@@ -87,10 +93,11 @@ class EqualizationLoss(SoftmaxLoss):
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
         if not 0 <= gamma <= 1:
             raise ValueError(f"gamma is {gamma}: it is the probability that a rare class is dropped, in [0, 1]")
-        super().__init__(gamma=gamma, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(gamma=gamma, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("rare", rare_classes(prior, threshold))
         self.register_buffer("weight", weight)
 
@@ -101,11 +108,11 @@ class EqualizationLoss(SoftmaxLoss):
 
     def _draw(self, logits: Tensor) -> Tensor:
         chance = torch.rand(logits.shape, device=logits.device) < self.gamma
-        return chance & along(self.rare, logits, class_dim(logits))
+        return chance & along(self.rare, logits, class_dim(logits, self.dim))
 
     def forward(self, logits: Tensor, target: Tensor, drawn: Tensor | None = None) -> Tensor:
         drop = self._draw(logits) if drawn is None else drawn
-        return equalization_loss(logits, target, drop, weight=self.weight, **self.common())
+        return equalization_loss(logits, target, drop, weight=self.weight, **self.common(logits))
 
 
 def sigmoid_equalization_loss(
@@ -117,23 +124,28 @@ def sigmoid_equalization_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Sigmoid equalization loss of `logits` [N, K, ...]; `rare` [K] says which classes are spared negatives.
 
-    Target, `foreground`, `weight` and reductions as for `balanced_sigmoid_loss`. Without `foreground` every row is one.
+    Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`. Without
+    `foreground` every row is one. `rare` is `rare_classes(prior, threshold)`.
 
     >>> loss = sigmoid_equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([False, False, True]))
     >>> loss * 3
     tensor(1.3863)
     """
     check_reduction(reduction, "batchmean")
+    check_vector(rare, "rare", "rare_classes(prior, threshold)")
+    rows = Rows(logits, target, dim)
+    logits, target, foreground, weight = rows.logits, rows.target, rows.flat(foreground), rows.elements(weight)
     spared = along(rare, logits, class_dim(logits))
     if foreground is not None:
         spared = spared & row_mask(foreground, logits)
     logits = full_precision(logits)
     target, counts = dense_target(logits, target, foreground, ignore_index)
     loss = F.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
-    return reduce_elements(loss * (1 - spared.to(loss.dtype) * (1 - target)), counts, reduction)
+    return rows.back(reduce_elements(loss * (1 - spared.to(loss.dtype) * (1 - target)), counts, reduction))
 
 
 class SigmoidEqualizationLoss(SigmoidLoss):
@@ -146,12 +158,14 @@ class SigmoidEqualizationLoss(SigmoidLoss):
 
     rare: Tensor
 
-    def __init__(self, prior: Prior, threshold: float, *, ignore_index: int = -100, reduction: str = "mean") -> None:
-        super().__init__(ignore_index=ignore_index, reduction=reduction)
+    def __init__(
+        self, prior: Prior, threshold: float, *, ignore_index: int = -100, reduction: str = "mean", dim: int = 1
+    ) -> None:
+        super().__init__(ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("rare", rare_classes(prior, threshold))
 
     def forward(
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
-        options = {"foreground": foreground, "weight": weight, **self.common()}
+        options = {"foreground": foreground, "weight": weight, **self.common(logits)}
         return sigmoid_equalization_loss(logits, target, self.rare, **options)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
 from equipoise.losses.shared import (
+    Rows,
     SigmoidLoss,
     SoftmaxLoss,
     along,
@@ -40,17 +41,19 @@ def focal_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Softmax focal loss of `logits` [N, K, ...] against class indices [N, ...] or probabilities [N, K, ...].
 
     With probabilities t the loss is −Σ_j t_j (1 − p_j)^γ log p_j. `weight` [K] multiplies, and its mean divides, as in
-    `torch.nn.functional.cross_entropy`.
+    `torch.nn.functional.cross_entropy`. The classes are in dimension `dim`.
 
     >>> focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0)
     tensor(0.3466)
     """
-    loss, counted = focal_rows(logits, target, gamma, weight, ignore_index)
-    return reduce_rows(loss, counted, reduction)
+    rows = Rows(logits, target, dim)
+    loss, counted = focal_rows(rows.logits, rows.target, gamma, weight, ignore_index)
+    return rows.back(reduce_rows(loss, counted, reduction))
 
 
 def focal_rows(
@@ -102,14 +105,20 @@ class FocalLoss(SoftmaxLoss):
     gamma: float
 
     def __init__(
-        self, gamma: float, *, weight: Tensor | None = None, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        gamma: float,
+        *,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
         check_gamma(gamma)
-        super().__init__(gamma=gamma, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(gamma=gamma, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return focal_loss(logits, target, self.gamma, weight=self.weight, **self.common())
+        return focal_loss(logits, target, self.gamma, weight=self.weight, **self.common(logits))
 
 
 def sigmoid_focal_loss(
@@ -120,24 +129,26 @@ def sigmoid_focal_loss(
     alpha: float | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Sigmoid focal loss of `logits` [N, K, ...] against zeros and ones [N, K, ...] or class indices [N, ...].
 
-    `alpha` weighs positives by alpha and negatives by 1 − alpha; None weighs neither. Reductions as for
-    `balanced_sigmoid_loss`.
+    `alpha` weighs positives by alpha and negatives by 1 − alpha; None weighs neither. Reductions, what is ignored and
+    `dim` as for `balanced_sigmoid_loss`.
 
     >>> sigmoid_focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0, reduction="batchmean")
     tensor(0.6931)
     """
     check_gamma(gamma)
     check_reduction(reduction, "batchmean")
-    logits = full_precision(logits)
+    rows = Rows(logits, target, dim)
+    logits, target = full_precision(rows.logits), rows.target
     target, counts = dense_target(logits, target, None, ignore_index)
     positive = -F.logsigmoid(logits) * torch.exp(gamma * F.logsigmoid(-logits))
     negative = -F.logsigmoid(-logits) * torch.exp(gamma * F.logsigmoid(logits))
     if alpha is not None:
         positive, negative = alpha * positive, (1 - alpha) * negative
-    return reduce_elements(target * positive + (1 - target) * negative, counts, reduction)
+    return rows.back(reduce_elements(target * positive + (1 - target) * negative, counts, reduction))
 
 
 class SigmoidFocalLoss(SigmoidLoss):
@@ -151,13 +162,19 @@ class SigmoidFocalLoss(SigmoidLoss):
     alpha: float | None
 
     def __init__(
-        self, gamma: float, *, alpha: float | None = None, ignore_index: int = -100, reduction: str = "mean"
+        self,
+        gamma: float,
+        *,
+        alpha: float | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
         check_gamma(gamma)
-        super().__init__(gamma=gamma, alpha=alpha, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(gamma=gamma, alpha=alpha, ignore_index=ignore_index, reduction=reduction, dim=dim)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return sigmoid_focal_loss(logits, target, self.gamma, alpha=self.alpha, **self.common())
+        return sigmoid_focal_loss(logits, target, self.gamma, alpha=self.alpha, **self.common(logits))
 
 
 def check_gamma(gamma: float) -> None:

@@ -23,7 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from equipoise.losses.shared import not_ignored, reduce_rows, rows_of
+from equipoise.losses.shared import not_ignored, reduce_rows
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # wrap_triton takes compiled functions only
 ROWS, COLUMNS = 8, 256  # of a tile
@@ -126,6 +126,7 @@ def sigmoid_forward(
     shift,
     target,
     loss,
+    counted,
     number,
     ignore,
     INDICES: tl.constexpr,
@@ -133,7 +134,10 @@ def sigmoid_forward(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """loss [N]: the sum over classes of the binary cross-entropy of z + s; `target` is [N, K], or [N] if INDICES."""
+    """loss [N]: the sum over classes of the binary cross-entropy of z + s; `target` is [N, K], or [N] if INDICES.
+
+    counted [N]: how many classes it is the sum of, those whose answer is neither NaN nor `ignore`.
+    """
     start = tl.program_id(0).to(tl.int64) * R
     logits += start * K
     row = tl.arange(0, R)
@@ -143,6 +147,7 @@ def sigmoid_forward(
     else:
         target += start * K
     total = tl.zeros((R, C), tl.float32)
+    known = tl.zeros((R, C), tl.int32)
     for first in range(0, K, C):
         column = first + tl.arange(0, C)
         inside = there[:, None] & (column < K)[None, :]
@@ -153,14 +158,19 @@ def sigmoid_forward(
             y = tl.where(column[None, :] == right[:, None], 1.0, 0.0)
         else:
             y = tl.load(target + place, mask=inside, other=0).to(tl.float32)
+            inside = inside & (y == y) & (y != ignore)
         small = tl.exp(-tl.abs(z))
         whole = 1.0 + small  # log1p(small) is log(whole) and what rounding took from whole
         each = (1.0 - y) * z + tl.maximum(-z, 0.0) + (tl.log(whole) + (small - (whole - 1.0)))
         total += tl.where(inside, each, 0.0)
+        known += inside.to(tl.int32)
     result = tl.sum(total, 1)
+    classes = tl.sum(known, 1)
     if INDICES:
         result = tl.where((right >= 0) & (right < K), result, float("nan"))
         result = tl.where(right == ignore, 0.0, result)
+        classes = tl.where(right == ignore, 0, classes)
+    tl.store(counted + start + row, classes, mask=there)
     tl.store(loss + start + row, result, mask=there)
 
 
@@ -178,7 +188,7 @@ def sigmoid_backward(
     R: tl.constexpr,
     C: tl.constexpr,
 ):
-    """gradient [N, K] = slope · (σ(z + s) − y)."""
+    """gradient [N, K] = slope · (σ(z + s) − y), 0 where y is ignored."""
     start = tl.program_id(0).to(tl.int64) * R
     logits += start * K
     gradient += start * K
@@ -202,6 +212,8 @@ def sigmoid_backward(
         else:
             y = tl.load(target + place, mask=inside, other=0).to(tl.float32)
         result = scale[:, None] * (1 / (1 + tl.exp(-z)) - y)
+        if not INDICES:
+            result = tl.where((y == y) & (y != ignore), result, 0.0)
         tl.store(gradient + place, result.to(gradient.dtype.element_ty), mask=inside)
 
 
@@ -245,11 +257,11 @@ def softmax_slope(
 
 
 @operation
-def sigmoid_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> Tensor:
-    loss = logits.new_empty(logits.shape[0], dtype=torch.float32)
+def sigmoid_rows(logits: Tensor, shift: Tensor, target: Tensor, ignore: int) -> tuple[Tensor, Tensor]:
+    loss, counted = (logits.new_empty(logits.shape[0], dtype=dtype) for dtype in (torch.float32, torch.int32))
     options = {"ignore": ignore, "INDICES": target.ndim == 1, "num_warps": SIGMOID_WARPS}
-    launch(wrap_triton(sigmoid_forward), logits, shift, target, loss, **options)
-    return loss
+    launch(wrap_triton(sigmoid_forward), logits, shift, target, loss, counted, **options)
+    return loss, counted
 
 
 @operation
@@ -260,16 +272,16 @@ def sigmoid_slope(logits: Tensor, shift: Tensor, target: Tensor, slope: Tensor, 
     return gradient
 
 
-def keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]) -> None:
+def keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     *tensors, ctx.ignore = inputs
-    ctx.save_for_backward(*tensors, *(output[1:] if isinstance(output, tuple) else ()))
+    ctx.save_for_backward(*tensors, *(output[1:] if len(output) > 2 else ()))  # no backward pass needs `counted`
 
 
 def softmax_gradient(ctx: Any, slope: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     return softmax_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
 
 
-def sigmoid_gradient(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+def sigmoid_gradient(ctx: Any, slope: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     return sigmoid_slope(*ctx.saved_tensors, slope.contiguous(), ctx.ignore), None, None, None
 
 
@@ -288,7 +300,6 @@ def softmax_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: in
 
 def sigmoid_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: int, reduction: str) -> Tensor:
     """`balanced_sigmoid_loss` of logits [N, K] and one value a class [N, K] or class indices [N]; not of "none"."""
-    rows = sigmoid_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
-    counted = not_ignored(target, ignore_index).sum() if target.ndim == 1 else rows_of(logits)
-    counted = counted if reduction == "batchmean" else counted * logits.shape[1]
+    rows, classes = sigmoid_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
+    counted = (classes > 0).sum() if reduction == "batchmean" else classes.sum()
     return reduce_rows(rows, counted, "sum" if reduction == "sum" else "mean")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.losses.shared import SoftmaxLoss, along, class_dim, full_precision, own_class
+from equipoise.losses.shared import Rows, SoftmaxLoss, along, check_vector, class_dim, full_precision, own_class
 from equipoise.prior import Prior, as_prior
 
 
@@ -42,17 +42,22 @@ def ldam_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
-    """LDAM of cosines [N, K, ...] against class indices [N, ...], with `margins` [K].
+    """LDAM of cosines [N, K, ...] against class indices [N, ...], with `margins` [K], `ldam_margins(prior)`.
+
+    The classes are in dimension `dim`.
 
     >>> ldam_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.25, 0.5]), scale=2.0)
     tensor(1.3133)
     """
-    logits = full_precision(logits)
+    check_vector(margins, "margins", "ldam_margins(prior)")
+    rows = Rows(logits, target, dim)
+    logits, target = full_precision(rows.logits), rows.target
     margins = along(margins, logits, class_dim(logits))
     own = own_class(logits, target, ignore_index, "LDAM")
     logits = scale * (logits - own * margins)
-    return cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return rows.back(cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction))
 
 
 class LDAMLoss(SoftmaxLoss):
@@ -75,8 +80,9 @@ class LDAMLoss(SoftmaxLoss):
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
-        super().__init__(scale=scale, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(scale=scale, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("margins", ldam_margins(prior, max_margin))
         self.register_buffer("weight", weight)
 
@@ -85,4 +91,4 @@ class LDAMLoss(SoftmaxLoss):
         return super().probabilities(self.scale * full_precision(logits))
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        return ldam_loss(logits, target, self.margins, scale=self.scale, weight=self.weight, **self.common())
+        return ldam_loss(logits, target, self.margins, scale=self.scale, weight=self.weight, **self.common(logits))

@@ -84,6 +84,7 @@ def linear_cross_entropy(
     check_reduction(reduction)
     _check(features, weight, target, {"bias": bias, "prior": log_prior, "class_weight": class_weight})
     if log_prior is not None:
+        log_prior = log_prior.to(weight.device)
         bias = log_prior if bias is None else bias + log_prior
     if bias is not None:
         bias = bias.to(torch.float64 if features.dtype == torch.float64 else torch.float32)
@@ -94,7 +95,7 @@ def linear_cross_entropy(
     # torch's kernel sums loss and gradients over parts in the precision of the features: right for fp32 and fp64 only
     use = _by_kernel if HAS_KERNEL and label_smoothing == 0 and not half else _by_parts
     weight = weight.float() if half else weight.to(dtype)
-    class_weight = None if class_weight is None else class_weight.to(weight.dtype)
+    class_weight = None if class_weight is None else class_weight.to(weight.device, weight.dtype)
     how = {"weight": class_weight, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
     loss = use(rows, weight, bias, indices, how | {"reduction": "none" if reduction == "none" else "sum"})
     if reduction == "mean":
@@ -132,8 +133,18 @@ class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
         self.register_buffer("class_weight", class_weight)
 
     def forward(self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
-        options = {"class_weight": self.class_weight, "label_smoothing": self.label_smoothing, **self.common()}
-        return linear_cross_entropy(features, weight, bias, target, self.log_prior, **options)
+        self.follow(features)
+        return linear_cross_entropy(
+            features,
+            weight,
+            bias,
+            target,
+            self.log_prior,
+            class_weight=self.class_weight,
+            ignore_index=self.ignore_index,
+            label_smoothing=self.label_smoothing,
+            reduction=self.reduction,
+        )
 
 
 def _by_kernel(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:

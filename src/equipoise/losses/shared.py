@@ -1,41 +1,53 @@
 """What every loss does alike: which dimension holds the classes, in which precision, and how rows become one number.
 
-Losses look at shapes and dtypes, never at values: no synchronisation with a GPU, no break in a compiled graph.
+Losses look at shapes and dtypes, not at values: no synchronisation with a GPU, no break in a compiled graph. The one
+exception is `check_logs`, on the CPU and outside of compiled code.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from equipoise.arrays import outside
 from equipoise.compiling import constant
 
 KERNEL_DEVICE = "cuda"  # where kernels.py runs; a test without a GPU says another
 
 
-def class_dim(logits: Tensor) -> int:
-    """Where the classes are, as in torch: [K], [N, K], [N, K, d1, ...]."""
-    return 0 if logits.ndim == 1 else 1
+def class_dim(logits: Tensor, dim: int = 1) -> int:
+    """Where the classes are: in `dim`, by default as in torch, [N, K], [N, K, d1, ...]; [K] has no other."""
+    return 0 if logits.ndim == 1 else dim
 
 
-def full_precision(logits: Tensor) -> Tensor:
-    """fp16 and bf16 logits as fp32; fp32 and fp64 as they are."""
+def check_logits(logits: Tensor) -> None:
     if not isinstance(logits, Tensor):
         raise TypeError(f"logits are a {type(logits).__name__}: expected a tensor, e.g. torch.as_tensor(logits)")
     if not logits.is_floating_point():
         raise TypeError(f"logits are {logits.dtype}: expected floating point, the raw outputs of a model")
+
+
+def full_precision(logits: Tensor) -> Tensor:
+    """fp16 and bf16 logits as fp32; fp32 and fp64 as they are."""
+    check_logits(logits)
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+def check_dim(logits: Tensor, dim: int) -> None:
+    if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
+        raise ValueError(f"the classes are said to be in dimension {dim}, but logits have shape {tuple(logits.shape)}")
 
 
 def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:
     """Refuse logits whose class dimension does not have `num_classes` entries."""
-    if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
-        raise ValueError(f"the classes are said to be in dimension {dim}, but logits have shape {tuple(logits.shape)}")
+    check_dim(logits, dim)
     if logits.ndim == 0 or logits.shape[dim] != num_classes:
         size = "no dimension at all" if logits.ndim == 0 else f"{logits.shape[dim]} in dimension {dim}"
         fitting = [d for d, length in enumerate(logits.shape) if length == num_classes]
@@ -47,11 +59,86 @@ def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") 
 
 
 def along(vector: Tensor, logits: Tensor, dim: int, what: str = "prior") -> Tensor:
-    """`vector` [K] shaped to broadcast along dimension `dim` of `logits`."""
+    """`vector` [K] shaped to broadcast along dimension `dim` of `logits`, and on their device."""
+    vector = vector.to(logits.device)
     if vector.ndim == 0:
         return vector
     check_size(vector.shape[0], logits, dim, what)
     return vector.view(-1, *[1] * (logits.ndim - 1 - dim % logits.ndim))
+
+
+def check_vector(vector: Tensor, what: str, wanted: str) -> None:
+    """Refuse a `Prior`, and whole numbers, which are counts, where a function takes `wanted`."""
+    if not isinstance(vector, Tensor):
+        raise TypeError(f"{what} is a {type(vector).__name__}: pass {wanted}")
+    if is_integer(vector):
+        raise TypeError(f"{what} is {vector.dtype}, as counts are: pass {wanted}, e.g. of prior = Prior.from_counts(n)")
+
+
+def check_logs(vector: Tensor, what: str, wanted: str, *, of_probabilities: bool = False) -> None:
+    """Refuse counts where their logs are meant, and with `of_probabilities` probabilities that sum to 1.
+
+    Looks at values where that waits for nothing: on the CPU, outside of a compiler. Logs are hardly ever all whole, and
+    never above 100 then; logs of shares are negative, and those of counts do not sum to 1.
+    """
+    if vector.device.type != "cpu" or type(vector) is not Tensor or vector.numel() < 2 or is_traced():
+        return
+    values = vector.detach()
+    low, high = (float(value) for value in values.aminmax())
+    if 100 < high < float("inf") and torch.equal(values, values.round()):
+        raise ValueError(f"{what} goes up to {high:g}, as counts do and logs do not: pass {wanted}")
+    if of_probabilities and low >= 0 and high < 1 and abs(float(values.sum()) - 1) < 1e-4:
+        raise ValueError(f"{what} has values from {low:.3g} to {high:.3g} that sum to 1, probabilities: pass {wanted}")
+
+
+def is_traced() -> bool:
+    """Whether a compiler, torch.func or a mode of fake tensors is at work, which allow no look at values."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
+        return True
+    return torch._C._functorch.maybe_current_level() is not None or torch._C._len_torch_dispatch_stack() > 0
+
+
+def without_dim(shape: torch.Size, dim: int) -> torch.Size:
+    """`shape` without the classes: that of class indices."""
+    return torch.Size(length for d, length in enumerate(shape) if d != dim % max(len(shape), 1))
+
+
+class Rows:
+    """Logits and target as the formulas want them, the classes in dimension 1, and the way back.
+
+    Classes in another dimension `dim` make rows [M, K] of everything. A target with one channel in the place of the
+    classes, [N, 1, H, W] as segmentation libraries have it, is class indices [N, H, W].
+    """
+
+    def __init__(self, logits: Tensor, target: Tensor, dim: int) -> None:
+        check_logits(logits)
+        check_dim(logits, class_dim(logits, dim))
+        self.shape, self.dim = logits.shape, dim
+        self.moved = logits.ndim > 1 and dim % logits.ndim != 1
+        dim = class_dim(logits, dim)
+        if target.ndim == logits.ndim > 0 and target.shape[dim] == 1 != logits.shape[dim]:
+            target = target.squeeze(dim) if without_dim(target.shape, dim) == without_dim(logits.shape, dim) else target
+        is_indices(logits, target, dim)
+        self.logits, self.target = self.flat(logits), self.flat(target)
+
+    def flat(self, value: Any) -> Any:
+        """A tensor with one value per row, or in the shape of the logits, as rows; None as it is."""
+        if value is not None and self.moved and value.shape == without_dim(self.shape, self.dim):
+            return value.reshape(-1)
+        return self.elements(value)
+
+    def elements(self, value: Any) -> Any:
+        """A tensor that broadcasts to the logits as rows; None as it is."""
+        if value is None or not self.moved:
+            return value
+        return value.expand(self.shape).movedim(self.dim, -1).reshape(-1, self.shape[self.dim])
+
+    def back(self, loss: Tensor) -> Tensor:
+        """A loss that is not reduced, in the shape of the logits or of their rows."""
+        if not self.moved or loss.ndim == 0:
+            return loss
+        rows = without_dim(self.shape, self.dim)
+        return loss.reshape(rows) if loss.ndim == 1 else loss.reshape(*rows, -1).movedim(-1, self.dim)
 
 
 def shifted(logits: Tensor, shift: Tensor) -> Tensor:
@@ -59,17 +146,15 @@ def shifted(logits: Tensor, shift: Tensor) -> Tensor:
     return full_precision(logits) + along(shift, logits, class_dim(logits))
 
 
-def is_indices(logits: Tensor, target: Tensor, num_classes: int | None = None) -> bool:
+def is_indices(logits: Tensor, target: Tensor, dim: int | None = None) -> bool:
     """Whether `target` holds class indices (one dimension fewer) and not one value a class (the same shape)."""
-    dim = class_dim(logits)
-    if num_classes is not None:
-        check_size(num_classes, logits, dim)
     if target.shape == logits.shape:
         return False
-    if target.shape != logits.shape[:dim] + logits.shape[dim + 1 :]:
+    rows = without_dim(logits.shape, class_dim(logits) if dim is None else dim)
+    if target.shape != rows:
         raise ValueError(
             f"target of shape {tuple(target.shape)} does not fit logits of shape {tuple(logits.shape)}: expected class "
-            f"indices {tuple(logits.shape[:dim] + logits.shape[dim + 1 :])} or one value a class {tuple(logits.shape)}"
+            f"indices {tuple(rows)} or one value a class {tuple(logits.shape)}"
         )
     if not is_integer(target):
         raise TypeError(f"target is {target.dtype}: class indices are integers (long)")
@@ -92,12 +177,7 @@ def own_class(logits: Tensor, target: Tensor, ignore_index: int, loss: str) -> T
 
 
 def as_probabilities(target: Tensor, logits: Tensor) -> Tensor:
-    """A target of the logits' shape in their dtype; refused unless floating point."""
-    if not target.is_floating_point():
-        raise TypeError(
-            f"target has the logits' shape {tuple(target.shape)} but is {target.dtype}: expected probabilities "
-            "(floating point), or class indices with one dimension fewer"
-        )
+    """A target of the logits' shape, probabilities or a one-hot of whole numbers, in their dtype."""
     return target.to(logits.dtype)
 
 
@@ -108,11 +188,13 @@ def one_hot(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def not_ignored(target: Tensor, ignore_index: int) -> Tensor:
-    """Targets that are not ignored. Compared in 64 bits: as uint8, −100 is the class 156.
+    """Targets that are not ignored, nor NaN. Compared in 64 bits: as uint8, −100 is the class 156.
 
     >>> not_ignored(torch.tensor([156, 7], dtype=torch.uint8), -100)
     tensor([True, True])
     """
+    if target.is_floating_point():
+        return (target == target) & (target != ignore_index)  # NaN alone differs from itself
     return target.long() != ignore_index
 
 
@@ -204,14 +286,32 @@ class PriorModule(nn.Module):
     their dtype alone: log(65,505) has no business in half precision.
     """
 
+    _kept: Mapping[str, Tensor] = MappingProxyType({})  # what buffers held that are on the meta device now
+    _lost: tuple[str, ...] = ()  # those that came from there without values
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         before = dict(self._buffers)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, buffer in before.items():
             moved = self._buffers[name]
-            if buffer is not None and moved is not None and moved.dtype != buffer.dtype:
-                self._buffers[name] = buffer.to(moved.device)
+            if buffer is None or moved is None or moved is buffer:
+                continue
+            source = self._kept.get(name, buffer) if buffer.is_meta else buffer
+            if source.is_meta and not moved.is_meta:
+                self._lost = (*self._lost, name)
+                continue
+            if moved.is_meta:
+                self._kept = {**self._kept, name: source}
+            self._buffers[name] = source.to(moved.device)  # not `moved`: to_empty and half() change values
         return self
+
+    def check_values(self) -> None:
+        """Refuse to compute with memory that nobody wrote to."""
+        if self._lost:
+            raise RuntimeError(
+                f"{', '.join(self._lost)} of this {type(self).__name__} came from the meta device without values: load "
+                "a state dict that holds them, or build the module from its prior outside of the meta device"
+            )
 
     def extra_repr(self) -> str:
         options = {k: v for k, v in vars(self).items() if not k.startswith("_") and k != "training"}
@@ -225,6 +325,7 @@ class Loss(PriorModule):
     reductions: tuple[str, ...] = ()  # beside torch's
     ignore_index: int
     reduction: str
+    dim: int = 1  # of the classes
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -232,9 +333,41 @@ class Loss(PriorModule):
         for name, value in options.items():
             setattr(self, name, value)
 
-    def common(self) -> dict[str, Any]:
+    def common(self, logits: Tensor) -> dict[str, Any]:
         """The options that every function of a loss takes."""
-        return {"ignore_index": self.ignore_index, "reduction": self.reduction}
+        self.follow(logits)
+        return {"ignore_index": self.ignore_index, "reduction": self.reduction, "dim": self.dim}
+
+    def follow(self, logits: Tensor) -> None:
+        """Move the buffers to where the logits are: once, as the functions would at every call."""
+        self.check_values()
+        if is_traced() or type(logits) is not Tensor or logits.is_meta:
+            return
+        for name, buffer in self._buffers.items():
+            if buffer is not None and buffer.device != logits.device:
+                self._buffers[name] = buffer.to(logits.device)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        loaded = {name: b for name, b in self._buffers.items() if b is not None and prefix + name in state_dict}
+        before = {name: b.clone() for name, b in loaded.items() if not b.is_meta and name not in self._lost}
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        self._lost = tuple(name for name in self._lost if name not in loaded)
+        for name, old in before.items():
+            new = self._buffers[name]
+            if new is not None and new.shape == old.shape and not new.is_meta:
+                self._warn_of_another(prefix + name, old.cpu().reshape(-1), new.cpu().reshape(-1))
+
+    def _warn_of_another(self, name: str, old: Tensor, new: Tensor) -> None:
+        """A checkpoint may come from a run with another prior: it is loaded as torch does, but not silently."""
+        differ = (~torch.isclose(new.double(), old.double(), rtol=1e-5, atol=1e-6)).nonzero().flatten().tolist()
+        if differ:
+            shown = ", ".join(f"class {j}: {new[j].item():.4g}, was {old[j].item():.4g}" for j in differ[:3])
+            warnings.warn(
+                f"the state dict replaces {name} of this {type(self).__name__}, which was built from another prior: "
+                f"{len(differ)} of {len(old)} classes differ ({shown}{', ...' if len(differ) > 3 else ''}); "
+                f"to keep the prior of this loss, load without that key",
+                stacklevel=outside(),
+            )
 
 
 class SoftmaxLoss(Loss):
@@ -242,7 +375,7 @@ class SoftmaxLoss(Loss):
 
     def probabilities(self, logits: Tensor) -> Tensor:
         """What `logits` [N, K, ...] mean after training with this loss: the same shape, at least fp32."""
-        return full_precision(logits).softmax(class_dim(logits))
+        return full_precision(logits).softmax(class_dim(logits, self.dim))
 
 
 class SigmoidLoss(Loss):

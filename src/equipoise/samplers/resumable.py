@@ -3,10 +3,14 @@
 A sampler is a stream of indices, the same on every rank; rank r of R takes the draws r, r + R, r + 2R, ... An epoch is
 a window of that stream. Since any draw can be computed from its position, a state is one number, and may be loaded
 under another number of ranks.
+
+Samplers are `DistributedSampler`s, which Lightning, Fabric and Ray leave alone; accelerate shards whatever it is given,
+and is found out when it asks for the first index.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -15,7 +19,7 @@ from operator import length_hint
 from typing import Any
 
 import torch.distributed as dist
-from torch.utils.data import Sampler
+from torch.utils.data import DistributedSampler
 
 from equipoise.prior import Prior
 
@@ -34,8 +38,13 @@ class _Pass:
         return self.taken - length_hint(self.block)
 
 
-class ResumableSampler(Sampler[int], ABC):
-    """Abstract: a sampler says how many draws its epoch has and gives them in blocks; the rest is here."""
+class ResumableSampler(DistributedSampler[int], ABC):
+    """Abstract: a sampler says how many draws its epoch has and gives them in blocks; the rest is here.
+
+    Of `DistributedSampler` it has the type and the attributes, not the constructor: it needs no process group.
+    """
+
+    shuffle, drop_last = True, False
 
     def __init__(self, num_items: int, seed: int, num_replicas: int | None, rank: int | None) -> None:
         if isinstance(seed, bool) or int(seed) != seed or seed < 0:
@@ -46,16 +55,22 @@ class ResumableSampler(Sampler[int], ABC):
         _ranks(*self._ranks)  # wrong ones are an error here
         self.epoch = 0
         self._pass = _Pass(0)
+        self._looked = False
 
     @property
-    def num_replicas(self) -> int:
+    def num_replicas(self) -> int:  # type: ignore[override]
         """How many ranks share the stream: as given, else those of the process group, even one that came later."""
         return _ranks(*self._ranks)[0]
 
     @property
-    def rank(self) -> int:
+    def rank(self) -> int:  # type: ignore[override]
         """Which of them this is."""
         return _ranks(*self._ranks)[1]
+
+    @property
+    def total_size(self) -> int:  # type: ignore[override]
+        """Indices that all ranks together give in a whole epoch."""
+        return len(self) * self.num_replicas
 
     @property
     @abstractmethod
@@ -84,6 +99,9 @@ class ResumableSampler(Sampler[int], ABC):
         return -(-self.draws // self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
+        if self.num_replicas > 1 and not self._looked:
+            self._looked = True
+            _warn_if_sharded_again(self.num_replicas)
         if self._finished and self._pass.claimed:
             self.set_epoch(self.epoch + 1)
         self._pass = _Pass(self._pass.start, claimed=True)
@@ -179,6 +197,26 @@ def _indices(progress: _Pass, blocks: Iterator[list[int]]) -> Iterator[int]:
         progress.block = iter(block)
         progress.taken += len(block)
         yield from progress.block
+
+
+def _warn_if_sharded_again(num_replicas: int) -> None:
+    """Look up the stack for what deals out the indices of a rank to the ranks a second time."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, ResumableSampler):
+            continue
+        again = isinstance(owner, DistributedSampler) and owner.num_replicas > 1  # Lightning's wrapper, forced
+        again |= hasattr(owner, "batch_sampler") and getattr(owner, "num_processes", 1) > 1  # accelerate's
+        if again or type(owner).__name__ == "DataLoaderDispatcher":
+            warnings.warn(
+                f"{type(owner).__name__} of {type(owner).__module__.split('.')[0]} shares out what this rank draws "
+                f"among {num_replicas} processes once more, so most draws are lost and classes are no longer drawn as "
+                "often as asked for: build the sampler with num_replicas=1, rank=0, and leave the sharing to it",
+                stacklevel=3,
+            )
+            return
 
 
 def _ranks(num_replicas: int | None, rank: int | None) -> tuple[int, int]:

@@ -22,14 +22,16 @@ from torch import Tensor, nn
 
 from equipoise.arrays import outside
 from equipoise.files import written_whole
-from equipoise.losses.shared import PriorModule, along, full_precision
-from equipoise.models.balanced_head import BalancedLinear
+from equipoise.losses.shared import PriorModule, along, full_precision, is_traced
+from equipoise.models.balanced_head import is_folded
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, PriorLike, as_prior
 from equipoise.serving.correction import SigmoidCorrection, SoftmaxCorrection, as_rates, check_names
 
 # So many values must all lie in [−1, 1] before they are taken for cosines.
 ENOUGH = 256
+# A number in JSON, such as -2.2250738585072014e-308, and a comma; metadata take whole pages of bytes in a state dict.
+LONGEST, PAGE = 26, 4096
 
 
 # -------------------------------------------------------------------- the wrappers
@@ -68,8 +70,9 @@ class Served(PriorModule):
                 f"the model gave a {type(logits).__name__}, not a tensor of logits: wrap a module that returns the "
                 "tensor alone, e.g. one whose forward is `return self.model(x).logits`"
             )
-        if not _is_traced() and self._values_to_see > 0:  # in this order: a compiler guards what it reads
+        if not is_traced() and self._values_to_see > 0:  # in this order: a compiler guards what it reads
             self._look_for_cosines(logits)
+        self.check_values()
         scaled = full_precision(logits) if self._correction.scale is None else full_precision(logits) * self.scale
         return scaled - along(self.shift, logits, self.dim, "the prior")
 
@@ -146,12 +149,21 @@ class Served(PriorModule):
         return served
 
     def get_extra_state(self) -> Tensor:
-        """The metadata as bytes: a `state_dict` carries them, and stays loadable with `weights_only=True`."""
-        return torch.tensor(list(json.dumps(self.metadata).encode()), dtype=torch.uint8)
+        """The metadata as bytes: a `state_dict` carries them, and stays loadable with `weights_only=True`.
+
+        Blanks at the end make room for any other numbers of the same classes: torch.distributed.checkpoint loads into
+        the tensor that is there, which must have the length of the one that was saved.
+        """
+        text = json.dumps(self.metadata).encode()
+        priors = [value for value in vars(self._correction).values() if isinstance(value, Prior)]
+        ids = next((prior.class_ids for prior in priors if prior.class_ids), None)
+        names = 3 * len(json.dumps(json.dumps(self.class_names))) + 2 * len(json.dumps(ids))
+        room = max(len(text), names + 2 * LONGEST * max(self.shift.numel(), 1))
+        return torch.frombuffer(bytearray(text.ljust(-(-room // PAGE) * PAGE)), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:
         try:
-            content = json.loads(bytes(state.tolist()))
+            content = json.loads(state.cpu().numpy().tobytes())
         except ValueError as error:
             raise ValueError(f"the priors in the state dict cannot be read ({error}): was it cut short?") from error
         correction = _read(content, type(self), "the state dict")
@@ -168,6 +180,7 @@ class Served(PriorModule):
                 "source and target say the same, so the model's outputs stay as they are", stacklevel=outside()
             )
         self._correction = correction
+        self._lost = ()
         if shift.shape == self.shift.shape and not self.shift.is_inference():
             with torch.no_grad():
                 self.shift.copy_(shift)  # in place: a captured CUDA graph keeps reading this memory
@@ -235,8 +248,7 @@ class Rebalanced(Served):
             )
         correction = SoftmaxCorrection(trained or _uniform_like(known), wanted or _uniform_like(known), tau, scale, dim)
         super().__init__(model, correction)
-        folded = any(isinstance(module, BalancedLinear) for module in model.modules())
-        if folded and trained is not None and trained.imbalance > 1:
+        if is_folded(model) and trained is not None and trained.imbalance > 1:
             warnings.warn(
                 f"the model's head was trained with fold_prior, so its logits mean a uniform prior, not {trained!r}: "
                 "pass source=None, or unfold_prior(model) if that is not so",
@@ -338,13 +350,6 @@ def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) 
             "pass the scale that training multiplied them by, e.g. scale=30 (the default of LDAMLoss), "
             "or scale=1 if the model multiplies them itself"
         )
-
-
-def _is_traced() -> bool:
-    """Also by torch.func, whose vmap allows no look at values."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
-        return True
-    return torch._C._functorch.maybe_current_level() is not None
 
 
 def _plain(model: nn.Module) -> nn.Module:
