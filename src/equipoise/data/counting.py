@@ -179,6 +179,10 @@ def _known_labels(dataset: Any, label: str) -> Labels | None:
     if isinstance(dataset, dict):
         splits = ", ".join(map(str, dataset))
         raise TypeError(f"this is a dictionary of splits ({splits}): pass one, e.g. the training split")
+    samples = getattr(getattr(dataset, "reader", None), "samples", None)
+    if isinstance(samples, list) and samples and isinstance(samples[0], tuple) and len(samples[0]) == 2:  # timm's
+        names = tuple(getattr(dataset.reader, "class_to_idx", None) or ())
+        return Labels(_transformed(dataset, np.asarray([target for _, target in samples])), names or None)
     for attribute in ("targets", "labels"):
         values = getattr(dataset, attribute, None)
         if values is None or callable(values) or as_array(values).dtype.kind in "USO":
