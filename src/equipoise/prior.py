@@ -194,11 +194,11 @@ class Prior:
         `kind` says what a label is: one class ("labels"); lists of classes, a multi-hot vector, or several columns of 0
         and 1 ("multilabel"); a class per token, where −100 is padding ("tokens"); a label map [H, W] ("masks").
         """
-        from equipoise.data.annotations import count_annotations
+        from equipoise.data.annotations import count_kind
         from equipoise.data.counting import dataset_labels
 
         if kind != "labels":
-            counts, total, names = count_annotations(dataset, kind, label, num_classes, ignore_index)
+            counts, total, names = count_kind(dataset, kind, label, num_classes, ignore_index)
             return cls.from_counts(counts, total, class_names=names)
         if not isinstance(label, str):
             raise TypeError(f"label is {label!r}: several columns go with kind='multilabel'")

@@ -29,7 +29,7 @@ PADDING = -100
 MASK_SUFFIXES = {".png", ".bmp", ".tif", ".tiff", ".gif", ".npy"}
 
 
-def count_annotations(
+def count_kind(
     dataset: Any, kind: str, label: Column, num_classes: int | None, ignore_index: int | None
 ) -> tuple[IntArray, int | None, tuple[str, ...] | None]:
     """Counts [K], their total (None: the sum), and class names where the data set has them."""
