@@ -210,6 +210,15 @@ class Prior:
         return cls.from_labels(found.labels, num_classes, ignore_index=ignore_index, class_names=names)
 
     @classmethod
+    def from_yolo(
+        cls, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images", *, split: str = "train"
+    ) -> Prior:
+        """Count the labels of a YOLO data set from its `data.yaml`; `by` as in `from_coco`. Needs PyYAML."""
+        from equipoise.data.yolo import count_yolo
+
+        return count_yolo(path, by, split)
+
+    @classmethod
     def from_coco(cls, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> Prior:
         """Count a COCO or LVIS annotation file; classes in the order of their category ids, kept with their names.
 

@@ -65,6 +65,10 @@ SHOWN: dict[str, dict[str, str]] = {  # the test that shows it
         "loss": "integrations/test_scripts.py::test_the_script_of_a_section_runs",
         "scores": DENSE + "monai_and_smp_give_the_same_numbers",
     },
+    "Ultralytics": {
+        "prior counted": "data/test_yolo.py::test_images_or_objects_are_counted_with_the_names",
+        "loss": "integrations/test_ultralytics.py::test_a_detector_is_trained_with_balanced_sigmoid",
+    },
     "scikit-learn": {
         "prior counted": "integrations/test_sklearn.py::test_tau_takes_out_as_much_of_the_source_as_in_the_regression",
         "loss": "integrations/test_sklearn.py::test_it_is_the_minimum_of_the_balanced_softmax_loss",
@@ -97,6 +101,7 @@ def written() -> str:
 @pytest.mark.filterwarnings("ignore")  # of the other libraries: their deprecations are not ours
 @pytest.mark.parametrize("title", sections())
 def test_the_script_of_a_section_runs(title: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("YOLO_CONFIG_DIR", str(tmp_path / "settings"))  # else Ultralytics writes into the home folder
     for name in NEEDS[title]:
         pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
