@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from equipoise.arrays import as_array
-from equipoise.data.counting import dataset_labels
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.losses.shared import SigmoidLoss, ratio
 from equipoise.metrics.evaluation import Evaluation, evaluate
@@ -124,9 +123,9 @@ class BalancedSampling:
         columns = getattr(dataset, "column_names", None) or ()
         label = self.sampler_label or ("labels" if "labels" in columns else "label")
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
-        labels = dataset_labels(dataset, label=label).labels
         # one rank: accelerate shards every sampler, also one that has sharded itself
-        return ClassBalancedSampler(labels, strength=self.sampler_strength, seed=seed, num_replicas=1, rank=0)
+        options = {"strength": self.sampler_strength, "seed": seed, "num_replicas": 1, "rank": 0}
+        return ClassBalancedSampler.from_dataset(dataset, label=label, **options)
 
 
 def _logits_of(outputs: Any) -> Tensor:

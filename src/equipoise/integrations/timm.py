@@ -15,7 +15,6 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
-from equipoise.data.counting import dataset_labels
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.prior import Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler, Strength
@@ -66,9 +65,12 @@ def balanced(loader: Any, labels: Any = None, *, strength: Strength = 1.0, seed:
             f"{type(getattr(inner, 'batch_sampler', None)).__name__}: expected a DataLoader with a batch size over a "
             "data set with a length; leave use_multi_epochs_loader and input_size_choices out"
         )
-    found = dataset_labels(inner.dataset).labels if labels is None else labels
     options = {name: getattr(inner, name) for name in KEPT if hasattr(inner, name)}
-    sampler = ClassBalancedSampler(found, strength=strength, seed=seed)
+    draws: dict[str, Any] = {"strength": strength, "seed": seed}
+    if labels is None:
+        sampler = ClassBalancedSampler.from_dataset(inner.dataset, **draws)
+    else:
+        sampler = ClassBalancedSampler(labels, **draws)
     made: DataLoader[Any] = DataLoader(inner.dataset, inner.batch_size, sampler=sampler, **options)
     if loader is inner:
         return made
