@@ -30,6 +30,7 @@ SLOW = (
     "test_losses.py::test_inductor_compiles_the_balanced_losses_whole",
     "test_counting.py::test_an_annotation_file_of_lvis_size_takes_seconds",
     "test_huggingface.py::test_two_processes_give_the_weights_of_one",
+    "test_lightning.py::test_two_processes_log_the_scores_of_all_items",
     "test_dense.py::test_monai_and_smp_give_the_same_numbers",
 )
 PRIOR = "test_prior.py test_theory.py test_counting.py"

@@ -98,15 +98,37 @@ def test_the_module_is_trained_with_the_balanced_loss_and_gets_its_own_back(tmp_
 
 def test_the_scores_of_the_validation_set_are_logged_and_reported(tmp_path: Path) -> None:
     module, callback = Classifier(), LongTail(PRIOR)
-    trainer = fit(module, callback, tmp_path, enable_checkpointing=False)
+    loggers = [lightning.loggers.CSVLogger(tmp_path, name, "0") for name in ("one", "two")]
+    trainer = fit(module, callback, tmp_path, enable_checkpointing=False, logger=loggers)
     expected = eq.evaluate(module.head(data().tensors[0]), LABELS, PRIOR)
     logged = {name: value.item() for name, value in trainer.callback_metrics.items()}
     scores = {f"val_{name}": value for name, value in expected.scores().items()}
     assert {name: logged[name] for name in scores} == pytest.approx(scores, nan_ok=True, rel=1e-5)
     assert callback.evaluation.items.tolist() == [120, 30, 6]
-    assert "Classifier" in (tmp_path / "long-tail.html").read_text()
+    assert "Classifier" in (tmp_path / "one" / "0" / "long-tail.html").read_text()
+    for logger in loggers:
+        assert "val_few" in (Path(logger.log_dir) / "metrics.csv").read_text()
     tested = trainer.test(module, DataLoader(data(), 50), verbose=False)[0]
     assert tested["test_few"] == pytest.approx(scores["val_few"])
+
+
+def test_two_processes_log_the_scores_of_all_items(tmp_path: Path) -> None:
+    module = Classifier()
+    options = {"enable_checkpointing": False, "devices": 2, "strategy": "ddp_spawn", "num_sanity_val_steps": 0}
+    trainer = fit(module, LongTail(), tmp_path, **options)
+    expected = eq.evaluate(module.head(data().tensors[0]), LABELS, PRIOR).scores()
+    logged = {name: trainer.callback_metrics[f"val_{name}"].item() for name in expected}
+    assert logged == pytest.approx(expected, nan_ok=True, rel=1e-5)
+    assert (tmp_path / "long-tail.html").exists()
+
+
+def test_mixed_targets_are_judged_by_their_main_class(tmp_path: Path) -> None:
+    callback, x = LongTail(PRIOR, loss=None), data().tensors[0]
+    soft = TensorDataset(x, 0.8 * torch.eye(3)[LABELS] + 0.1 * torch.eye(3)[(LABELS + 1) % 3] + 1 / 30)
+    module = Classifier()
+    fit(module, callback, tmp_path, soft, enable_checkpointing=False)
+    expected = eq.evaluate(module.head(x), LABELS, PRIOR)
+    assert callback.evaluation.correct.tolist() == expected.correct.tolist()
 
 
 def test_a_checkpoint_is_that_of_the_plain_module_and_resumes(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ SHOWN: dict[str, dict[str, str]] = {  # the test that shows it
         "soft or several labels": LIGHTNING + "the_module_is_trained_with_the_balanced_loss_and_gets_its_own_back",
         "scores": LIGHTNING + "the_scores_of_the_validation_set_are_logged_and_reported",
         "sampler": LIGHTNING + "under_a_sampler_the_loss_has_the_prior_of_what_is_drawn",
+        "several processes": LIGHTNING + "two_processes_log_the_scores_of_all_items",
     },
     "timm": {
         "prior counted": TIMM + "image_folders_are_counted_without_opening_an_image",

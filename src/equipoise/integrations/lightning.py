@@ -86,9 +86,9 @@ class LongTail(Callback):
             balanced = _Swapped(_balanced(criterion, self.prior if sampler is None else sampler.prior))
             _set(pl_module, name, balanced)
             self._undo.append(lambda: _set(pl_module, name, criterion))
-            self._watch(trainer, balanced)
+            self._watch(trainer, balanced, criterion)
         else:
-            self._watch(trainer, criterion)
+            self._watch(trainer, criterion, criterion)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         folder = trainer.log_dir or trainer.default_root_dir  # asked on every rank: Lightning broadcasts it
@@ -141,26 +141,32 @@ class LongTail(Callback):
         if not self._undo and not trainer.sanity_checking and self.prior is not None:  # trainer.validate(), .test()
             found = _find_loss(pl_module, self.loss)
             if found is not None:
-                self._watch(trainer, found[1])
+                self._watch(trainer, found[1], found[1])
 
-    def _watch(self, trainer: Trainer, criterion: nn.Module) -> None:
+    def _watch(self, trainer: Trainer, called: nn.Module, criterion: nn.Module) -> None:
+        """Judge what `called` is given while the module is validated or tested; `criterion` says what it means."""
+        several = isinstance(criterion, nn.BCEWithLogitsLoss | SigmoidLoss)
+
         def seen(module: nn.Module, given: tuple[Any, ...], value: Any) -> None:
             if (trainer.validating or trainer.testing) and not trainer.sanity_checking:
-                self._add(given[0], given[1], getattr(module, "ignore_index", None))
+                self._add(given[0], given[1], getattr(criterion, "ignore_index", None), several)
 
-        self._undo.append(criterion.register_forward_hook(seen).remove)
+        self._undo.append(called.register_forward_hook(seen).remove)
 
     def _read(self, trainer: Trainer, outputs: Any) -> None:
         watched = bool(self._undo) or trainer.sanity_checking or self.prior is None
         if not watched and isinstance(outputs, dict) and {"logits", "target"} <= outputs.keys():
-            self._add(outputs["logits"], outputs["target"], -100)
+            logits, target = outputs["logits"], outputs["target"]
+            self._add(logits, target, -100, several=target.shape == logits.shape)
 
-    def _add(self, logits: Tensor, target: Tensor, ignore_index: int | None) -> None:
+    def _add(self, logits: Tensor, target: Tensor, ignore_index: int | None, several: bool) -> None:
         assert self.prior is not None
-        if target.shape == logits.shape:
-            part: Any = evaluate_multilabel(logits.detach(), target, self.prior)
+        if several:
+            rows = (len(logits), -1)  # a single logit per item may come as [N]
+            part: Any = evaluate_multilabel(logits.detach().reshape(rows), target.reshape(rows), self.prior)
         else:
-            part = evaluate(logits.detach(), target, self.prior, ignore_index=ignore_index)
+            labels = target.argmax(1) if target.shape == logits.shape else target  # a mixed target's main class
+            part = evaluate(logits.detach(), labels, self.prior, ignore_index=ignore_index)
         self._parts = [sum([*self._parts, part])]
 
     def _log(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -183,7 +189,6 @@ class _Swapped(nn.Module):
     def __init__(self, criterion: nn.Module) -> None:
         super().__init__()
         self._held = (criterion,)  # in a tuple, so that it is no part of the state
-        self.ignore_index = getattr(criterion, "ignore_index", None)
 
     def forward(self, logits: Tensor, target: Tensor) -> Any:
         return self._held[0].to(logits.device)(logits, target)
