@@ -172,25 +172,29 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         LongTail(None)  # type: ignore[arg-type]
 
 
-def start(sampler: Any, module: Any) -> Any:
+def start(sampler: Any, processes: int = 1) -> Any:
     """What the callback puts in place of the loss under this sampler."""
-    loader = SimpleNamespace(sampler=sampler, dataset=data())
-    LongTail().on_train_start(SimpleNamespace(train_dataloader=loader, validating=False, testing=False), module)
+    module, loader = Classifier(), SimpleNamespace(sampler=sampler, dataset=data())
+    stage = {"validating": False, "testing": False, "world_size": processes}
+    LongTail().on_train_start(SimpleNamespace(train_dataloader=loader, **stage), module)
     return module.criterion
 
 
 def test_under_a_sampler_the_loss_has_the_prior_of_what_is_drawn() -> None:
     sampler = eq.ClassBalancedSampler(LABELS, strength=0.5, num_replicas=1, rank=0)
     logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    found = start(sampler, Classifier())(logits, target)
+    found = start(sampler)(logits, target)
     torch.testing.assert_close(found, eq.BalancedSoftmaxLoss(sampler.prior)(logits, target))
 
 
-def test_a_sampler_that_lightning_shards_again_is_refused() -> None:
+def test_a_sampler_that_is_not_sharded_exactly_once_is_refused() -> None:
     from lightning.fabric.utilities.distributed import DistributedSamplerWrapper
 
     once = eq.ClassBalancedSampler(LABELS, num_replicas=1, rank=0)
-    start(DistributedSamplerWrapper(once, num_replicas=2, rank=0), Classifier())
+    start(DistributedSamplerWrapper(once, num_replicas=2, rank=0), 2)
+    start(eq.ClassBalancedSampler(LABELS, num_replicas=2, rank=1), 2)
+    with pytest.raises(ValueError, match="is shared by 1, and there are 2 processes"):
+        start(once, 2)
     twice = eq.ClassBalancedSampler(LABELS, num_replicas=2, rank=0)
     with pytest.raises(ValueError, match="build it with num_replicas=1"):
-        start(DistributedSamplerWrapper(twice, num_replicas=2, rank=0), Classifier())
+        start(DistributedSamplerWrapper(twice, num_replicas=2, rank=0), 2)

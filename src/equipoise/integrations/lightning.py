@@ -228,7 +228,7 @@ def _set(module: nn.Module, name: str, value: nn.Module) -> None:
 
 
 def _sampler(trainer: Trainer) -> ResumableSampler | None:
-    """The sampler of the training loader, if it is one of Equipoise; one that is sharded twice is refused."""
+    """The sampler of the training loader, if it is one of Equipoise; refused unless it is sharded exactly once."""
     sampler = getattr(trainer.train_dataloader, "sampler", None)
     inner = getattr(getattr(sampler, "dataset", None), "_sampler", None)  # Lightning's wrapper deals out what it draws
     if isinstance(inner, ResumableSampler):
@@ -238,7 +238,14 @@ def _sampler(trainer: Trainer) -> ResumableSampler | None:
                 "draws; build it with num_replicas=1, rank=0"
             )
         return inner
-    return sampler if isinstance(sampler, ResumableSampler) else None
+    if not isinstance(sampler, ResumableSampler):
+        return None
+    if sampler.num_replicas != trainer.world_size:
+        raise ValueError(
+            f"{sampler!r} is shared by {sampler.num_replicas}, and there are {trainer.world_size} processes: leave "
+            "num_replicas and rank out, which are those of the process group"
+        )
+    return sampler
 
 
 def _of_all_ranks(parts: list[Any]) -> list[Any]:
