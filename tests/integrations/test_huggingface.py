@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import socket
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -182,6 +183,17 @@ def test_the_mixin_draws_classes_equally_often_and_anew_each_epoch(tmp_path: Pat
     assert list(sampler) != first
     trainer.sampler_strength = 0.0
     assert sorted(trainer._get_train_sampler()) == list(range(32))
+
+
+def test_balancing_twice_is_noticed(tmp_path: Path) -> None:
+    trainer = balanced_trainer(tmp_path)
+    trainer.compute_loss_func = huggingface.loss(eq.Prior.from_counts([24, 6, 2]))
+    with pytest.warns(UserWarning, match="balances them again"):
+        trainer._get_train_sampler()
+    trainer.compute_loss_func = huggingface.loss(trainer._get_train_sampler().prior)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trainer._get_train_sampler()
 
 
 def test_the_loss_can_be_copied_and_leaves_its_module_alone() -> None:

@@ -19,6 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     lightning = pytest.importorskip("lightning.pytorch")
 from equipoise.integrations.lightning import LongTail
+from equipoise.integrations.torchmetrics import LongTailMetrics
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -112,13 +113,30 @@ def test_the_scores_of_the_validation_set_are_logged_and_reported(tmp_path: Path
     assert tested["test_few"] == pytest.approx(scores["val_few"])
 
 
+class Measured(Classifier):
+    """Logs LongTailMetrics, beside what the callback logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metric = LongTailMetrics(PRIOR)
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        self.metric.update(self.head(batch[0]), batch[1])
+        super().validation_step(batch, index)
+
+    def on_validation_epoch_end(self) -> None:
+        self.log_dict({f"metric_{name}": value for name, value in self.metric.compute().items()})
+        self.metric.reset()
+
+
 def test_two_processes_log_the_scores_of_all_items(tmp_path: Path) -> None:
-    module = Classifier()
+    module = Measured()
     options = {"enable_checkpointing": False, "devices": 2, "strategy": "ddp_spawn", "num_sanity_val_steps": 0}
     trainer = fit(module, LongTail(), tmp_path, **options)
     expected = eq.evaluate(module.head(data().tensors[0]), LABELS, PRIOR).scores()
-    logged = {name: trainer.callback_metrics[f"val_{name}"].item() for name in expected}
-    assert logged == pytest.approx(expected, nan_ok=True, rel=1e-5)
+    for prefix in ("val", "metric"):
+        logged = {name: trainer.callback_metrics[f"{prefix}_{name}"].item() for name in expected}
+        assert logged == pytest.approx(expected, nan_ok=True, rel=1e-5)
     assert (tmp_path / "long-tail.html").exists()
 
 

@@ -37,7 +37,7 @@ METRICS, DENSE, SETS = (
 SHOWN: dict[str, dict[str, str]] = {  # the test that shows it
     "torchmetrics": {
         "scores": METRICS + "batches_add_up_to_the_whole_and_reset_forgets",
-        "several processes": METRICS + "ranks_add_up_to_the_whole",
+        "several processes": LIGHTNING + "two_processes_log_the_scores_of_all_items",
     },
     "Hugging Face": {
         "prior counted": SETS + "lists_of_classes_are_counted_with_their_names",

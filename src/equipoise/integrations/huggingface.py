@@ -10,6 +10,7 @@ step, which a loss averaged per batch is not (with 4 accumulated batches it is l
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from equipoise.arrays import as_array
+from equipoise.arrays import as_array, outside
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.losses.shared import SigmoidLoss, ratio
 from equipoise.metrics.evaluation import Evaluation, evaluate
@@ -41,16 +42,18 @@ def loss(prior: Prior | nn.Module, *, tau: float = 1.0) -> TrainerLoss:
     >>> balanced(outputs, torch.tensor([1, -100]), num_items_in_batch=4)  # the sum, 2.3026, over 4 labels of the step
     tensor(0.5756)
     """
-    return TrainerLoss(BalancedSoftmaxLoss(prior, tau=tau) if isinstance(prior, Prior) else prior)
+    if isinstance(prior, Prior):
+        return TrainerLoss(BalancedSoftmaxLoss(prior, tau=tau), prior)
+    return TrainerLoss(prior)
 
 
 class TrainerLoss:
     """A loss module as the Trainer calls it: with the model's outputs and the number of labels in the step."""
 
-    def __init__(self, criterion: nn.Module) -> None:
+    def __init__(self, criterion: nn.Module, prior: Prior | None = None) -> None:
         if getattr(criterion, "reduction", None) not in ("mean", "batchmean"):
             raise TypeError(f"{criterion!r}: pass a Prior, or a loss module with reduction='mean'")
-        self.criterion = criterion
+        self.criterion, self.prior = criterion, prior
         self.total = copy.deepcopy(criterion)
         self.total.reduction = "sum"  # type: ignore[assignment]
 
@@ -125,7 +128,15 @@ class BalancedSampling:
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         # one rank: accelerate shards every sampler, also one that has sharded itself
         options = {"strength": self.sampler_strength, "seed": seed, "num_replicas": 1, "rank": 0}
-        return ClassBalancedSampler.from_dataset(dataset, label=label, **options)
+        sampler = ClassBalancedSampler.from_dataset(dataset, label=label, **options)
+        known = getattr(getattr(trainer, "compute_loss_func", None), "prior", None)
+        if known is not None and not np.allclose(known.probabilities, sampler.prior.probabilities, atol=0.02):
+            warnings.warn(
+                "the sampler balances the classes, and huggingface.loss(prior) balances them again: train with the "
+                "plain loss, or build it from the prior of what is drawn, ClassBalancedSampler.from_dataset(...).prior",
+                stacklevel=outside(),
+            )
+        return sampler
 
 
 def _logits_of(outputs: Any) -> Tensor:
