@@ -1,6 +1,7 @@
 """Names that every docstring example may use, and a Ctrl-C that tests can press."""
 
 import signal
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,9 @@ import pytest
 import torch
 
 import equipoise as eq
+
+# Ultralytics is AGPL and no dependency: the adapter is tested where it happens to be installed
+collect_ignore = [] if find_spec("ultralytics") else ["src/equipoise/integrations/ultralytics.py"]
 
 
 @pytest.fixture(autouse=True)

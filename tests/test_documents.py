@@ -18,7 +18,10 @@ def code(path: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("path", [p for p in DOCUMENTS if code(p)], ids=lambda p: p.name)
+RUN_APART = {"integrations.md"}  # a script per stack: tests/integrations/test_scripts.py
+
+
+@pytest.mark.parametrize("path", [p for p in DOCUMENTS if code(p) and p.name not in RUN_APART], ids=lambda p: p.name)
 def test_the_python_of_a_document_runs_from_top_to_bottom(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

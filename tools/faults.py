@@ -29,6 +29,9 @@ LOSSES = "test_loss_contract.py test_losses.py test_theory.py test_properties.py
 SLOW = (
     "test_losses.py::test_inductor_compiles_the_balanced_losses_whole",
     "test_counting.py::test_an_annotation_file_of_lvis_size_takes_seconds",
+    "test_huggingface.py::test_two_processes_give_the_weights_of_one",
+    "test_lightning.py::test_two_processes_log_the_scores_of_all_items",
+    "test_dense.py::test_monai_and_smp_give_the_same_numbers",
 )
 PRIOR = "test_prior.py test_theory.py test_counting.py"
 FUSED = "test_resnet_cifar_fused.py"
@@ -226,6 +229,21 @@ FAULTS = [
     # the prior-shift experiment
     Fault("experiments/prior_shift/recipe.py", "index[VALIDATION_PER_CLASS:] for index", "index[:TEST_PER_CLASS] for index", "test_prior_shift.py"),
     Fault("experiments/prior_shift/report.py", 'if one["shift"] == shift', "if True", "test_prior_shift.py"),
+    # other libraries' training stacks
+    Fault("metrics/evaluation.py", '{"top1": self.top1, "balanced": self.balanced_accuracy}', '{"top1": self.balanced_accuracy, "balanced": self.top1}', "test_torchmetrics.py"),
+    Fault("integrations/torchmetrics.py", 'dist_reduce_fx="sum"', 'dist_reduce_fx="mean"', "test_torchmetrics.py"),
+    Fault("integrations/huggingface.py", 'self.total.reduction = "sum"', 'self.total.reduction = "mean"', "test_huggingface.py"),
+    Fault("integrations/huggingface.py", "value * logits.shape[1] if per_row else value", "value", "test_huggingface.py"),
+    Fault("integrations/huggingface.py", "self.evaluation, self._parts = sum(self._parts), []", "self.evaluation = sum(self._parts)", "test_huggingface.py"),
+    Fault("integrations/lightning.py", "self.prior if sampler is None else sampler.prior", "self.prior", "test_lightning.py"),
+    Fault("integrations/lightning.py", "self._held = (criterion,)", "self._held = nn.ModuleList([criterion])", "test_lightning.py"),
+    Fault("integrations/timm.py", "self.soft if target.shape == logits.shape else self.hard", "self.hard", "test_timm.py"),
+    Fault("integrations/sklearn.py", "_move(source, target, self.tau)", "_move(source, target)", "test_sklearn.py"),
+    Fault("integrations/anchors.py", "(wanted > 0).any(1)", "(wanted > 0.5).any(1)", "test_ultralytics.py"),
+    Fault("data/annotations.py", "np.unique(array), num_classes", "array, num_classes", "test_annotations.py"),
+    Fault("data/yolo.py", 'np.unique(classes) if by == "images" else classes', "classes", "test_yolo.py"),
+    Fault("metrics/dense.py", "self.labelled + self.predicted - self.hits", "self.labelled + self.predicted", "test_dense.py"),
+    Fault("serving/rebalanced.py", "elif isinstance(model, LogitsOf):", "elif isinstance(model, nn.Identity):", "test_output_objects.py"),
     # scikit-learn
     Fault("integrations/sklearn.py", "move = move[1:] - move[:1]", "move = move[1:]", "test_sklearn.py"),
     Fault("integrations/sklearn.py", "log_ratio(source, target, tau=tau)", "log_ratio(source, target)", "test_sklearn.py"),

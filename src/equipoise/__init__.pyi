@@ -35,6 +35,8 @@ from equipoise.losses.weights import inverse_frequency_weights as inverse_freque
 from equipoise.metrics.calibration import CalibrationScores as CalibrationScores
 from equipoise.metrics.calibration import calibration_scores as calibration_scores
 from equipoise.metrics.calibration import sigmoid_calibration_scores as sigmoid_calibration_scores
+from equipoise.metrics.dense import DenseEvaluation as DenseEvaluation
+from equipoise.metrics.dense import evaluate_dense as evaluate_dense
 from equipoise.metrics.evaluation import Evaluation as Evaluation
 from equipoise.metrics.evaluation import evaluate as evaluate
 from equipoise.metrics.judging import Judged as Judged

@@ -156,38 +156,67 @@ class Prior:
     @classmethod
     def from_masks(
         cls,
-        masks: Iterable[ArrayLike | Tensor],
+        masks: Iterable[ArrayLike | Tensor] | str | os.PathLike[str],
         num_classes: int,
         ignore_index: int | None = None,
         *,
         class_names: Sequence[str] | None = None,
     ) -> Prior:
-        """Count the pixels of label maps [H, W], one map at a time (any iterable: arrays, tensors, Pillow images).
+        """Count the pixels of label maps [H, W], one map at a time: a folder of images of class indices, or any
+        iterable of arrays, tensors or Pillow images.
 
         >>> Prior.from_masks([[[0, 0], [1, 255]]], num_classes=2, ignore_index=255).counts.tolist()
         [2, 1]
         """
+        from equipoise.data.annotations import mask_files
         from equipoise.data.counting import count_masks
 
+        if isinstance(masks, str | os.PathLike):
+            masks = mask_files(masks)
         return cls.from_counts(count_masks(masks, num_classes, ignore_index), class_names=class_names)
 
     @classmethod
     def from_dataset(
-        cls, dataset: Any, *, label: str = "label", num_classes: int | None = None, ignore_index: int | None = None
+        cls,
+        dataset: Any,
+        *,
+        label: str | Sequence[str] = "label",
+        num_classes: int | None = None,
+        ignore_index: int | None = None,
+        kind: Literal["labels", "multilabel", "tokens", "masks"] = "labels",
     ) -> Prior:
         """Count the labels of a dataset without decoding its images.
 
         Reads `.targets`, `.labels`, a `TensorDataset`, torchvision's folders, nested `Subset`, `ConcatDataset` and
         `random_split`, and the column `label` of a Hugging Face dataset. Anything else is read item by item, with a
         warning, as `dataset[i][1]` (or `dataset[i][label]` where items are dictionaries).
+
+        `kind` says what a label is: one class ("labels"); lists of classes, a multi-hot vector, or several columns of 0
+        and 1 ("multilabel"); a class per token, where −100 is padding ("tokens"); a label map [H, W] ("masks").
         """
+        from equipoise.data.annotations import count_kind
         from equipoise.data.counting import dataset_labels
+
+        if kind != "labels":
+            counts, total, names = count_kind(dataset, kind, label, num_classes, ignore_index)
+            return cls.from_counts(counts, total, class_names=names)
+        if not isinstance(label, str):
+            raise TypeError(f"label is {label!r}: several columns go with kind='multilabel'")
 
         found = dataset_labels(dataset, label=label)
         names = found.class_names
         if num_classes is not None and names is not None and len(names) != num_classes:
             names = None
         return cls.from_labels(found.labels, num_classes, ignore_index=ignore_index, class_names=names)
+
+    @classmethod
+    def from_yolo(
+        cls, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images", *, split: str = "train"
+    ) -> Prior:
+        """Count the labels of a YOLO data set from its `data.yaml`; `by` as in `from_coco`. Needs PyYAML."""
+        from equipoise.data.yolo import count_yolo
+
+        return count_yolo(path, by, split)
 
     @classmethod
     def from_coco(cls, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> Prior:

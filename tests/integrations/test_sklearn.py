@@ -311,6 +311,41 @@ def test_class_weights_inside_are_noticed_unless_the_source_is_said() -> None:
     np.testing.assert_allclose(model.predict_proba(X), balanced.fit(X, y).predict_proba(X), atol=1e-12)
 
 
+class Boosted(GaussianNB):  # type: ignore[misc]
+    """Takes the options by which gradient boosting libraries weigh classes."""
+
+    def __init__(
+        self, scale_pos_weight: Any = None, is_unbalance: bool = False, auto_class_weights: str | None = None
+    ) -> None:
+        super().__init__()
+        self.scale_pos_weight, self.is_unbalance = scale_pos_weight, is_unbalance
+        self.auto_class_weights = auto_class_weights
+
+
+@pytest.mark.parametrize(
+    "option", [{"scale_pos_weight": 9.0}, {"is_unbalance": True}, {"auto_class_weights": "Balanced"}]
+)
+def test_options_of_boosting_libraries_that_weigh_classes_are_noticed(option: dict[str, Any]) -> None:
+    X, y = gaussians([90, 10])
+    (name, value) = next(iter(option.items()))
+    with pytest.warns(UserWarning, match=f"the estimator has {name}={value!r}"):
+        PriorShiftClassifier(Boosted(**option)).fit(X, y)
+    PriorShiftClassifier(Boosted(scale_pos_weight=1), source="uniform").fit(X, y)
+    PriorShiftClassifier(Boosted(scale_pos_weight=1, auto_class_weights="None")).fit(X, y)
+
+
+@pytest.mark.parametrize("tau", [0.0, 0.5, 1.5])
+def test_tau_takes_out_as_much_of_the_source_as_in_the_regression(tau: float) -> None:
+    X, y = gaussians([90, 20, 10])
+    shifted = PriorShiftClassifier(LogisticRegression(), tau=tau).fit(X, y)
+    regression = BalancedLogisticRegression(tau=tau).fit(X, y)
+    np.testing.assert_allclose(shifted.predict_proba(X), regression.predict_proba(X), atol=1e-9)
+    assert np.allclose(shifted.predict_proba(X), LogisticRegression().fit(X, y).predict_proba(X)) == (tau == 0)
+    assert shifted.get_params()["tau"] == tau
+    with pytest.raises(ValueError, match="tau is nan"):
+        PriorShiftClassifier(LogisticRegression(), tau=float("nan")).fit(X, y)
+
+
 @pytest.mark.parametrize("counts", [[90, 10], [90, 20, 10]])
 def test_no_class_that_the_target_rules_out_is_predicted_and_scores_stay_finite(counts: list[int]) -> None:
     """Also where the classifier is certain of a class that is ruled out, as a tree is."""

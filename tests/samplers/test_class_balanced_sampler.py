@@ -561,3 +561,9 @@ def test_scipy_rows_say_classes_per_item():
     rows = csr_array(np.array([[1, 0, 1], [0, 0, 0], [0, 1, 0]]))
     lists = [[0, 2], [], [1]]
     assert list(ClassBalancedSampler(classes_per_item=rows)) == list(ClassBalancedSampler(classes_per_item=lists))
+
+
+def test_the_labels_of_a_data_set_are_found():
+    dataset = TensorDataset(torch.zeros(9), torch.tensor([0] * 6 + [1] * 2 + [2]))
+    found = ClassBalancedSampler.from_dataset(dataset, num_samples=6, seed=3)
+    assert list(found) == list(ClassBalancedSampler([0] * 6 + [1] * 2 + [2], num_samples=6, seed=3))

@@ -293,7 +293,7 @@ class Answer(nn.Module):
 @pytest.mark.parametrize("act", [eq.fold_correction, eq.export_program])
 def test_logits_in_a_container_are_refused_as_they_are_when_served(container, act):
     served = eq.Rebalanced(Answer(container), source=[0.9, 0.1])
-    with pytest.raises(TypeError, match="not a tensor of logits: wrap a module that returns the tensor alone"):
+    with pytest.raises(TypeError, match="not a tensor of logits: say where they are"):
         act(served, torch.randn(3, 4))
 
 

@@ -179,6 +179,10 @@ def _known_labels(dataset: Any, label: str) -> Labels | None:
     if isinstance(dataset, dict):
         splits = ", ".join(map(str, dataset))
         raise TypeError(f"this is a dictionary of splits ({splits}): pass one, e.g. the training split")
+    samples = getattr(getattr(dataset, "reader", None), "samples", None)
+    if isinstance(samples, list) and samples and isinstance(samples[0], tuple) and len(samples[0]) == 2:  # timm's
+        names = tuple(getattr(dataset.reader, "class_to_idx", None) or ())
+        return Labels(_transformed(dataset, np.asarray([target for _, target in samples])), names or None)
     for attribute in ("targets", "labels"):
         values = getattr(dataset, attribute, None)
         if values is None or callable(values) or as_array(values).dtype.kind in "USO":
@@ -189,7 +193,7 @@ def _known_labels(dataset: Any, label: str) -> Labels | None:
                 f"{_describe(dataset)} has {len(array)} .{attribute} for {len(dataset)} items: pass the labels of the "
                 "items that you train on to Prior.from_labels"
             )
-        return Labels(_transformed(dataset, array), _class_names(dataset))
+        return Labels(_transformed(dataset, array), class_names_of(dataset))
     return None
 
 
@@ -227,7 +231,8 @@ def _transformed(dataset: Any, values: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(made)[inverse]
 
 
-def _class_names(dataset: Any) -> tuple[str, ...] | None:
+def class_names_of(dataset: Any) -> tuple[str, ...] | None:
+    """The names of the classes, where a data set has them as torchvision's do."""
     names = getattr(dataset, "classes", None)
     if getattr(dataset, "target_transform", None) is not None or not isinstance(names, list | tuple):
         return None
@@ -240,10 +245,15 @@ def _hugging_face_labels(dataset: Any, label: str) -> Labels:
         raise ValueError(f"the data set has no column {label!r}: pass label= one of {list(dataset.column_names)}")
     feature = (dataset.features or {}).get(label)
     names = getattr(feature, "names", None)
+    if hasattr(feature, "feature"):  # List(ClassLabel), Sequence(ClassLabel)
+        raise TypeError(
+            f"the column {label!r} holds several classes per item: pass kind='multilabel', or kind='tokens' where it "
+            "has one per token"
+        )
     if hasattr(dataset, "select_columns") and hasattr(dataset, "__len__"):
         values = dataset.select_columns([label]).with_format("numpy")[:][label] if len(dataset) else []
     else:  # a streamed data set: one pass over the column
-        values = [item[label] for item in _progress(dataset.select_columns([label]), None)]
+        values = [item[label] for item in progress(dataset.select_columns([label]), None)]
     return Labels(np.asarray(values), None if names is None else tuple(names))
 
 
@@ -260,8 +270,8 @@ def _read_items(dataset: Any, label: str, index: IntArray | None = None) -> Labe
     length = None if streamed else len(dataset) if index is None else len(index)
     chosen = range(len(dataset)) if index is None and not streamed else index
     items: Iterable[Any] = dataset if chosen is None else (dataset[int(i)] for i in chosen)
-    labels = [_label_of(item, label, number) for number, item in enumerate(_progress(items, length))]
-    return Labels(np.asarray(labels, dtype=np.int64), _class_names(dataset))
+    labels = [_label_of(item, label, number) for number, item in enumerate(progress(items, length))]
+    return Labels(np.asarray(labels, dtype=np.int64), class_names_of(dataset))
 
 
 def _label_of(item: Any, label: str, number: int) -> int:
@@ -279,12 +289,13 @@ def _one_label(value: Any, what: str) -> int:
     array = as_array(value)
     if array.size != 1:
         raise ValueError(
-            f"{what} has shape {array.shape}, expected one class index: use Prior.from_multilabel or Prior.from_masks"
+            f"{what} has shape {array.shape}, expected one class index: pass kind='multilabel', 'tokens' or "
+            "'masks', or use Prior.from_multilabel or Prior.from_masks"
         )
     return int(_whole_labels(array.reshape(1))[0])
 
 
-def _progress(items: Iterable[Any], length: int | None) -> Iterator[Any]:
+def progress(items: Iterable[Any], length: int | None) -> Iterator[Any]:
     """The items, with a progress bar where Rich is installed."""
     try:
         from rich.progress import track

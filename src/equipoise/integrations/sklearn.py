@@ -127,8 +127,7 @@ class BalancedLogisticRegression(LogisticRegression):
                 "target='estimate': the prior is estimated where the model is used, after the intercept is set; "
                 "use PriorShiftClassifier(LogisticRegression(), target='estimate')"
             )
-        if not math.isfinite(self.tau):
-            raise ValueError(f"tau is {self.tau}: expected a finite number, 1 for what Bayes' rule asks for")
+        _check_tau(self.tau)
         super().fit(X, y, sample_weight)
         self.source_ = _prior_of_labels(y, self.classes_, sample_weight)
         move = _move(self.source_, _stated_prior(self.target, self.classes_, "target"), self.tau)
@@ -162,6 +161,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     source : the prior that the estimator's probabilities mean. None: that of the labels given to `fit`, weighted by
         `sample_weight`. Say it ("uniform", probabilities, a mapping or a `Prior`) if the estimator balances by itself,
         by class weights or resampling.
+    tau : how much of the source is taken out; 1 is what Bayes' rule asks for.
 
     Attributes
     ----------
@@ -185,10 +185,13 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     array([[0.82, 0.18]])
     """
 
-    def __init__(self, estimator: Any, target: Target = "uniform", *, source: Target | None = None) -> None:
+    def __init__(
+        self, estimator: Any, target: Target = "uniform", *, source: Target | None = None, tau: float = 1.0
+    ) -> None:
         self.estimator = estimator
         self.target = target
         self.source = source
+        self.tau = tau
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None, **fit_params: Any) -> PriorShiftClassifier:
         """Fit a clone of the estimator to X and labels y [N] of any type, and count the prior of y.
@@ -202,6 +205,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"{self.estimator!r} has no predict_proba: wrap it first, "
                 "e.g. in sklearn.calibration.CalibratedClassifierCV, which gives it one"
             )
+        _check_tau(self.tau)
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)
@@ -241,7 +245,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             target = estimate_prior(p, source, method="em", resamples=0).prior  # without its slow intervals
         else:
             target = _stated_prior(self.target, self.classes_, "target")
-        return np.asarray(log_softmax(np.log(np.maximum(p, SMALLEST)) + _move(source, target), axis=1))
+        return np.asarray(log_softmax(np.log(np.maximum(p, SMALLEST)) + _move(source, target, self.tau), axis=1))
 
     def predict_proba(self, X: Any) -> FloatArray:
         """p_target(y|x): [N, K]."""
@@ -316,13 +320,26 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "the PriorShiftClassifier around the last step of the pipeline, and pass it the weights"
             )
         options = self.estimator.get_params() if hasattr(self.estimator, "get_params") else {}
-        weighted = [name for name in options if name.split("__")[-1] == "class_weight" and options[name] is not None]
+        weighted = [name for name in options if _weighs(name.split("__")[-1], options[name])]
         if weighted:
             warnings.warn(
                 f"the estimator has {weighted[0]}={options[weighted[0]]!r}, so that its probabilities do not mean the "
-                "prior of y: leave class weights out, or pass source= (class_weight='balanced' means 'uniform')",
+                "prior of y: leave class weights out, or pass source= (class_weight='balanced', is_unbalance=True and "
+                "auto_class_weights='Balanced' mean 'uniform')",
                 stacklevel=outside(),
             )
+
+
+def _weighs(option: str, value: Any) -> bool:
+    """Whether an option of an estimator weighs classes: scikit-learn's, XGBoost's, LightGBM's, CatBoost's."""
+    if option in ("class_weight", "class_weights", "auto_class_weights"):
+        return value is not None and not (isinstance(value, str) and value == "None")
+    return (option == "scale_pos_weight" and value not in (None, 1)) or (option == "is_unbalance" and bool(value))
+
+
+def _check_tau(tau: float) -> None:
+    if not math.isfinite(tau):
+        raise ValueError(f"tau is {tau}: expected a finite number, 1 for what Bayes' rule asks for")
 
 
 def _is_fitted(estimator: Any) -> bool:

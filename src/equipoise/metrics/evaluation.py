@@ -70,7 +70,7 @@ class Evaluation:
     bin_confidence: FloatArray  # [K, 15] their confidence, summed
 
     def __post_init__(self) -> None:
-        for name in _SUMS:
+        for name in SUMS:
             getattr(self, name).flags.writeable = False
 
     @property
@@ -129,13 +129,20 @@ class Evaluation:
         error = self._calibration_error(range(len(self.items)))
         return math.nan if error is None else error
 
+    def scores(self, many: int = 100, few: int = 20) -> dict[str, float]:
+        """Every number by name, fractions from 0 to 1, for a logger; NaN where undefined (an empty group, no item)."""
+        groups = {name: group.accuracy for name, group in self.groups(many, few).items()}
+        found = {"top1": self.top1, "balanced": self.balanced_accuracy}
+        found |= {name: math.nan if accuracy is None else accuracy for name, accuracy in groups.items()}
+        return found | {"ece": self.ece, "total_variation": self.total_variation}
+
     def __add__(self, other: Evaluation) -> Evaluation:
         """The evaluation of both sets of items together."""
         if not isinstance(other, Evaluation):
             return NotImplemented
         if self.prior != other.prior:
             raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
-        sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
         return Evaluation(self.prior, **sums)
 
     def __radd__(self, other: int) -> Evaluation:
@@ -145,19 +152,19 @@ class Evaluation:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Evaluation):
             return NotImplemented
-        same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in _SUMS)
+        same = all(np.array_equal(getattr(self, name), getattr(other, name)) for name in SUMS)
         return same and self.prior == other.prior
 
     __hash__ = None  # type: ignore[assignment]
 
     def to_dict(self) -> dict[str, Any]:
         """The sums as plain lists, ready for JSON."""
-        return {"prior": self.prior.to_json()} | {name: getattr(self, name).tolist() for name in _SUMS}
+        return {"prior": self.prior.to_json()} | {name: getattr(self, name).tolist() for name in SUMS}
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> Evaluation:
         """The evaluation that `to_dict` wrote."""
-        sums: dict[str, Any] = {name: np.asarray(content[name], dtype=kind) for name, kind in _SUMS.items()}
+        sums: dict[str, Any] = {name: np.asarray(content[name], dtype=kind) for name, kind in SUMS.items()}
         return cls(Prior.from_json(content["prior"]), **sums)
 
     def __repr__(self) -> str:
@@ -220,7 +227,7 @@ class Evaluation:
 
 
 _KINDS = {"FloatArray": np.float64, "IntArray": np.int64}
-_SUMS = {f.name: _KINDS[str(f.type)] for f in dataclasses.fields(Evaluation) if str(f.type) in _KINDS}
+SUMS = {f.name: _KINDS[str(f.type)] for f in dataclasses.fields(Evaluation) if str(f.type) in _KINDS}  # dtype by name
 
 
 def evaluate(

@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from equipoise.arrays import as_array
-from equipoise.data.counting import CHUNK, count_labels
+from equipoise.data.counting import CHUNK, count_labels, dataset_labels
 from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_prior
 from equipoise.samplers.membership import ClassesPerItem, Membership, as_membership
 from equipoise.samplers.permutation import GOLDEN, LARGEST, Words, mix, permute
@@ -100,6 +100,11 @@ class ClassBalancedSampler(ResumableSampler):
                 "give num_classes, or a target with one entry a class"
             )
         self._rates(0)  # a wrong strength or target is an error here, not in the first epoch
+
+    @classmethod
+    def from_dataset(cls, dataset: Any, *, label: str = "label", **options: Any) -> ClassBalancedSampler:
+        """A sampler of the labels of a data set, found as `Prior.from_dataset` finds them."""
+        return cls(dataset_labels(dataset, label=label).labels, **options)
 
     @property
     def draws(self) -> int:

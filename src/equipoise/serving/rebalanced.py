@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -33,6 +33,8 @@ ENOUGH = 256
 # A number in JSON, such as -2.2250738585072014e-308, and a comma; metadata take whole pages of bytes in a state dict.
 LONGEST, PAGE = 26, 4096
 
+Output = str | int | Callable[[Any], Tensor]  # where the logits are in what a model returns
+
 
 # -------------------------------------------------------------------- the wrappers
 
@@ -44,7 +46,9 @@ class Served(PriorModule):
     shift: Tensor
     _correction: SoftmaxCorrection | SigmoidCorrection
 
-    def __init__(self, model: nn.Module, correction: SoftmaxCorrection | SigmoidCorrection) -> None:
+    def __init__(
+        self, model: nn.Module, correction: SoftmaxCorrection | SigmoidCorrection, output: Output | None = None
+    ) -> None:
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(
@@ -55,7 +59,7 @@ class Served(PriorModule):
             raise TypeError(f"model is a {type(model).__name__} already: change its target, do not correct it twice")
         shift = correction.shift()
         _check_head(model, len(shift) if shift.ndim else None, correction.scale)
-        self.model = model
+        self.model = model if output is None else LogitsOf(model, output)
         self._values_to_see = ENOUGH if correction.scale is None else 0
         self.register_buffer("shift", shift.to(_device(model)), persistent=False)
         self._use(correction, shift)
@@ -67,8 +71,8 @@ class Served(PriorModule):
         """Logits of the wrapped model, made right for the target."""
         if not isinstance(logits, Tensor):
             raise TypeError(
-                f"the model gave a {type(logits).__name__}, not a tensor of logits: wrap a module that returns the "
-                "tensor alone, e.g. one whose forward is `return self.model(x).logits`"
+                f"the model gave a {type(logits).__name__}, not a tensor of logits: say where they are in it, e.g. "
+                "output='logits', or wrap a module whose forward is `return self.model(x).logits`"
             )
         if not is_traced() and self._values_to_see > 0:  # in this order: a compiler guards what it reads
             self._look_for_cosines(logits)
@@ -117,7 +121,7 @@ class Served(PriorModule):
             _safetensors().torch.save_model(_plain(self.model), os.fspath(scratch), {"format": "pt", **self.metadata})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], model: nn.Module) -> Self:
+    def load(cls, path: str | os.PathLike[str], model: nn.Module, *, output: Output | None = None) -> Self:
         """What `save` wrote: its weights go into `model`, which comes back wrapped with the priors of the file.
 
         >>> import tempfile
@@ -141,7 +145,7 @@ class Served(PriorModule):
             raise ValueError(
                 "the model is on the meta device and cannot take weights: call model.to_empty(device='cpu') first"
             )
-        served = cls(model, **vars(correction))
+        served = cls(model, output=output, **vars(correction))
         try:
             _safetensors().torch.load_model(_plain(model), os.fspath(path))
         except (RuntimeError, _safetensors().SafetensorError) as error:
@@ -205,6 +209,22 @@ class Served(PriorModule):
             )
 
 
+class LogitsOf(nn.Module):
+    """A model whose output holds the logits among other things: gives them alone."""
+
+    def __init__(self, model: nn.Module, output: Output) -> None:
+        super().__init__()
+        self.model, self.output = model, output
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        found = self.model(*args, **kwargs)
+        if callable(self.output):
+            return self.output(found)
+        if isinstance(self.output, str) and not isinstance(found, Mapping):
+            return getattr(found, self.output)
+        return found[self.output]
+
+
 class Rebalanced(Served):
     """A classifier whose softmax logits are right for the prior `target`, which can be changed at any time.
 
@@ -214,7 +234,8 @@ class Rebalanced(Served):
 
     `tau` as in `adjust_logits`. `scale` multiplies the logits first: the scale of a cosine classifier, or one over a
     temperature. The classes are in dimension `dim` (dim=1 for dense [N, K, H, W]). Gives logits of the same shape, in
-    at least fp32.
+    at least fp32. Where the model returns more than its logits, `output` says where they are: "logits" for Hugging
+    Face's models, an index for a tuple, or a function of what the model returns.
 
     >>> prior = eq.Prior.from_counts([900, 100])
     >>> model = torch.nn.Linear(4, 2)                  # trained with the plain loss, on data of this prior
@@ -238,6 +259,7 @@ class Rebalanced(Served):
         tau: float = 1.0,
         scale: float | None = None,
         dim: int = -1,
+        output: Output | None = None,
     ) -> None:
         trained, wanted = _prior(source, "source"), _prior(target, "target")
         known = trained or wanted
@@ -247,7 +269,7 @@ class Rebalanced(Served):
                 "what the logits mean, the training prior after a plain loss and None after a balanced one"
             )
         correction = SoftmaxCorrection(trained or _uniform_like(known), wanted or _uniform_like(known), tau, scale, dim)
-        super().__init__(model, correction)
+        super().__init__(model, correction, output)
         if is_folded(model) and trained is not None and trained.imbalance > 1:
             warnings.warn(
                 f"the model's head was trained with fold_prior, so its logits mean a uniform prior, not {trained!r}: "
@@ -281,7 +303,8 @@ class RebalancedSigmoid(Served):
     """The twin of `Rebalanced` for sigmoid logits: binary and multi-label classifiers, detectors' class scores.
 
     `source` holds the rates that the logits mean, a `Prior` (as of `Prior.from_multilabel`) or rates; `target_rate` is
-    the rate where the model is used, one for all classes or one a class. `scale` and `dim` as in `Rebalanced`.
+    the rate where the model is used, one for all classes or one a class. `scale`, `dim` and `output` as in
+    `Rebalanced`.
 
     >>> model = torch.nn.Linear(4, 1)                                    # one logit: fraud or not, 2 % in training
     >>> served = RebalancedSigmoid(model, source=0.02, target_rate=0.001)
@@ -301,9 +324,10 @@ class RebalancedSigmoid(Served):
         target_rate: float | Sequence[float] | Tensor,
         scale: float | None = None,
         dim: int = -1,
+        output: Output | None = None,
     ) -> None:
         rates = source if isinstance(source, Prior) else as_rates(source)
-        super().__init__(model, SigmoidCorrection(rates, as_rates(target_rate), scale, dim))
+        super().__init__(model, SigmoidCorrection(rates, as_rates(target_rate), scale, dim), output)
 
     @property
     def source(self) -> Prior | float | tuple[float, ...]:
@@ -357,6 +381,8 @@ def _plain(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module
+        elif isinstance(model, LogitsOf):
+            model = model.model
         elif isinstance(getattr(model, "_orig_mod", None), nn.Module):  # torch's OptimizedModule
             model = model._orig_mod  # type: ignore[assignment]
         else:

@@ -1,0 +1,168 @@
+"""The Hugging Face `Trainer`: a balanced loss, the long-tail scores and a balanced sampler, each one argument.
+
+    Trainer(..., compute_loss_func=huggingface.loss(prior), compute_metrics=huggingface.metrics(prior))
+
+The Trainer counts the labels of all batches that make up one step, on all processes, and hands the number to the loss.
+The loss here is a sum divided by that number: with gradient accumulation and unequal batches it is the mean over the
+step, which a loss averaged per batch is not (with 4 accumulated batches it is logged 4 times too large).
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from equipoise.arrays import as_array, outside
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.losses.shared import SigmoidLoss, ratio
+from equipoise.metrics.evaluation import Evaluation, evaluate
+from equipoise.metrics.multilabel import MultilabelEvaluation, evaluate_multilabel
+from equipoise.prior import Prior
+from equipoise.samplers.class_balanced import ClassBalancedSampler
+
+__all__ = ["BalancedSampling", "TrainerLoss", "TrainerMetrics", "loss", "metrics"]
+
+IGNORED = -100  # what collators pad labels with
+
+
+def loss(prior: Prior | nn.Module, *, tau: float = 1.0) -> TrainerLoss:
+    """What `Trainer(compute_loss_func=...)` takes: Balanced Softmax of `prior`, or a loss module of your choice.
+
+    For sequence and image classification, token classification (−100 does not count) and segmentation (logits of
+    lower resolution are scaled up). For several labels per item pass `eq.BalancedSigmoidLoss(prior)`.
+
+    >>> balanced = loss(eq.Prior.from_counts([900, 100]))
+    >>> outputs = {"logits": torch.zeros(2, 2)}
+    >>> balanced(outputs, torch.tensor([1, -100]), num_items_in_batch=4)  # the sum, 2.3026, over 4 labels of the step
+    tensor(0.5756)
+    """
+    if isinstance(prior, Prior):
+        return TrainerLoss(BalancedSoftmaxLoss(prior, tau=tau), prior)
+    return TrainerLoss(prior)
+
+
+class TrainerLoss:
+    """A loss module as the Trainer calls it: with the model's outputs and the number of labels in the step."""
+
+    def __init__(self, criterion: nn.Module, prior: Prior | None = None) -> None:
+        if getattr(criterion, "reduction", None) not in ("mean", "batchmean"):
+            raise TypeError(f"{criterion!r}: pass a Prior, or a loss module with reduction='mean'")
+        self.criterion, self.prior = criterion, prior
+        self.total = copy.deepcopy(criterion)
+        self.total.reduction = "sum"  # type: ignore[assignment]
+
+    def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        if labels is None:
+            raise ValueError("the batch has no 'labels': name the column in TrainingArguments(label_names=[...])")
+        logits, labels = _rows(_logits_of(outputs), labels)
+        criterion = self.criterion if num_items_in_batch is None else self.total
+        value: Tensor = criterion.to(logits.device)(logits, labels)
+        if num_items_in_batch is None:
+            return value
+        # the Trainer counts every entry of a target [N, K]; a softmax, and "batchmean", average over the rows
+        per_row = labels.shape == logits.shape and not (self._is_sigmoid() and self.criterion.reduction == "mean")
+        return ratio(value * logits.shape[1] if per_row else value, num_items_in_batch)
+
+    def _is_sigmoid(self) -> bool:
+        return isinstance(self.criterion, SigmoidLoss | nn.BCEWithLogitsLoss)
+
+
+def metrics(prior: Prior, *, many: int = 100, few: int = 20) -> TrainerMetrics:
+    """What `Trainer(compute_metrics=...)` takes: `Evaluation.scores` of the evaluation set, logged as `eval_few` etc.
+
+    Labels of −100 do not count. A target [N, K] is judged by `evaluate_multilabel`. Works with `batch_eval_metrics`,
+    which keeps no predictions. `.evaluation` is the last evaluation, for `eq.Report`.
+    """
+    return TrainerMetrics(prior, many, few)
+
+
+class TrainerMetrics:
+    """`evaluate` and `evaluate_multilabel` as the Trainer calls them."""
+
+    def __init__(self, prior: Prior, many: int = 100, few: int = 20) -> None:
+        self.prior = prior
+        self.evaluation: Evaluation | MultilabelEvaluation | None = None
+        self._groups = {"many": many, "few": few}
+        self._parts: list[Any] = []
+
+    def __call__(self, prediction: Any, compute_result: bool = True) -> dict[str, float]:
+        self._parts.append(self._judged(prediction.predictions, prediction.label_ids))
+        if not compute_result:  # batch_eval_metrics: more batches follow
+            self._parts = [sum(self._parts)]
+            return {}
+        self.evaluation, self._parts = sum(self._parts), []
+        if isinstance(self.evaluation, Evaluation):
+            return self.evaluation.scores(**self._groups)
+        return self.evaluation.scores()
+
+    def _judged(self, predictions: Any, label_ids: Any) -> Evaluation | MultilabelEvaluation:
+        first = predictions[0] if isinstance(predictions, tuple) else predictions  # hidden states may follow
+        logits, labels = as_array(first), as_array(label_ids[0] if isinstance(label_ids, tuple) else label_ids)
+        if labels.shape == logits.shape:
+            return evaluate_multilabel(logits, labels, self.prior)
+        logits, labels = _last_class_rows(logits, labels)
+        return evaluate(logits, labels, self.prior, ignore_index=IGNORED)
+
+
+class BalancedSampling:
+    """Draws the classes of the training set equally often: `class BalancedTrainer(BalancedSampling, Trainer): pass`.
+
+    The draws are those of `ClassBalancedSampler` for the Trainer's seed, and accelerate deals them out to the
+    processes. Use it with the plain loss, or hand `huggingface.loss` the prior of what is drawn: both balance.
+    """
+
+    sampler_label: str | None = None  # the column of the labels: "labels", else "label"
+    sampler_strength: float = 1.0  # 0.5: square-root sampling
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> ClassBalancedSampler:
+        trainer: Any = self
+        dataset = trainer.train_dataset if train_dataset is None else train_dataset
+        columns = getattr(dataset, "column_names", None) or ()
+        label = self.sampler_label or ("labels" if "labels" in columns else "label")
+        seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
+        # one rank: accelerate shards every sampler, also one that has sharded itself
+        options = {"strength": self.sampler_strength, "seed": seed, "num_replicas": 1, "rank": 0}
+        sampler = ClassBalancedSampler.from_dataset(dataset, label=label, **options)
+        known = getattr(getattr(trainer, "compute_loss_func", None), "prior", None)
+        if known is not None and not np.allclose(known.probabilities, sampler.prior.probabilities, atol=0.02):
+            warnings.warn(
+                "the sampler balances the classes, and huggingface.loss(prior) balances them again: train with the "
+                "plain loss, or build it from the prior of what is drawn, ClassBalancedSampler.from_dataset(...).prior",
+                stacklevel=outside(),
+            )
+        return sampler
+
+
+def _logits_of(outputs: Any) -> Tensor:
+    """The logits of a model's output: an object or dictionary that names them, a tuple that begins with them."""
+    if isinstance(outputs, Tensor):
+        return outputs
+    found = outputs.get("logits") if isinstance(outputs, dict) else getattr(outputs, "logits", None)
+    if found is None and isinstance(outputs, tuple) and outputs:
+        found = outputs[0]
+    if not isinstance(found, Tensor):
+        raise TypeError(f"the model gave a {type(outputs).__name__} without logits: expected .logits, or a tuple")
+    return found
+
+
+def _rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Token logits [N, T, K] as rows; segmentation logits [N, K, h, w] at the resolution of the label maps."""
+    if labels.shape == logits.shape:
+        return logits, labels
+    if logits.ndim == 3 and labels.shape == logits.shape[:2]:
+        return logits.flatten(0, 1), labels.flatten()
+    if logits.ndim == 4 and labels.ndim == 3 and logits.shape[2:] != labels.shape[1:]:
+        logits = F.interpolate(logits, size=labels.shape[1:], mode="bilinear", align_corners=False)
+    return logits, labels
+
+
+def _last_class_rows(logits: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    if logits.ndim == 3 and labels.shape == logits.shape[:2]:
+        return logits.reshape(-1, logits.shape[-1]), np.ravel(labels)
+    return logits, labels
