@@ -145,7 +145,9 @@ def _width(network: nn.Module, name: str, size: int) -> int:
         with torch.no_grad():
             found = network.eval()(torch.zeros(2, 3, size, size))
     except (RuntimeError, ValueError, AssertionError) as error:
-        raise ValueError(f"{name} cannot take images of {size} × {size} pixels ({error}): pass another --size") from None
+        raise ValueError(
+            f"{name} cannot take images of {size} × {size} pixels ({error}): pass another --size"
+        ) from None
     finally:
         network.train(training)
     if not isinstance(found, Tensor) or found.ndim != 2:

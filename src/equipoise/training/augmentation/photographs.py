@@ -33,7 +33,6 @@ AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)  # for `resized`
 OPERATIONS, MAGNITUDE, LEVELS = 2, 9, 31  # RandAugment's, as torchvision has them
 
 Floats = NDArray[np.float32]
-Operation = Callable[[Tensor, float], Tensor]
 
 
 @dataclass(frozen=True)
@@ -54,9 +53,10 @@ class Windows:
         return Windows(*(getattr(self, field.name)[start:stop] for field in fields(self)))
 
 
-def draw_windows(number: int, augmentation: str, room: float, random: np.random.Generator) -> Windows:
-    """Everything random about `number` images; `room` is the stored side over the side that a model sees."""
-    x, y, half_width, half_height = (np.zeros(number), np.zeros(number), np.ones(number) / room, np.ones(number) / room)
+def draw_windows(number: int, augmentation: str, size: int, stored: int, random: np.random.Generator) -> Windows:
+    """Everything random about `number` images that are `stored` pixels wide, for a model that sees `size` of them."""
+    x, y = np.zeros(number), np.zeros(number)
+    half_width = half_height = np.full(number, size / stored)
     mirrored = random.random(number) < 0.5
     if augmentation in ("resized", "randaugment"):
         area = random.uniform(*AREA, number)
@@ -65,7 +65,8 @@ def draw_windows(number: int, augmentation: str, room: float, random: np.random.
         half_height = np.minimum(np.sqrt(area / aspect), 1)
         x, y = (random.uniform(-1, 1, number) * (1 - half) for half in (half_width, half_height))
     elif augmentation in ("crop", "randaugment-crop"):
-        x, y = (2 * SHIFT / room * random.uniform(-1, 1, (2, number))).reshape(2, number)
+        most = round(SHIFT * size)
+        x, y = 2 * random.integers(-most, most + 1, (2, number)) / stored  # whole pixels: nothing is blurred
     else:
         mirrored = np.zeros(number, np.bool_)
     operations = np.full((number, OPERATIONS), -1)
@@ -73,7 +74,9 @@ def draw_windows(number: int, augmentation: str, room: float, random: np.random.
     if augmentation.startswith("randaugment"):
         operations = random.integers(len(RANDAUGMENT), size=(number, OPERATIONS))
         signs = random.choice([-1, 1], (number, OPERATIONS))
-    return Windows(*(value.astype(np.float32) for value in (x, y, half_width, half_height)), mirrored, operations, signs)
+    return Windows(
+        *(value.astype(np.float32) for value in (x, y, half_width, half_height)), mirrored, operations, signs
+    )
 
 
 def cut(images: Tensor, windows: Windows, size: int) -> Tensor:
