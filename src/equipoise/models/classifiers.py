@@ -89,7 +89,7 @@ def _network(name: str, *, pretrained: bool) -> tuple[nn.Module, str]:
         import timm
 
         network = timm.create_model(plain, pretrained=pretrained)
-        last = network.get_classifier()
+        last: Any = network.get_classifier()  # type: ignore[operator]
         named = [own for own, module in network.named_modules() if module is last]
         if len(named) != 1 or not isinstance(last, nn.Linear):
             raise ValueError(f"{name} does not end in one linear layer: its head cannot be replaced")
@@ -121,7 +121,7 @@ def _last_linear(network: nn.Module, name: str) -> str:
     linear = [own for own, module in network.named_modules() if isinstance(module, nn.Linear)]
     if not linear or network.get_submodule(linear[-1]).out_features != 1000:
         raise ValueError(f"{name} does not end in a linear layer: its head cannot be replaced")
-    return linear[-1]
+    return str(linear[-1])
 
 
 def _replace(network: nn.Module, name: str, module: nn.Module) -> None:

@@ -178,8 +178,8 @@ class Training(Run):
                 self._capture()
 
     def _make_buffers(self, num_classes: int) -> None:
-        """What a step reads: its batch, at the row that _slot says, which it moves on. Nothing else changes from step to
-        step, so that one captured graph serves for all of them."""
+        """What a step reads: its batch, at the row that _slot says, which it moves on. Nothing else changes from step
+        to step, so that one captured graph serves for all of them."""
         recipe, data, device = self.recipe, self.data, self.data.device
         rows = own_rows(recipe.batch_size)
         own = rows.stop - rows.start
@@ -187,9 +187,8 @@ class Training(Run):
         self.chunk = chunk = max(1, min(data.chunk, CHUNK_BYTES // max(per_batch, 1)))
         self._slot = torch.zeros(1, dtype=torch.int64, device=device)
         self._images = torch.zeros(chunk, own, *data.shape, dtype=data.dtype, device=device)
-        self._labels = torch.zeros(
-            chunk, own, *data.device_labels.shape[1:], dtype=data.device_labels.dtype, device=device
-        )
+        targets = data.device_labels
+        self._labels = torch.zeros(chunk, own, *targets.shape[1:], dtype=targets.dtype, device=device)
         self._rates = torch.zeros(chunk, device=device)
         self._step_losses = torch.zeros(chunk, device=device)
         self._draw: Callable[[int, np.random.Generator], NDArray[np.bool_]] | None = getattr(self.loss, "draw", None)
@@ -308,7 +307,7 @@ class Training(Run):
         if number > 1:
             flat = torch.cat([value.reshape(-1) for value in (*sums, total / number)])
             torch.distributed.all_reduce(flat)
-            *shared, total = flat.split([value.numel() for value in (*sums, total)])
+            *shared, total = torch.split(flat, [value.numel() for value in (*sums, total)])
             sums = tuple(value.view_as(own) for value, own in zip(shared, sums, strict=True))
         return total, sums
 

@@ -3,8 +3,8 @@
     mixup    λ x + (1 − λ) x',            λ ~ Beta(α, α), one per batch
     cutmix   x' within a rectangle of a share 1 − λ of the area, at a random place and cut off at the border
 
-Targets are mixed by the shares of the pixels: they become probabilities [N, K], which the losses take. With both, one of
-them is drawn per batch. Of several processes, each mixes its own rows.
+Targets are mixed by the shares of the pixels: they become probabilities [N, K], which the losses take. With both, one
+of them is drawn per batch. Of several processes, each mixes its own rows.
 
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018; Yun et al., "CutMix", 2019.
 """

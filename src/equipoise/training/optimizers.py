@@ -1,4 +1,4 @@
-"""Optimisers as functions of lists of tensors: nothing is read from the device, so that a CUDA graph can hold a step."""
+"""Optimisers as functions of lists of tensors: nothing is read from the device, so a CUDA graph can hold a step."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
     crop      shifted by up to an eighth of the side, zeros beyond the border, mirrored half of the time
     resized   a window of 8 to 100 % of the area and an aspect of 3:4 to 4:3, resized to the whole, mirrored half of the
               time: torchvision's RandomResizedCrop and RandomHorizontalFlip
-    randaugment, randaugment-crop   `resized` or `crop`, then RandAugment: two of torchvision's operations of magnitude 9
+    randaugment, randaugment-crop   `resized` or `crop`, then RandAugment: two of its operations at magnitude 9 of 30
     none      the middle of the image
 
 Everything random is drawn on the host from one stream of random numbers per batch: a run is the same on every device,
@@ -74,9 +74,8 @@ def draw_windows(number: int, augmentation: str, size: int, stored: int, random:
     if augmentation.startswith("randaugment"):
         operations = random.integers(len(RANDAUGMENT), size=(number, OPERATIONS))
         signs = random.choice([-1, 1], (number, OPERATIONS))
-    return Windows(
-        *(value.astype(np.float32) for value in (x, y, half_width, half_height)), mirrored, operations, signs
-    )
+    boxes = [value.astype(np.float32) for value in (x, y, half_width, half_height)]
+    return Windows(*boxes, mirrored, operations, signs)  # type: ignore[arg-type, call-arg]
 
 
 def cut(images: Tensor, windows: Windows, size: int) -> Tensor:
