@@ -20,6 +20,7 @@ from equipoise.cli.records import records_app
 from equipoise.cli.report import report
 from equipoise.cli.run import run_app
 from equipoise.cli.table import table
+from equipoise.cli.train import train
 from equipoise.data.reading import visible
 
 
@@ -59,6 +60,7 @@ def options(
     """Options of the command itself."""
 
 
+app.command()(train)
 app.command()(demo)
 app.command()(inspect)
 app.command()(report)

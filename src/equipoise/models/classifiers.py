@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -40,6 +41,23 @@ class Classifier(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """[N, 3, H, W] → logits [N, K]."""
         return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class Normalised(nn.Module):
+    """A classifier for images [N, 3, H, W] from 0 to 1, which it normalises first: what is served and exported."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, classifier: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, 3, H, W] → logits [N, K]."""
+        return self.classifier((images - self.mean) / self.std)  # type: ignore[no-any-return]
 
 
 def make_backbone(

@@ -1,4 +1,4 @@
-"""Records of image classifiers: a run is a line of a .jsonl file, then one small JSON, results/<table>/<method>/<seed>.json."""
+"""Records of image classifiers: a run is a line of a .jsonl file, then a JSON, results/<table>/<method>/<seed>.json."""
 
 from __future__ import annotations
 

@@ -106,8 +106,8 @@ def training_set(data: ImageData, device: torch.device) -> Photographs:
     side = stored_side(data.size)
     shared: Any = (data.train.labels, labels, data.train.prior, data.size, side, data.augmentation)
     if data.fits(device):
-        return ImageSet(*shared, torch.from_numpy(data.decoded(data.train)).to(device))
-    return StreamedSet(*shared, ImageFiles(data.train, side), data.workers)
+        return ImageSet(*shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
+    return StreamedSet(*shared, files=ImageFiles(data.train, side), workers=data.workers)
 
 
 @dataclass(frozen=True)
@@ -217,9 +217,10 @@ class ImageClassification(Kind[MethodCell, Training]):
             train([run])
             each = (time.monotonic() - began) / TIMED
         total = each * sum(recipe.iterations for recipe in recipes)
+        one = in_words(each * long[0].iterations)
         self.settings.log(
-            f"On this CPU {long[0].batch_size / each:,.0f} images per second: {in_words(each * long[0].iterations)} for "
-            f"{long[0].iterations:,} iterations, about {in_words(total)} for all that is wanted"
+            f"On this CPU {long[0].batch_size / each:,.0f} images per second: {one} for {long[0].iterations:,} "
+            f"iterations, about {in_words(total)} for all that is wanted"
         )
         return each
 

@@ -1,13 +1,13 @@
 """The methods that a classifier can be trained with, by name: what each changes in a recipe.
 
-    softmax            cross-entropy, the baseline
-    cbw, cbs           weights 1/n; every class sampled equally often
-    focal, class_balanced, ldam, eql   losses of their papers, with these papers' values
-    balanced_softmax   the prior inside the softmax
-    adjusted           the softmax model with the log prior taken off afterwards; nothing is trained
-    crt, lws, decoupled_balanced_softmax   a second stage on the frozen backbone of softmax: a new head on balanced
-                       samples, one factor per class, a new head with Balanced Softmax
-    sigmoid, balanced_sigmoid   one binary problem per class
+softmax            cross-entropy, the baseline
+cbw, cbs           weights 1/n; every class sampled equally often
+focal, class_balanced, ldam, eql   losses of their papers, with these papers' values
+balanced_softmax   the prior inside the softmax
+adjusted           the softmax model with the log prior taken off afterwards; nothing is trained
+crt, lws, decoupled_balanced_softmax   a second stage on the frozen backbone of softmax: a new head on balanced
+                   samples, one factor per class, a new head with Balanced Softmax
+sigmoid, balanced_sigmoid   one binary problem per class
 """
 
 from __future__ import annotations
