@@ -17,6 +17,7 @@ import pytest
 import torchvision
 from PIL import Image
 
+from equipoise import Prior
 from equipoise.data.image_files import BadImage, BadImages
 from equipoise.data.images import ImageList, find_splits, read_images, stratified_split
 from equipoise.data.sources import read_prior
@@ -192,6 +193,15 @@ def test_images_inside_hugging_face_data_sets_are_read(tmp_path: Path, kind: str
     assert red(listed.subset([5, 1])) == [50, 10]
     assert listed.subset([5, 1]).key(0) == "row 5"
     assert red(pickle.loads(pickle.dumps(listed.subset([4])))) == [40]
+
+
+def test_a_saved_data_set_is_counted_without_reading_its_images(tmp_path: Path) -> None:
+    hugging_face(LABELS, [*NAMES, "yak"]).save_to_disk(tmp_path / "data")
+    assert Prior.from_file(tmp_path / "data") == Prior.from_counts({**COUNTS, "yak": 0})
+    assert Prior.from_file(tmp_path / "data") == read_images(tmp_path / "data").prior
+    texts = datasets.Dataset.from_dict({"path": FILES, "label": [NAMES[label] for label in LABELS]})
+    texts.save_to_disk(tmp_path / "texts")
+    assert Prior.from_file(tmp_path / "texts") == Prior.from_counts(COUNTS)
 
 
 def test_a_saved_dictionary_of_splits_is_found_by_its_parts(tmp_path: Path) -> None:

@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
+from torch.utils.data import DataLoader
 from torchvision import transforms
 
 from equipoise.data.image_files import check_images, decode, open_rgb
+from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList, read_images
 
 
@@ -263,3 +266,31 @@ def test_an_interrupt_stops_at_once(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         decode(listed(tmp_path, files), 8, workers=1, progress=stop)
     assert seen == [32]
+
+
+# ------------------------------------------------------------------ one by one
+
+
+def test_a_stream_gives_what_decoding_keeps(tmp_path: Path) -> None:
+    files = {f"{n}.jpg": encoded(Image.fromarray(np.roll(scene(96, 64), n, axis=1)), "JPEG") for n in range(6)}
+    images = listed(tmp_path, files)
+    for resize in ("shorter", "square"):
+        kept = torch.from_numpy(decode(images, 16, resize=resize).pixels)
+        stream = ImageStream(images, 16, resize=resize)
+        assert len(stream) == 6
+        loader = DataLoader(stream, batch_size=4, num_workers=2)
+        pixels, labels = zip(*loader, strict=True)
+        assert torch.equal(torch.cat(pixels), kept)
+        assert torch.cat(labels).tolist() == images.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    assert torch.equal(stream[-1][0], stream[5][0])
+
+
+def test_a_stream_names_the_image_that_it_cannot_decode(tmp_path: Path) -> None:
+    stream = ImageStream(bad_list(tmp_path), 8)
+    assert stream[0][0].dtype == torch.uint8
+    with pytest.raises(ValueError, match=r"list\.txt: cut\.jpg cannot be read: cut off"):
+        stream[list(BAD).index("cut.jpg") + 2]
+    with pytest.raises(IndexError, match="image 11 of 11"):
+        stream[11]
+    with pytest.raises(ValueError, match="size is 0"):
+        ImageStream(stream.images, 0)

@@ -120,18 +120,23 @@ def decode(
     squeezed into the square. `workers` threads decode (by default one per core), `progress(done, total)` is called now
     and then. The pixels lie in memory, or in the .npy file `store`, which may be larger than it.
     """
-    _check_size(size, resize)
+    check_size(size, resize)
     shape = (len(images), 3, size, size)
     pixels: Pixels = np.zeros(shape, np.uint8) if store is None else _stored(store, shape)
 
     def work(index: int) -> None:
-        image = open_rgb(images.open(index), at_least=size)
-        pixels[index] = np.asarray(to_square(image, size, resize)).transpose(2, 0, 1)
+        pixels[index] = square(images, index, size, resize)
 
     bad = _each(images, work, workers, progress)
     if isinstance(pixels, np.memmap):
         pixels.flush()
     return DecodedImages(pixels, bad)
+
+
+def square(images: Images, index: int, size: int, resize: Resize = "shorter") -> Pixels:
+    """One image as a square, uint8 [3, size, size], a row of what `decode` makes; raises what Pillow raises."""
+    image = open_rgb(images.open(index), at_least=size)
+    return np.asarray(_to_square(image, size, resize)).transpose(2, 0, 1)
 
 
 def check_images(images: Images, *, workers: int | None = None, progress: Progress | None = None) -> BadImages:
@@ -173,7 +178,8 @@ def _stored(path: Path, shape: tuple[int, ...]) -> Pixels:
     return made
 
 
-def _check_size(size: int, resize: str) -> None:
+def check_size(size: int, resize: str) -> None:
+    """Refuse a size or a way to resize that there is not."""
     if size < 1:
         raise ValueError(f"size is {size}: expected the number of pixels of a side")
     if resize not in ("shorter", "square"):
@@ -231,7 +237,7 @@ def to_rgb(image: Image) -> Image:
     return image.convert("RGB")
 
 
-def to_square(image: Image, size: int, resize: Resize) -> Image:
+def _to_square(image: Image, size: int, resize: Resize) -> Image:
     """The image in a square of `size` pixels, resized with a filter that is as wide as the scale (antialiased)."""
     width, height = image.size
     side = min(width, height)
