@@ -136,6 +136,14 @@ def test_what_is_hidden_empty_or_no_image_is_left_out_of_a_folder(folder: Path) 
     assert listed.notes == ("left out 2 folders without an image: bee, yak",)
 
 
+def test_a_folder_can_be_the_one_we_are_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert read_images(".").paths == tuple(FILES)
+    monkeypatch.chdir(folder.parent)
+    assert read_images("images/").paths == tuple(FILES)
+    assert red(read_images("images/")) == [0, 10, 20, 30, 40, 50]
+
+
 def test_a_link_back_is_not_followed(folder: Path) -> None:
     (folder / "cat" / "again").symlink_to(folder, target_is_directory=True)
     assert read_images(folder).paths == tuple(FILES)
@@ -193,6 +201,15 @@ def test_images_inside_hugging_face_data_sets_are_read(tmp_path: Path, kind: str
     assert red(listed.subset([5, 1])) == [50, 10]
     assert listed.subset([5, 1]).key(0) == "row 5"
     assert red(pickle.loads(pickle.dumps(listed.subset([4])))) == [40]
+
+
+def test_a_column_of_images_needs_no_usual_name(tmp_path: Path) -> None:
+    data = hugging_face(LABELS, list(NAMES)).rename_column("image", "photo")
+    data = data.add_column("path", [f"{number}.png" for number in range(6)])
+    data.save_to_disk(tmp_path / "data")
+    data.to_parquet(tmp_path / "data.parquet")
+    for source in (tmp_path / "data", tmp_path / "data.parquet"):
+        assert red(read_images(source)) == [0, 10, 20, 30, 40, 50]
 
 
 def test_a_saved_data_set_is_counted_without_reading_its_images(tmp_path: Path) -> None:
@@ -467,6 +484,13 @@ def test_a_test_folder_without_classes_is_left_out(tmp_path: Path) -> None:
     picture(tmp_path / "train" / "cat" / "0.png")
     picture(tmp_path / "test" / "0.png")
     assert find_splits(tmp_path) == (tmp_path / "train", None, None)
+
+
+def test_a_validation_folder_without_classes_is_refused(tmp_path: Path) -> None:
+    picture(tmp_path / "train" / "cat" / "0.png")
+    picture(tmp_path / "val" / "0.png")
+    with pytest.raises(ValueError, match="val has images, but no folder per class"):
+        find_splits(tmp_path)
 
 
 @pytest.mark.parametrize(

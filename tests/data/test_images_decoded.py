@@ -164,6 +164,17 @@ def test_pixels_can_lie_in_a_file(tmp_path: Path) -> None:
     assert in_memory.pixels.any()
 
 
+def test_a_file_of_pixels_is_whole_or_not_there(tmp_path: Path) -> None:
+    images = listed(tmp_path, {"a.png": encoded(SCENE), "b.png": encoded(SCENE)})
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode(images, 8, store=tmp_path / "store" / "pixels.npy", progress=stop)
+    assert list((tmp_path / "store").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("size", "resize", "message"), [(0, "shorter", "size is 0"), (8, "longer", "resize is 'longer'")]
 )
@@ -186,6 +197,7 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     "bomb.png": (b"", "more than 178,956,970 pixels"),
     "folder.png": (None, "a folder, no file"),
     "pipe.png": (None, "no ordinary file"),
+    "loop.png": (None, "too many levels of symbolic links"),
 }
 
 
@@ -197,10 +209,11 @@ def bad_list(folder: Path) -> ImageList:
     files |= {name: content or b"" for name, (content, _) in BAD.items()}
     files["bomb.png"] = bytes(bomb[:29]) + _checksum(bytes(bomb[12:29])) + bytes(bomb[33:])
     images = listed(folder, files)
-    for name in ("missing.png", "folder.png", "pipe.png"):
+    for name in ("missing.png", "folder.png", "pipe.png", "loop.png"):
         (folder / name).unlink()
     (folder / "folder.png").mkdir()
     os.mkfifo(folder / "pipe.png")
+    (folder / "loop.png").symlink_to(folder / "loop.png")
     return images
 
 
@@ -215,14 +228,14 @@ def test_bad_images_are_named_with_their_reasons(tmp_path: Path, how: str) -> No
     images = bad_list(tmp_path)
     bad = check_images(images, workers=2) if how == "check" else decode(images, 64 if how == "decode" else 8).bad
     assert {item.name: item.reason for item in bad} == {name: reason for name, (_, reason) in BAD.items()}
-    assert bad.indices.tolist() == list(range(2, 11))
+    assert bad.indices.tolist() == list(range(2, 12))
     assert bad.reasons["cut off"] == 3
     assert next(iter(bad.reasons)) == "cut off"
     kept = images.without(bad)
     assert kept.paths == ("good-a.png", "good-b.png")
     assert len(check_images(kept)) == 0
     assert "\n" not in str(bad)
-    assert str(bad).startswith("9 images cannot be read (3 cut off, 1 ")
+    assert str(bad).startswith("10 images cannot be read (3 cut off, 1 ")
 
 
 def test_a_file_that_may_not_be_read_is_a_bad_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,7 +303,7 @@ def test_a_stream_names_the_image_that_it_cannot_decode(tmp_path: Path) -> None:
     assert stream[0][0].dtype == torch.uint8
     with pytest.raises(ValueError, match=r"list\.txt: cut\.jpg cannot be read: cut off"):
         stream[list(BAD).index("cut.jpg") + 2]
-    with pytest.raises(IndexError, match="image 11 of 11"):
-        stream[11]
+    with pytest.raises(IndexError, match="image 12 of 12"):
+        stream[12]
     with pytest.raises(ValueError, match="size is 0"):
         ImageStream(stream.images, 0)

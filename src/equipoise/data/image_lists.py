@@ -156,9 +156,10 @@ def _table(source: Path, columns: Columns) -> Listed:
     return Listed(paths, labels, places=places)
 
 
-def _columns(header: list[str], columns: Columns, where: Path) -> tuple[int, int]:
-    """Which columns hold the paths and the labels: those named, those with usual names, or the one that is left."""
-    path = label_column(header, columns.path, where, "--path-column", PATH_COLUMNS, "paths of the images")
+def _columns(header: list[str], columns: Columns, where: Path, images: Sequence[str] = ()) -> tuple[int, int]:
+    """Which columns hold the paths (or the `images`) and the labels: those named, else usual ones, or the one left."""
+    usual = (*images, *PATH_COLUMNS)
+    path = label_column(header, columns.path, where, "--path-column", usual, "paths of the images")
     others = [name for place, name in enumerate(header) if place != path]
     if not others:
         raise ValueError(f"{where} has the one column {shown(header)!r}: expected one of paths and one of labels")
@@ -170,7 +171,7 @@ def _parquet(source: Path, columns: Columns) -> Listed:
     files = parquet_files(source)
     with open_parquet(files[0]) as opened:
         schema = opened.schema_arrow
-    path, label = _columns(schema.names, columns, files[0])
+    path, label = _columns(schema.names, columns, files[0], _image_columns(schema))
     if _holds_images(schema.field(path).type):
         return _embedded(ParquetImages(files, schema.names[path]), schema, schema.names[label])
     texts: list[str] = []
@@ -188,7 +189,7 @@ def _saved(source: Path, columns: Columns) -> Listed:
     """A folder that `datasets.Dataset.save_to_disk` wrote: its Arrow files, in order."""
     files = saved_files(source)
     schema = ArrowImages(files, "").schema
-    path, label = _columns(schema.names, columns, source)
+    path, label = _columns(schema.names, columns, source, _image_columns(schema))
     if not _holds_images(schema.field(path).type):
         raise ValueError(f"{source}: its column {shown([schema.names[path]])!r} holds no images")
     return _embedded(ArrowImages(files, schema.names[path]), schema, schema.names[label])
@@ -207,6 +208,10 @@ def _named(listed: Listed, schema: Any, column: str) -> Listed:
         return listed
     labels = np.array([int(label.removesuffix(".0")) for label in listed.labels], np.int64)
     return Listed(listed.paths, labels, tuple(names), listed.places, listed.unit, listed.embedded)
+
+
+def _image_columns(schema: Any) -> list[str]:
+    return [name for name in schema.names if _holds_images(schema.field(name).type)]
 
 
 def _holds_images(kind: Any) -> bool:

@@ -268,9 +268,15 @@ def find_splits(folder: str | os.PathLike[str]) -> tuple[Path, Path | None, Path
     if not root.is_dir() or (root / "state.json").is_file():
         return root, None, None
     names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
-    labelled = [name for name in names if name.lower() in (*TRAIN, *VALIDATION, *TEST) and _has_classes(root / name)]
+    split_names = {*TRAIN, *VALIDATION, *TEST}
+    labelled = [name for name in names if name.lower() in split_names and _has_classes(root / name)]
     if not labelled:
         return root, None, None
+    bare = [name for name in names if name.lower() in VALIDATION and name not in labelled and _has_images(root / name)]
+    if bare:
+        raise ValueError(
+            f"{root / bare[0]} has images, but no folder per class: sort them, or move the folder elsewhere"
+        )
     parts = [[name for name in labelled if name.lower() in words] for words in (TRAIN, VALIDATION, TEST)]
     double = next((part for part in parts if len(part) > 1), None)
     if double:
@@ -281,7 +287,6 @@ def find_splits(folder: str | os.PathLike[str]) -> tuple[Path, Path | None, Path
         raise ValueError(
             f"{root} has {', '.join(labelled)}, but no folder train: pass the training set by its own path"
         )
-    split_names = {*TRAIN, *VALIDATION, *TEST}
     others = [name for name in names if name.lower() not in split_names and _has_images(root / name)]
     if others:
         raise ValueError(

@@ -229,7 +229,7 @@ def class_folders(path: Path) -> dict[str, list[str]]:
 def _images(root: Path, name: str, seen: set[str]) -> list[str]:
     """The images below a folder of `root`; no folder of `seen` is looked at again."""
     found = []
-    start = len(os.path.join(root, ""))
+    start = len(str(root / name)) - len(name)
     for place, folders, files in os.walk(root / name, followlinks=True, onerror=_raise):
         images = [file for file in files if os.path.splitext(file)[1].lower() in IMAGES and not file.startswith(".")]
         found += [(place, file) for file in images]
