@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -268,17 +269,30 @@ def test_a_large_image_is_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert images.read(0).size == (60, 40)
 
 
-def test_an_interrupt_stops_at_once(tmp_path: Path) -> None:
-    files = {f"{number}.png": encoded(SCENE) for number in range(200)}
-    seen = []
+def test_an_interrupt_drops_what_has_not_begun() -> None:
+    go_on, opened = threading.Event(), []
+
+    class Slow:
+        """300 images; after the first part each waits until some time after the interrupt."""
+
+        def __len__(self) -> int:
+            return 300
+
+        def key(self, index: int) -> str:
+            return str(index)
+
+        def open(self, index: int) -> bytes:
+            opened.append(index)
+            assert index < 32 or go_on.wait(60)
+            return encoded(SCENE)
 
     def stop(done: int, total: int) -> None:
-        seen.append(done)
+        threading.Timer(0.5, go_on.set).start()
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        decode(listed(tmp_path, files), 8, workers=1, progress=stop)
-    assert seen == [32]
+        decode(Slow(), 8, workers=1, progress=stop)
+    assert opened == list(range(64))
 
 
 # ------------------------------------------------------------------ one by one
