@@ -441,6 +441,12 @@ def test_damaged_saved_data_sets_are_refused(tmp_path: Path) -> None:
     file.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=rf"{file.name} is damaged"):
         read_images(tmp_path / "data")
+    images = pyarrow.ipc.open_stream(content).read_all().column("image").chunk(0).field("bytes")
+    offsets = images.buffers()[1].to_pybytes()[: 4 * 7]
+    assert content.count(offsets) == 1
+    file.write_bytes(content.replace(offsets, b"\x00" * 24 + b"\xff\xff\xff\x7f"))  # the last image ends far outside
+    with pytest.raises(ValueError, match=rf"{file.name} is damaged"):
+        read_images(tmp_path / "data")
     (tmp_path / "data" / "state.json").write_text('{"_data_files": [{"filename": "../../etc/passwd"}]}')
     with pytest.raises(ValueError, match=r"state\.json names no files"):
         read_images(tmp_path / "data")

@@ -100,6 +100,7 @@ class ArrowImages(Embedded):
         for file in self.files:
             with reading(file):
                 tables.append(pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))).read_all())
+                tables[-1].validate(full=True)  # a wrong offset would be followed anywhere in memory
         with reading(self.files[0].parent):
             return pyarrow.concat_tables(tables)
 
