@@ -17,6 +17,7 @@ import pytest
 import torchvision
 from PIL import Image
 
+from equipoise import Prior
 from equipoise.data.image_files import BadImage, BadImages
 from equipoise.data.images import ImageList, find_splits, read_images, stratified_split
 from equipoise.data.sources import read_prior
@@ -135,6 +136,14 @@ def test_what_is_hidden_empty_or_no_image_is_left_out_of_a_folder(folder: Path) 
     assert listed.notes == ("left out 2 folders without an image: bee, yak",)
 
 
+def test_a_folder_can_be_the_one_we_are_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    assert read_images(".").paths == tuple(FILES)
+    monkeypatch.chdir(folder.parent)
+    assert read_images("images/").paths == tuple(FILES)
+    assert red(read_images("images/")) == [0, 10, 20, 30, 40, 50]
+
+
 def test_a_link_back_is_not_followed(folder: Path) -> None:
     (folder / "cat" / "again").symlink_to(folder, target_is_directory=True)
     assert read_images(folder).paths == tuple(FILES)
@@ -192,6 +201,24 @@ def test_images_inside_hugging_face_data_sets_are_read(tmp_path: Path, kind: str
     assert red(listed.subset([5, 1])) == [50, 10]
     assert listed.subset([5, 1]).key(0) == "row 5"
     assert red(pickle.loads(pickle.dumps(listed.subset([4])))) == [40]
+
+
+def test_a_column_of_images_needs_no_usual_name(tmp_path: Path) -> None:
+    data = hugging_face(LABELS, list(NAMES)).rename_column("image", "photo")
+    data = data.add_column("path", [f"{number}.png" for number in range(6)])
+    data.save_to_disk(tmp_path / "data")
+    data.to_parquet(tmp_path / "data.parquet")
+    for source in (tmp_path / "data", tmp_path / "data.parquet"):
+        assert red(read_images(source)) == [0, 10, 20, 30, 40, 50]
+
+
+def test_a_saved_data_set_is_counted_without_reading_its_images(tmp_path: Path) -> None:
+    hugging_face(LABELS, [*NAMES, "yak"]).save_to_disk(tmp_path / "data")
+    assert Prior.from_file(tmp_path / "data") == Prior.from_counts({**COUNTS, "yak": 0})
+    assert Prior.from_file(tmp_path / "data") == read_images(tmp_path / "data").prior
+    texts = datasets.Dataset.from_dict({"path": FILES, "label": [NAMES[label] for label in LABELS]})
+    texts.save_to_disk(tmp_path / "texts")
+    assert Prior.from_file(tmp_path / "texts") == Prior.from_counts(COUNTS)
 
 
 def test_a_saved_dictionary_of_splits_is_found_by_its_parts(tmp_path: Path) -> None:
@@ -414,6 +441,12 @@ def test_damaged_saved_data_sets_are_refused(tmp_path: Path) -> None:
     file.write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match=rf"{file.name} is damaged"):
         read_images(tmp_path / "data")
+    images = pyarrow.ipc.open_stream(content).read_all().column("image").chunk(0).field("bytes")
+    offsets = images.buffers()[1].to_pybytes()[: 4 * 7]
+    assert content.count(offsets) == 1
+    file.write_bytes(content.replace(offsets, b"\x00" * 24 + b"\xff\xff\xff\x7f"))  # the last image ends far outside
+    with pytest.raises(ValueError, match=rf"{file.name} is damaged"):
+        read_images(tmp_path / "data")
     (tmp_path / "data" / "state.json").write_text('{"_data_files": [{"filename": "../../etc/passwd"}]}')
     with pytest.raises(ValueError, match=r"state\.json names no files"):
         read_images(tmp_path / "data")
@@ -457,6 +490,13 @@ def test_a_test_folder_without_classes_is_left_out(tmp_path: Path) -> None:
     picture(tmp_path / "train" / "cat" / "0.png")
     picture(tmp_path / "test" / "0.png")
     assert find_splits(tmp_path) == (tmp_path / "train", None, None)
+
+
+def test_a_validation_folder_without_classes_is_refused(tmp_path: Path) -> None:
+    picture(tmp_path / "train" / "cat" / "0.png")
+    picture(tmp_path / "val" / "0.png")
+    with pytest.raises(ValueError, match="val has images, but no folder per class"):
+        find_splits(tmp_path)
 
 
 @pytest.mark.parametrize(

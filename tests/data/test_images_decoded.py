@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
+from torch.utils.data import DataLoader
 from torchvision import transforms
 
 from equipoise.data.image_files import check_images, decode, open_rgb
+from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList, read_images
 
 
@@ -161,6 +165,17 @@ def test_pixels_can_lie_in_a_file(tmp_path: Path) -> None:
     assert in_memory.pixels.any()
 
 
+def test_a_file_of_pixels_is_whole_or_not_there(tmp_path: Path) -> None:
+    images = listed(tmp_path, {"a.png": encoded(SCENE), "b.png": encoded(SCENE)})
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        decode(images, 8, store=tmp_path / "store" / "pixels.npy", progress=stop)
+    assert list((tmp_path / "store").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("size", "resize", "message"), [(0, "shorter", "size is 0"), (8, "longer", "resize is 'longer'")]
 )
@@ -183,6 +198,7 @@ BAD: dict[str, tuple[bytes | None, str]] = {
     "bomb.png": (b"", "more than 178,956,970 pixels"),
     "folder.png": (None, "a folder, no file"),
     "pipe.png": (None, "no ordinary file"),
+    "loop.png": (None, "too many levels of symbolic links"),
 }
 
 
@@ -194,10 +210,11 @@ def bad_list(folder: Path) -> ImageList:
     files |= {name: content or b"" for name, (content, _) in BAD.items()}
     files["bomb.png"] = bytes(bomb[:29]) + _checksum(bytes(bomb[12:29])) + bytes(bomb[33:])
     images = listed(folder, files)
-    for name in ("missing.png", "folder.png", "pipe.png"):
+    for name in ("missing.png", "folder.png", "pipe.png", "loop.png"):
         (folder / name).unlink()
     (folder / "folder.png").mkdir()
     os.mkfifo(folder / "pipe.png")
+    (folder / "loop.png").symlink_to(folder / "loop.png")
     return images
 
 
@@ -212,14 +229,14 @@ def test_bad_images_are_named_with_their_reasons(tmp_path: Path, how: str) -> No
     images = bad_list(tmp_path)
     bad = check_images(images, workers=2) if how == "check" else decode(images, 64 if how == "decode" else 8).bad
     assert {item.name: item.reason for item in bad} == {name: reason for name, (_, reason) in BAD.items()}
-    assert bad.indices.tolist() == list(range(2, 11))
+    assert bad.indices.tolist() == list(range(2, 12))
     assert bad.reasons["cut off"] == 3
     assert next(iter(bad.reasons)) == "cut off"
     kept = images.without(bad)
     assert kept.paths == ("good-a.png", "good-b.png")
     assert len(check_images(kept)) == 0
     assert "\n" not in str(bad)
-    assert str(bad).startswith("9 images cannot be read (3 cut off, 1 ")
+    assert str(bad).startswith("10 images cannot be read (3 cut off, 1 ")
 
 
 def test_a_file_that_may_not_be_read_is_a_bad_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,14 +269,55 @@ def test_a_large_image_is_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert images.read(0).size == (60, 40)
 
 
-def test_an_interrupt_stops_at_once(tmp_path: Path) -> None:
-    files = {f"{number}.png": encoded(SCENE) for number in range(200)}
-    seen = []
+def test_an_interrupt_drops_what_has_not_begun() -> None:
+    go_on, opened = threading.Event(), []
+
+    class Slow:
+        """300 images; after the first part each waits until some time after the interrupt."""
+
+        def __len__(self) -> int:
+            return 300
+
+        def key(self, index: int) -> str:
+            return str(index)
+
+        def open(self, index: int) -> bytes:
+            opened.append(index)
+            assert index < 32 or go_on.wait(60)
+            return encoded(SCENE)
 
     def stop(done: int, total: int) -> None:
-        seen.append(done)
+        threading.Timer(0.5, go_on.set).start()
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        decode(listed(tmp_path, files), 8, workers=1, progress=stop)
-    assert seen == [32]
+        decode(Slow(), 8, workers=1, progress=stop)
+    assert opened == list(range(64))
+
+
+# ------------------------------------------------------------------ one by one
+
+
+def test_a_stream_gives_what_decoding_keeps(tmp_path: Path) -> None:
+    files = {f"{n}.jpg": encoded(Image.fromarray(np.roll(scene(96, 64), n, axis=1)), "JPEG") for n in range(6)}
+    images = listed(tmp_path, files)
+    for resize in ("shorter", "square"):
+        kept = torch.from_numpy(decode(images, 16, resize=resize).pixels)
+        stream = ImageStream(images, 16, resize=resize)
+        assert len(stream) == 6
+        loader = DataLoader(stream, batch_size=4, num_workers=2)
+        pixels, labels = zip(*loader, strict=True)
+        assert torch.equal(torch.cat(pixels), kept)
+        assert torch.cat(labels).tolist() == images.labels.tolist() == [0, 1, 0, 1, 0, 1]
+    assert torch.equal(stream[-1][0], stream[5][0])
+
+
+def test_a_stream_names_the_image_that_it_cannot_decode(tmp_path: Path) -> None:
+    stream = ImageStream(bad_list(tmp_path), 8)
+    assert stream[0][0].dtype == torch.uint8
+    with pytest.raises(ValueError, match=r"list\.txt: cut\.jpg cannot be read: cut off"):
+        stream[list(BAD).index("cut.jpg") + 2]
+    with pytest.raises(IndexError, match="image 12 of 12"):
+        stream[12]
+    with pytest.raises(ValueError, match="size is 0"):
+        ImageStream(stream.images, 0)

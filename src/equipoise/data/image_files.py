@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.data.reading import shown, visible
+from equipoise.files import written_whole
 from equipoise.prior import IntArray
 
 if TYPE_CHECKING:
@@ -118,20 +119,23 @@ def decode(
 
     With `resize` "shorter" the shorter side becomes `size` and the middle is kept; with "square" the whole image is
     squeezed into the square. `workers` threads decode (by default one per core), `progress(done, total)` is called now
-    and then. The pixels lie in memory, or in the .npy file `store`, which may be larger than it.
+    and then. The pixels lie in memory, or in the .npy file `store`, which may be larger than it and is there once all
+    is decoded.
     """
-    _check_size(size, resize)
-    shape = (len(images), 3, size, size)
-    pixels: Pixels = np.zeros(shape, np.uint8) if store is None else _stored(store, shape)
+    check_size(size, resize)
+    with _space((len(images), 3, size, size), store) as pixels:
 
-    def work(index: int) -> None:
-        image = open_rgb(images.open(index), at_least=size)
-        pixels[index] = np.asarray(to_square(image, size, resize)).transpose(2, 0, 1)
+        def work(index: int) -> None:
+            pixels[index] = square(images, index, size, resize)
 
-    bad = _each(images, work, workers, progress)
-    if isinstance(pixels, np.memmap):
-        pixels.flush()
+        bad = _each(images, work, workers, progress)
     return DecodedImages(pixels, bad)
+
+
+def square(images: Images, index: int, size: int, resize: Resize = "shorter") -> Pixels:
+    """One image as a square, uint8 [3, size, size], a row of what `decode` makes; raises what Pillow raises."""
+    image = open_rgb(images.open(index), at_least=size)
+    return np.asarray(_to_square(image, size, resize)).transpose(2, 0, 1)
 
 
 def check_images(images: Images, *, workers: int | None = None, progress: Progress | None = None) -> BadImages:
@@ -155,7 +159,7 @@ def _each(images: Images, work: Callable[[int], object], workers: int | None, pr
         return bad
 
     found: list[BadImage] = []
-    with quiet(), ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+    with quiet(), ThreadPoolExecutor(workers or _cores()) as pool:
         tasks = [pool.submit(part, start) for start in range(0, total, AT_ONCE)]
         try:
             for number, task in enumerate(tasks, start=1):
@@ -167,13 +171,28 @@ def _each(images: Images, work: Callable[[int], object], workers: int | None, pr
     return BadImages(tuple(found))
 
 
-def _stored(path: Path, shape: tuple[int, ...]) -> Pixels:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made: Pixels = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
-    return made
+def _cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _check_size(size: int, resize: str) -> None:
+@contextmanager
+def _space(shape: tuple[int, ...], store: Path | None) -> Iterator[Pixels]:
+    """Zeros in memory, or in a file that is there once all is written."""
+    if store is None:
+        yield np.zeros(shape, np.uint8)
+        return
+    with written_whole(store) as scratch:
+        made = np.lib.format.open_memmap(scratch, "w+", np.uint8, shape)
+        if hasattr(os, "posix_fallocate") and made.size:
+            with open(scratch, "rb+") as file:  # a disk that is too small is an error here, and a crash later
+                os.posix_fallocate(file.fileno(), 0, os.path.getsize(scratch))
+        yield made
+        made.flush()
+
+
+def check_size(size: int, resize: str) -> None:
+    """Refuse a size or a way to resize that there is not."""
     if size < 1:
         raise ValueError(f"size is {size}: expected the number of pixels of a side")
     if resize not in ("shorter", "square"):
@@ -231,7 +250,7 @@ def to_rgb(image: Image) -> Image:
     return image.convert("RGB")
 
 
-def to_square(image: Image, size: int, resize: Resize) -> Image:
+def _to_square(image: Image, size: int, resize: Resize) -> Image:
     """The image in a square of `size` pixels, resized with a filter that is as wide as the scale (antialiased)."""
     width, height = image.size
     side = min(width, height)
@@ -270,6 +289,8 @@ def why_bad(error: Exception) -> str:
         return "no image that Pillow can read"
     if "truncated" in str(error).lower():
         return "cut off"
+    if isinstance(error, OSError) and error.strerror:  # without the file, which the rest of its text names
+        return error.strerror.lower()
     return visible(" ".join((str(error) or type(error).__name__).split()))[:100]
 
 

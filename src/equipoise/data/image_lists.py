@@ -8,7 +8,6 @@ folder                    one folder per class, or a Hugging Face data set that 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from equipoise.data.image_tables import ArrowImages, Embedded, ParquetImages
+from equipoise.data.image_tables import ArrowImages, Embedded, ParquetImages, class_label_names, saved_files
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
 from equipoise.data.reading import SEPARATORS, read_json, read_table, shown, twice
 from equipoise.data.sources import IMAGES, LABEL_COLUMNS, class_folders, full_cell, is_whole, label_column, list_lines
@@ -100,11 +99,11 @@ def _lines(source: Path) -> Listed:
         raise ValueError(f"{source} is empty: expected lines of a path and a label")
     paths, labels = [], []
     for number, line in enumerate(lines, start=1):
-        path, _, label = line.replace("\t", " ").rpartition(" ")
-        if not path or os.path.splitext(label)[1].lower() in IMAGES:
+        parts = line.rsplit(maxsplit=1)
+        if len(parts) < 2 or os.path.splitext(parts[1])[1].lower() in IMAGES:
             raise ValueError(f"{source}, line {number} has no label: {shown([line])!r}. Expected a path, then a label")
-        paths.append(path.rstrip())
-        labels.append(label)
+        paths.append(parts[0])
+        labels.append(parts[1])
     whole = [is_whole(label) for label in labels]
     if any(whole) and not all(whole):
         wrong = whole.index(not whole[0])
@@ -157,9 +156,10 @@ def _table(source: Path, columns: Columns) -> Listed:
     return Listed(paths, labels, places=places)
 
 
-def _columns(header: list[str], columns: Columns, where: Path) -> tuple[int, int]:
-    """Which columns hold the paths and the labels: those named, those with usual names, or the one that is left."""
-    path = label_column(header, columns.path, where, "--path-column", PATH_COLUMNS, "paths of the images")
+def _columns(header: list[str], columns: Columns, where: Path, images: Sequence[str] = ()) -> tuple[int, int]:
+    """Which columns hold the paths (or the `images`) and the labels: those named, else usual ones, or the one left."""
+    usual = (*images, *PATH_COLUMNS)
+    path = label_column(header, columns.path, where, "--path-column", usual, "paths of the images")
     others = [name for place, name in enumerate(header) if place != path]
     if not others:
         raise ValueError(f"{where} has the one column {shown(header)!r}: expected one of paths and one of labels")
@@ -171,7 +171,7 @@ def _parquet(source: Path, columns: Columns) -> Listed:
     files = parquet_files(source)
     with open_parquet(files[0]) as opened:
         schema = opened.schema_arrow
-    path, label = _columns(schema.names, columns, files[0])
+    path, label = _columns(schema.names, columns, files[0], _image_columns(schema))
     if _holds_images(schema.field(path).type):
         return _embedded(ParquetImages(files, schema.names[path]), schema, schema.names[label])
     texts: list[str] = []
@@ -187,15 +187,9 @@ def _parquet(source: Path, columns: Columns) -> Listed:
 
 def _saved(source: Path, columns: Columns) -> Listed:
     """A folder that `datasets.Dataset.save_to_disk` wrote: its Arrow files, in order."""
-    state = read_json(source / "state.json")
-    entries = state.get("_data_files") if isinstance(state, dict) else None
-    found = [entry.get("filename") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
-    names = [name for name in found if isinstance(name, str) and Path(name).name == name]
-    if not names or len(names) < len(found):
-        raise ValueError(f"{source / 'state.json'} names no files of a saved Hugging Face data set: save it anew")
-    files = [source / name for name in names]
+    files = saved_files(source)
     schema = ArrowImages(files, "").schema
-    path, label = _columns(schema.names, columns, source)
+    path, label = _columns(schema.names, columns, source, _image_columns(schema))
     if not _holds_images(schema.field(path).type):
         raise ValueError(f"{source}: its column {shown([schema.names[path]])!r} holds no images")
     return _embedded(ArrowImages(files, schema.names[path]), schema, schema.names[label])
@@ -209,15 +203,15 @@ def _embedded(embedded: Embedded, schema: Any, column: str) -> Listed:
 
 def _named(listed: Listed, schema: Any, column: str) -> Listed:
     """Labels as indices, where a Hugging Face data set has written the names of its classes into the file."""
-    try:
-        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        names = [str(name) for name in features[column]["names"]]
-    except (KeyError, TypeError, ValueError):
-        return listed
+    names = class_label_names(schema, column)
     if not all(is_whole(label) and int(label.removesuffix(".0")) < len(names) for label in listed.labels):
         return listed
     labels = np.array([int(label.removesuffix(".0")) for label in listed.labels], np.int64)
     return Listed(listed.paths, labels, tuple(names), listed.places, listed.unit, listed.embedded)
+
+
+def _image_columns(schema: Any) -> list[str]:
+    return [name for name in schema.names if _holds_images(schema.field(name).type)]
 
 
 def _holds_images(kind: Any) -> bool:

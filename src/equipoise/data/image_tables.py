@@ -7,6 +7,7 @@ fast, at random each image costs its group.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -17,10 +18,30 @@ from typing import Any
 import numpy as np
 
 from equipoise.data.parquet import open_parquet, read_columns, refuse_empty
-from equipoise.data.reading import reading
+from equipoise.data.reading import read_json, reading
 
 ROWS = 1 << 16  # at once
 GROUPS = 4  # of Parquet rows that are kept: threads read a little apart
+
+
+def saved_files(folder: Path) -> list[Path]:
+    """The Arrow files of a folder that `datasets.Dataset.save_to_disk` wrote, in order."""
+    state = read_json(folder / "state.json")
+    entries = state.get("_data_files") if isinstance(state, dict) else None
+    found = [entry.get("filename") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    names = [name for name in found if isinstance(name, str) and Path(name).name == name]
+    if not names or len(names) < len(found):
+        raise ValueError(f"{folder / 'state.json'} names no files of a saved Hugging Face data set: save it anew")
+    return [folder / name for name in names]
+
+
+def class_label_names(schema: Any, column: str) -> tuple[str, ...]:
+    """The class names that the `datasets` library wrote into a file's schema; none where there are none."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+        return tuple(str(name) for name in features[column]["names"])
+    except (KeyError, TypeError, ValueError):
+        return ()
 
 
 class Embedded(ABC):
@@ -79,6 +100,7 @@ class ArrowImages(Embedded):
         for file in self.files:
             with reading(file):
                 tables.append(pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))).read_all())
+                tables[-1].validate(full=True)  # a wrong offset would be followed anywhere in memory
         with reading(self.files[0].parent):
             return pyarrow.concat_tables(tables)
 

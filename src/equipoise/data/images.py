@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from equipoise.data.image_files import BadImages, open_rgb, quiet, why_bad
+from equipoise.data.image_files import BadImages, Pixels, Resize, open_rgb, quiet, square, why_bad
 from equipoise.data.image_lists import Columns, Listed, list_images
 from equipoise.data.image_tables import Embedded
 from equipoise.data.reading import reading, shown, twice, visible
@@ -83,9 +84,19 @@ class ImageList:
 
     def read(self, index: int) -> Image:
         """An image, upright and in RGB; what cannot be decoded is an error that names it."""
+        with self._naming(index):
+            return open_rgb(self.open(index))
+
+    def square(self, index: int, size: int, resize: Resize = "shorter") -> Pixels:
+        """An image as `decode` makes it, uint8 [3, size, size]; what cannot be decoded is an error that names it."""
+        with self._naming(index):
+            return square(self, index, size, resize)
+
+    @contextmanager
+    def _naming(self, index: int) -> Iterator[None]:
         try:
             with quiet():
-                return open_rgb(self.open(index))
+                yield
         except (MemoryError, ImportError):
             raise
         except Exception as error:
@@ -121,7 +132,8 @@ def read_images(
 ) -> ImageList:
     """List the images of `source` and their labels; none is opened.
 
-    Paths in a list start from the folder `images`, by default from the folder of the list. `class_names` are the
+    Paths in a list start from the folder `images`, by default from the folder of the list; the images of a folder lie
+    in it. `class_names` are the
     classes of a training set, so that a validation list gets the same indices. `path_column` and `label_column` name
     the columns of a table where they have no usual names.
     """
@@ -137,7 +149,7 @@ def read_images(
         else:
             names = tuple(str(name) for name in class_names)
             labels = _given_classes(listed, found, names)
-        root = Path(images) if images is not None else found if found.is_dir() else found.parent
+        root = found if found.is_dir() else found.parent if images is None else Path(images)
         rows = None if listed.embedded is None else np.arange(len(labels))
         made = ImageList(found, root, tuple(listed.paths), labels, names, rows, listed.embedded, listed.notes)
         if listed.embedded is not None or found.is_dir():
@@ -256,9 +268,15 @@ def find_splits(folder: str | os.PathLike[str]) -> tuple[Path, Path | None, Path
     if not root.is_dir() or (root / "state.json").is_file():
         return root, None, None
     names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
-    labelled = [name for name in names if name.lower() in (*TRAIN, *VALIDATION, *TEST) and _has_classes(root / name)]
+    split_names = {*TRAIN, *VALIDATION, *TEST}
+    labelled = [name for name in names if name.lower() in split_names and _has_classes(root / name)]
     if not labelled:
         return root, None, None
+    bare = [name for name in names if name.lower() in VALIDATION and name not in labelled and _has_images(root / name)]
+    if bare:
+        raise ValueError(
+            f"{root / bare[0]} has images, but no folder per class: sort them, or move the folder elsewhere"
+        )
     parts = [[name for name in labelled if name.lower() in words] for words in (TRAIN, VALIDATION, TEST)]
     double = next((part for part in parts if len(part) > 1), None)
     if double:
@@ -269,7 +287,6 @@ def find_splits(folder: str | os.PathLike[str]) -> tuple[Path, Path | None, Path
         raise ValueError(
             f"{root} has {', '.join(labelled)}, but no folder train: pass the training set by its own path"
         )
-    split_names = {*TRAIN, *VALIDATION, *TEST}
     others = [name for name in names if name.lower() not in split_names and _has_images(root / name)]
     if others:
         raise ValueError(

@@ -30,7 +30,8 @@ def open_parquet(path: Path, **options: Any) -> Any:
     try:
         return parquet.ParquetFile(path, **options)
     except (ValueError, OSError) as error:  # pyarrow.ArrowInvalid is a ValueError
-        raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from None
+        why = " ".join(str(error).split())
+        raise ValueError(f"{path} is no Parquet file, or a damaged one: {why}") from None
 
 
 def read_columns(

@@ -1,6 +1,7 @@
 """The class prior of whatever a training set lies in: a folder of images, a file of labels or counts, annotations.
 
-    folder                    ImageFolder (one folder per class), CIFAR's official folder, or a folder of Parquet files
+    folder                    ImageFolder (one folder per class), CIFAR's official folder, a folder of Parquet files, or
+                              what `save_to_disk` of Hugging Face's datasets wrote
     .npy                      class indices or names [N], or a multi-hot matrix [N, K]; counts where K is known
     .txt                      one label per line, or "path label" lines as in the lists of ImageNet-LT
     .csv, .tsv, .parquet      one column of class indices or names
@@ -185,7 +186,22 @@ def _folder(path: Path, column: str | None) -> Source:
         return Source(path, count_cifar(root, names[0]), "images")
     if any(path.glob("*.parquet")):
         return Source(path, _parquet(path, column), column=column, labels=True)
+    if (path / "state.json").is_file():
+        return Source(path, _saved(path, column), column=column, labels=True)
     return Source(path, _image_folder(path), "images")
+
+
+def _saved(path: Path, column: str | None) -> Prior:
+    """The prior of a Hugging Face data set that `save_to_disk` wrote; its images are left alone."""
+    from equipoise.data.image_tables import ArrowImages, class_label_names, saved_files
+
+    table = ArrowImages(saved_files(path), "")
+    name = table.schema.names[label_column(table.schema.names, column, path)]
+    prior = _prior_of_labels(enumerate(map(str, table.cells(name))), path, "row")
+    names = class_label_names(table.schema, name)
+    if prior.class_names is not None or len(names) < prior.num_classes:
+        return prior
+    return Prior.from_counts(np.pad(prior.counts, (0, len(names) - prior.num_classes)), class_names=names)
 
 
 def _image_folder(path: Path) -> Prior:
@@ -213,7 +229,7 @@ def class_folders(path: Path) -> dict[str, list[str]]:
 def _images(root: Path, name: str, seen: set[str]) -> list[str]:
     """The images below a folder of `root`; no folder of `seen` is looked at again."""
     found = []
-    start = len(os.path.join(root, ""))
+    start = len(str(root / name)) - len(name)
     for place, folders, files in os.walk(root / name, followlinks=True, onerror=_raise):
         images = [file for file in files if os.path.splitext(file)[1].lower() in IMAGES and not file.startswith(".")]
         found += [(place, file) for file in images]
