@@ -16,6 +16,7 @@ from equipoise.cli.adapt import adapt
 from equipoise.cli.demo import demo
 from equipoise.cli.detect import detect_app
 from equipoise.cli.inspect import inspect
+from equipoise.cli.predict import predict
 from equipoise.cli.records import records_app
 from equipoise.cli.report import report
 from equipoise.cli.run import run_app
@@ -61,6 +62,7 @@ def options(
 
 
 app.command()(train)
+app.command()(predict)
 app.command()(demo)
 app.command()(inspect)
 app.command()(report)

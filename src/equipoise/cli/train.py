@@ -29,9 +29,7 @@ def train(
     ] = Path("runs/first"),
     loss: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="balanced_softmax by default, softmax, crt, ...; all: every one. Repeatable."
-        ),
+        typer.Option(metavar="NAME", help="balanced_softmax by default; softmax, crt, ...; all: every one. Repeat it."),
     ] = None,
     model: Annotated[str, typer.Option(metavar="NAME", help="A classifier of torchvision or timm.")] = "resnet18",
     weights: Annotated[
@@ -47,9 +45,7 @@ def train(
         int | None,
         typer.Option(metavar="N", min=8, help="Side of the pictures that the model sees; by default near their own."),
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Images per step; 64 or 256 by default.")
-    ] = None,
+    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Images per step; 64 or 256.")] = None,
     lr: Annotated[float | None, typer.Option(metavar="X", help="Learning rate at its highest.")] = None,
     optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd or adamw.")] = "sgd",
     weight_decay: Annotated[float, typer.Option(metavar="X", help="Weight decay.")] = 5e-4,
@@ -80,7 +76,7 @@ def train(
     ] = "skip",
     export: Annotated[bool, typer.Option("--export", help="Also write ONNX and a torch.export program.")] = False,
     compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the backbone: faster, slow at the start.")
+        bool, typer.Option("--compile", help="Compile the backbone: faster, but slow to start.")
     ] = False,
     resident: Annotated[
         bool | None, typer.Option(help="Keep decoded images in memory; by default where they fit.")

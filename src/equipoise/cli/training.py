@@ -15,24 +15,25 @@ import numpy as np
 import torch
 import typer
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
 from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
 from equipoise.cli.shared import counting_bar, device_of, refusing
-from equipoise.data.image_files import Progress, check_images, decode
+from equipoise.data.image_files import check_images, decode
 from equipoise.data.images import ImageList, find_splits, read_images, stratified_split
 from equipoise.data.reading import visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
 from equipoise.models.classifiers import make_backbone
 from equipoise.models.processes import join_processes, world
+from equipoise.prior import Prior
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.page import Report
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.images import Finished, ImageClassification, ImageData, stored_side
+from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData, stored_side
 from equipoise.training.methods import methods
 from equipoise.training.queue import Settings
 from equipoise.training.recipe import MethodCell, Recipe
@@ -44,8 +45,7 @@ SIZES = (32, 64, 96, 128, 160, 224)
 LARGEST_ON_CPU = 64
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
-OWN = ("source", "train", "val", "images", "losses", "model", "weights", "stride", "freeze", "epochs", "size", "batch", "lr",
-       "optimizer", "weight_decay", "augment", "mixup", "cutmix", "ema", "sampler", "accumulate", "held_out", "seed")  # fmt: skip
+NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "workers", "budget", "iterations", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,7 +96,7 @@ def train_images(options: TrainOptions, shown: AbstractContextManager[Any] | Non
         train, test, where = read_lists(options)
         size = options.size or size_for(train, place)
         check_folder(options)
-        start = backbone_of(options, size)
+        start = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
         data = readable(options, ImageData(train, test, size, where, augmentation_for(options, size)), place, log)
         describe(data, options, log)
         recipes = recipes_for(options, data)
@@ -204,7 +204,10 @@ def readable(options: TrainOptions, data: ImageData, device: torch.device, log: 
     with counting_bar(Console(stderr=True), transient=True) as bar:
         for images, what in ((data.train, "decoding"), (data.test, "decoding those to judge on")):
             task = bar.add_task(what, total=len(images))
-            progress: Progress = lambda done, total, task=task: bar.update(task, completed=done)  # noqa: E731
+
+            def progress(done: int, total: int, task: Any = task) -> None:
+                bar.update(task, completed=done)
+
             decoded = decode(images, stored_side(data.size), progress=progress) if data.fits(device) else None
             bad = decoded.bad if decoded is not None else check_images(images, progress=progress)
             if len(bad) and options.on_bad_image == "refuse":
@@ -216,14 +219,6 @@ def readable(options: TrainOptions, data: ImageData, device: torch.device, log: 
                 pixels[kept.digest] = decoded.pixels[decoded.good] if len(bad) else decoded.pixels
             found.append(kept)
     return replace(data, train=found[0], test=found[1], pixels=pixels)
-
-
-def backbone_of(options: TrainOptions, size: int) -> dict[str, Tensor] | None:
-    """The tensors that backbones start from; builds the network once, so that a name that is none is refused now."""
-    backbone, _ = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
-    if options.weights is None:
-        return None
-    return {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
 
 
 def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
@@ -272,7 +267,7 @@ def chosen(options: TrainOptions, recipes: Mapping[str, Recipe]) -> list[str]:
 
 def described(options: TrainOptions, size: int) -> dict[str, Any]:
     """What makes a run that run, as plain data."""
-    content = {name: value for name, value in asdict(options).items() if name in OWN}
+    content = {name: value for name, value in asdict(options).items() if name not in NOT_OWN}
     absolute = {name: str(content[name].resolve()) for name in ("source", "train", "val", "images") if content[name]}
     return content | {"losses": list(options.losses), "size": size} | absolute
 
@@ -310,22 +305,27 @@ def kind_of(
     table: str,
     recipes: Mapping[str, Recipe],
     data: ImageData,
-    start: Mapping[str, Tensor] | None,
+    start: tuple[nn.Module, int],
     settings: Settings,
 ) -> ImageClassification:
     """The kind of runs for the queue; each leaves its folder as it is judged."""
-    backbone: nn.Module | None = None
 
     def deliver(finished: Finished, record: ImageRecord) -> None:
         folder = options.out / finished.cell.method
-        write_run(folder, finished, record, data.test, backbone, options.stride)
+        write_run(folder, finished, record, data.test, stride=options.stride)
         if options.export:
             export_run(folder)
 
-    name = None if options.weights is None else Path(options.weights).name
-    return ImageClassification(
-        table, recipes, data, settings, start=start, starts_from=name, compiled=options.compiled, deliver=deliver
-    )
+    backbone, width = start
+    shared: dict[str, Any] = {"compiled": options.compiled, "deliver": deliver}
+    if options.weights is None:
+        return ImageClassification(table, recipes, data, settings, **shared)
+    shared["starts_from"] = Path(options.weights).name
+    if options.freeze:
+        shared |= {"network": options.model, "backbone": backbone, "width": width}
+        return FrozenClassification(table, recipes, data, settings, **shared)
+    tensors = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
+    return ImageClassification(table, recipes, data, settings, start=tensors, **shared)
 
 
 def conclude(options: TrainOptions, table: str, wanted: list[str]) -> None:
@@ -338,8 +338,6 @@ def conclude(options: TrainOptions, table: str, wanted: list[str]) -> None:
     results = {}
     for name, record in records.items():
         with np.load(options.out / name / "predictions.npz") as file:
-            from equipoise.prior import Prior
-
             prior = Prior.from_counts(record.counts, class_names=record.class_names)
             results[name] = judge(file["logits"], file["labels"], prior, logits_mean=str(file["logits_mean"]))  # type: ignore[arg-type]
     page = Report(results, title="The tail, before and after" if len(results) > 1 else "The tail").save(

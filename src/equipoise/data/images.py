@@ -54,6 +54,12 @@ class ImageList:
     embedded: Embedded | None = None
     notes: tuple[str, ...] = ()
 
+    @classmethod
+    def of_files(cls, files: Sequence[str | os.PathLike[str]]) -> ImageList:
+        """Files without labels: all of class 0, which has no name."""
+        paths = tuple(os.path.abspath(file) for file in files)
+        return cls(Path(), Path("/"), paths, np.zeros(len(paths), np.int64), ("",))
+
     def __len__(self) -> int:
         return len(self.paths)
 

@@ -6,9 +6,10 @@ torchrun every process does the same, on its rows of each batch; the first one w
 
 from __future__ import annotations
 
+import copy
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -16,20 +17,30 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from equipoise.data.image_files import Progress, decode
+from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList
 from equipoise.metrics.evaluation import Evaluation, evaluate
+from equipoise.models.classifiers import Classifier
 from equipoise.models.processes import first_says, world
 from equipoise.training.augmentation.photographs import cut, draw_windows
-from equipoise.training.classification import Features, Training, features, thinned, train
+from equipoise.training.classification import Features, Training, plain_features, thinned, train
 from equipoise.training.classification_runs import LONG, TIMED, probabilities
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.queue import Context, Kind, Settings, in_words
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import hardware, versions
-from equipoise.training.sets import ImageSet, Photographs, StreamedSet
+from equipoise.training.sets import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    FeatureSet,
+    ImageSet,
+    Photographs,
+    StreamedSet,
+    TrainingSet,
+)
 from equipoise.training.weights import weights_digest
 
 SMALL = 96  # pixels: up to here images are kept as they are shown; larger ones with some room for crops
@@ -87,27 +98,26 @@ def free_memory(device: torch.device) -> float:
         return 8e9
 
 
-class ImageFiles(torch.utils.data.Dataset[Tensor]):
-    """Images [3, stored, stored] uint8 that are decoded when they are asked for."""
-
-    def __init__(self, images: ImageList, side: int) -> None:
-        self.images, self.side = images, side
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Tensor:
-        return torch.from_numpy(decode(self.images.subset([index]), self.side, workers=1).pixels[0])
-
-
 def training_set(data: ImageData, device: torch.device) -> Photographs:
     """What runs are trained on: images on the device where they fit, else streamed from their files."""
-    labels = torch.from_numpy(data.train.labels).to(device)
     side = stored_side(data.size)
-    shared: Any = (data.train.labels, labels, data.train.prior, data.size, side, data.augmentation)
+    shared: dict[str, Any] = {
+        "labels": data.train.labels,
+        "device_labels": torch.from_numpy(data.train.labels).to(device),
+        "prior": data.train.prior,
+        "size": data.size,
+        "stored": side,
+        "augmentation": data.augmentation,
+    }
     if data.fits(device):
-        return ImageSet(*shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
-    return StreamedSet(*shared, files=ImageFiles(data.train, side), workers=data.workers)
+        return ImageSet(**shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
+    return StreamedSet(**shared, files=ImageStream(data.train, side), workers=data.workers)
+
+
+def middle(images: Tensor, size: int) -> Tensor:
+    """The middle of stored images [N, 3, S, S], `size` pixels wide."""
+    whole = draw_windows(len(images), "none", size, images.shape[-1], np.random.default_rng(0))
+    return cut(images, whole, size)
 
 
 @dataclass(frozen=True)
@@ -118,6 +128,8 @@ class Finished:
     run: Training
     logits: Tensor
     evaluation: Evaluation
+    model: str  # the name of the network
+    backbone: nn.Module | None = None  # where the run trained a head alone: what computed its features
 
 
 class ImageClassification(Kind[MethodCell, Training]):
@@ -142,13 +154,10 @@ class ImageClassification(Kind[MethodCell, Training]):
         self.deliver = deliver
         torch.backends.cudnn.deterministic = deterministic
         torch.backends.cudnn.benchmark = not deterministic
-        began = time.monotonic()
-        self.set = training_set(data, settings.device)
-        if isinstance(self.set, ImageSet):
-            settings.log(f"{len(data.train):,} images decoded in {time.monotonic() - began:.0f} s, kept in memory")
+        self.set: TrainingSet = training_set(data, settings.device)
         self._features: Features | None = None
         if compiled:
-            self._features = partial(torch.compile(features), mean=self.set.mean, std=self.set.std)
+            self._features = partial(torch.compile(plain_features), mean=self.set.mean, std=self.set.std)
         self._digests = data.train.digest, data.test.digest
 
     @property
@@ -190,7 +199,8 @@ class ImageClassification(Kind[MethodCell, Training]):
             "cuda_graph": on_gpu and world()[0] == 1,
             "compiled": self.compiled,
             "deterministic": self.deterministic,
-            "images": "in memory" if isinstance(self.set, ImageSet) else "streamed",
+            "images": "streamed" if isinstance(self.set, StreamedSet) else "in memory",
+            "frozen": False,
             "processes": world()[0],
         }
 
@@ -226,23 +236,21 @@ class ImageClassification(Kind[MethodCell, Training]):
 
     # judging
 
-    @torch.no_grad()
-    def predict(self, run: Training) -> Tensor:
-        """Logits [M, K] of the test images."""
-        device, size = self.settings.device, self.data.size
-        side = stored_side(size)
+    def test_items(self) -> Iterator[Tensor]:
+        """The test images as a model sees them, on the device, batch after batch."""
+        device, size, side = self.settings.device, self.data.size, stored_side(self.data.size)
         if self.data.fits(device):
-            batches: Any = np.array_split(self.data.decoded(self.data.test), -(-len(self.data.test) // JUDGED_AT_ONCE))
-            batches = (torch.from_numpy(batch) for batch in batches)
+            pixels = torch.from_numpy(self.data.decoded(self.data.test))
+            batches: Any = torch.split(pixels, JUDGED_AT_ONCE)
         else:
-            files = ImageFiles(self.data.test, side)
-            batches = torch.utils.data.DataLoader(files, batch_size=JUDGED_AT_ONCE, num_workers=self.data.workers)
-        middle = partial(draw_windows, augmentation="none", size=size, stored=side, random=np.random.default_rng(0))
-        shown = (cut(batch.to(device), middle(len(batch)), size) for batch in batches)
-        return torch.cat([run.predict(batch).cpu() for batch in shown])
+            files = ImageStream(self.data.test, side)
+            loader = torch.utils.data.DataLoader(files, batch_size=JUDGED_AT_ONCE, num_workers=self.data.workers)
+            batches = (batch for batch, _ in loader)
+        for batch in batches:
+            yield middle(batch.to(device), size)
 
     def judge(self, cell: MethodCell, run: Training, context: Context) -> ImageRecord:
-        logits = self.predict(run).double()
+        logits = torch.cat([run.predict(items).cpu() for items in self.test_items()]).double()
         result = evaluate(logits, self.data.test.labels, self.data.train.prior)
         groups = {name: group.accuracy for name, group in result.groups().items()}
         percent = {name: None if value is None else round(100 * value, 4) for name, value in groups.items()}
@@ -280,10 +288,53 @@ class ImageClassification(Kind[MethodCell, Training]):
             hardware=hardware(self.settings.device),
         )
         if self.deliver is not None:
-            self.deliver(Finished(cell, run, logits, result), record)
+            self.deliver(self.finished(cell, run, logits, result), record)
         return record
+
+    def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
+        """What is delivered of a run."""
+        return Finished(cell, run, logits, result, run.recipe.model)
 
     def in_words(self, record: ImageRecord) -> str:
         groups = (("many", record.many), ("medium", record.medium), ("few", record.few))
         shown = ", ".join(f"{name} {value:.1f}" for name, value in groups if value is not None)
         return f"top-1 {record.top1:.1f} on {record.evaluated_on} ({shown}), {in_words(record.seconds)}"
+
+
+class FrozenClassification(ImageClassification):
+    """Heads on the features of one backbone that stays as it is: computed once, of the middle of every image."""
+
+    def __init__(self, *args: Any, network: str, backbone: nn.Module, width: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        began = time.monotonic()
+        self.network, self.backbone = network, backbone.eval().to(self.settings.device)
+        self.recipes = {name: replace(recipe, model=f"features-{width}") for name, recipe in self.recipes.items()}
+        assert isinstance(self.set, Photographs)
+        self._test = [self._features_of(items) for items in super().test_items()]
+        features = torch.cat([self._features_of(items) for items in self._train_items(self.set)])
+        self.start = None
+        self.set = FeatureSet(self.set.labels, self.set.device_labels, self.set.prior, features)
+        number, seconds = len(self.data.train) + len(self.data.test), time.monotonic() - began
+        self.settings.log(f"features of {number:,} images computed in {seconds:.0f} s")
+
+    def _train_items(self, images: Photographs) -> Iterator[Tensor]:
+        plain = replace(images, augmentation="none")
+        order = np.arange(len(images.labels), dtype=np.int32)
+        for start in range(0, len(order), JUDGED_AT_ONCE):
+            rows = order[None, start : start + JUDGED_AT_ONCE]
+            items = torch.empty(1, rows.shape[1], *plain.shape, dtype=torch.uint8, device=images.device)
+            plain.filler(rows, 0)(items, 0)
+            yield items[0]
+
+    @torch.no_grad()
+    def _features_of(self, items: Tensor) -> Tensor:
+        return plain_features(Classifier(self.backbone, nn.Identity()), items, IMAGENET_MEAN, IMAGENET_STD).float()
+
+    def test_items(self) -> Iterator[Tensor]:
+        return iter(self._test)
+
+    def engine(self, run: Training) -> dict[str, Any]:
+        return super().engine(run) | {"frozen": True, "backbone": weights_digest(self.backbone)}
+
+    def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
+        return Finished(cell, run, logits, result, self.network, copy.deepcopy(self.backbone).cpu())

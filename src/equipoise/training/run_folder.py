@@ -32,7 +32,6 @@ from equipoise.serving.rebalanced import Rebalanced
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.images import Finished
 from equipoise.training.methods import logits_mean
-from equipoise.training.records import Record
 from equipoise.training.sets import IMAGENET_MEAN, IMAGENET_STD
 
 MODEL, NETWORK, PREDICTIONS, RECORD = "model.safetensors", "model.json", "predictions.npz", "record.json"
@@ -56,32 +55,26 @@ class NetworkNote:
 
 
 def write_run(
-    folder: Path,
-    finished: Finished,
-    record: ImageRecord,
-    test: ImageList,
-    backbone: nn.Module | None,
-    stride: str | None,
+    folder: Path, finished: Finished, record: ImageRecord, test: ImageList, *, stride: str | None = None
 ) -> None:
-    """Everything that a judged run leaves. Of a head that was trained alone, `backbone` is what it was trained on."""
+    """Everything that a judged run leaves."""
     run, prior = finished.run, finished.evaluation.prior
     model: Any = copy.deepcopy(run.model).cpu().float().eval().to(memory_format=torch.contiguous_format)
     head = model.head.plain() if isinstance(model.head, ScaledHead) else model.head
-    whole = Classifier(model.backbone if backbone is None else backbone, head).eval()
-    scale = record.recipe["options"].get("scale") if isinstance(head, NormalizedLinear) else None
-    served = serve(
-        Normalised(whole, IMAGENET_MEAN, IMAGENET_STD), prior, logits_mean(run.recipe), run.recipe.adjusted, scale
-    )
+    whole = Classifier(finished.backbone or model.backbone, head).eval()
+    scale = run.recipe.options.get("scale") if isinstance(head, NormalizedLinear) else None
+    mean = logits_mean(run.recipe)
+    served = serve(Normalised(whole, IMAGENET_MEAN, IMAGENET_STD), prior, mean, run.recipe.adjusted, scale)
     folder.mkdir(parents=True, exist_ok=True)
     served.save(folder / MODEL)
     kind = "normalized" if scale is not None else "linear"
-    note = NetworkNote(record.recipe["model"], record.recipe["size"], prior.num_classes, kind, stride)
+    note = NetworkNote(finished.model, run.recipe.size, prior.num_classes, kind, stride)
     write_text(folder / NETWORK, json.dumps(asdict(note), indent=1) + "\n")
     arrays = {
         "logits": finished.logits.float().numpy() * (scale or 1),
         "labels": test.labels,
         "class_names": np.array(test.class_names),
-        "logits_mean": np.array(logits_mean(run.recipe)),
+        "logits_mean": np.array(mean),
         "paths": np.array(test.paths),
     }
     content = io.BytesIO()
@@ -132,12 +125,3 @@ def method_folders(run: Path) -> list[Path]:
     if (run / MODEL).is_file():
         return [run]
     return sorted(path.parent for path in run.glob(f"*/{MODEL}"))
-
-
-def curves(records: dict[str, Record | ImageRecord]) -> list[dict[str, Any]]:
-    """The loss of every method over its iterations, as rows of a chart."""
-    return [
-        {"method": name, "iteration": round((place + 0.5) * record.iterations / len(record.loss_curve)), "loss": value}
-        for name, record in records.items()
-        for place, value in enumerate(record.loss_curve)
-    ]

@@ -11,7 +11,7 @@ Several processes share a batch: each fills its own rows of it, and what is draw
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,8 @@ from equipoise.training.augmentation import cifar, photographs
 from equipoise.training.augmentation.autoaugment import upload
 
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
-CHUNK_BYTES = 1 << 29  # that a chunk of images may take on a GPU
+CHUNK_BYTES = 1 << 29  # that a chunk of images may take
+AT_ONCE_BYTES = 1 << 28  # of stored images that are augmented together: many small operations are slow one by one
 INITIALISATION, ORDER, AUGMENTATION, LOSS, MIXING = range(5)  # the streams of random numbers of a run
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -119,12 +120,14 @@ class Photographs(TrainingSet):
         """One batch on a CPU; on a GPU as many as its share of memory holds."""
         return 1 if self.device.type == "cpu" else CHUNK
 
-    def augmented(self, images: Tensor, seed: int, iteration: int, batch_size: int) -> Tensor:
-        """This process's rows of a batch, [rows, 3, stored, stored], augmented."""
-        stream = stream_of(seed, AUGMENTATION, iteration)
-        drawn = photographs.draw_windows(batch_size, self.augmentation, self.size, self.stored, stream)
-        rows = own_rows(batch_size)
-        windows = drawn.part(rows.start, rows.stop)
+    def augmented(self, images: Tensor, seed: int, iterations: Sequence[int], batch_size: int) -> Tensor:
+        """This process's rows of the batches of `iterations`, [rows, 3, stored, stored], augmented."""
+        rows, drawn = own_rows(batch_size), []
+        for iteration in iterations:
+            stream = stream_of(seed, AUGMENTATION, iteration)
+            whole = photographs.draw_windows(batch_size, self.augmentation, self.size, self.stored, stream)
+            drawn.append(whole.part(rows.start, rows.stop))
+        windows = photographs.Windows.of(drawn)
         found = photographs.cut(images, windows, self.size)
         return photographs.randaugment(found, windows) if self.augmentation.startswith("randaugment") else found
 
@@ -138,25 +141,30 @@ class ImageSet(Photographs):
     def filler(self, order: Order, seed: int) -> Fill:
         assert self.images is not None
         images, size = self.images, order.shape[1]
+        rows = own_rows(size)
+        at_once = max(1, AT_ONCE_BYTES // max((rows.stop - rows.start) * 3 * self.stored**2, 1))
 
         def fill(items: Tensor, iteration: int) -> None:
-            for step, out in enumerate(items):
-                index = upload(order[iteration + step, own_rows(size)].astype(np.int64), self.device)
-                out.copy_(self.augmented(images[index], seed, iteration + step, size))
+            for start in range(0, len(items), at_once):
+                out = items[start : start + at_once]
+                steps = range(iteration + start, iteration + start + len(out))
+                index = upload(order[steps.start : steps.stop, rows].reshape(-1).astype(np.int64), self.device)
+                out.flatten(0, 1).copy_(self.augmented(images[index], seed, steps, size))
 
         return fill
 
 
 @dataclass(frozen=True)
 class StreamedSet(Photographs):
-    """Images that `files`, a torch data set of uint8 images [3, stored, stored], decodes in `workers` processes."""
+    """Images that `files`, a torch data set of uint8 images [3, stored, stored] with labels, decodes in `workers`
+    processes."""
 
     files: Any = None
     workers: int = 0
 
     def filler(self, order: Order, seed: int) -> Fill:
         size = order.shape[1]
-        batches: Iterator[Tensor] = iter(())
+        batches: Iterator[list[Tensor]] = iter(())
         at = -1  # the iteration of the next batch
 
         def fill(items: Tensor, iteration: int) -> None:
@@ -164,13 +172,13 @@ class StreamedSet(Photographs):
             if at != iteration:  # at the start, or taken up from a checkpoint
                 batches, at = self._batches(order[iteration:]), iteration
             for out in items:
-                images = next(batches).to(self.device, non_blocking=True)
-                out.copy_(self.augmented(images, seed, at, size))
+                images, _ = next(batches)
+                out.copy_(self.augmented(images.to(self.device, non_blocking=True), seed, [at], size))
                 at += 1
 
         return fill
 
-    def _batches(self, order: Order) -> Iterator[Tensor]:
+    def _batches(self, order: Order) -> Iterator[list[Tensor]]:
         rows = own_rows(order.shape[1])
         loader = torch.utils.data.DataLoader(
             self.files,

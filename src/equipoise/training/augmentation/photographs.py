@@ -15,7 +15,7 @@ Reference: Cubuk et al., "RandAugment: Practical automated data augmentation wit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -47,6 +47,11 @@ class Windows:
     mirrored: NDArray[np.bool_]
     operations: NDArray[np.int64]
     signs: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: Sequence[Windows]) -> Windows:
+        """Those of several batches, one after the other."""
+        return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     def part(self, start: int, stop: int) -> Windows:
         """Those of the images from `start` to `stop`."""
