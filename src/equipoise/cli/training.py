@@ -33,7 +33,7 @@ from equipoise.report.page import Report
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData, stored_side
+from equipoise.training.images import SMALL, Finished, FrozenClassification, ImageClassification, ImageData, stored_side
 from equipoise.training.methods import methods
 from equipoise.training.queue import Settings
 from equipoise.training.recipe import MethodCell, Recipe
@@ -97,7 +97,7 @@ def train_images(options: TrainOptions, shown: AbstractContextManager[Any] | Non
         size = options.size or size_for(train, place)
         check_folder(options)
         start = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
-        data = readable(options, ImageData(train, test, size, where, augmentation_for(options, size)), place, log)
+        data = readable(options, ImageData(train, test, size, where), place, log)
         describe(data, options, log)
         recipes = recipes_for(options, data)
     wanted = chosen(options, recipes)
@@ -191,10 +191,6 @@ def size_for(images: ImageList, device: torch.device) -> int:
     return min(most, next((size for size in SIZES if size >= middle), SIZES[-1]))
 
 
-def augmentation_for(options: TrainOptions, size: int) -> str:
-    return options.augment or ("crop" if size <= 96 else "resized")
-
-
 def readable(options: TrainOptions, data: ImageData, device: torch.device, log: Any) -> ImageData:
     """The data without the images that cannot be read, which are named and counted."""
     workers = options.workers if options.workers is not None else min(12, os.cpu_count() or 1)
@@ -243,6 +239,7 @@ def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
         weight_decay=options.weight_decay,
         model=options.model,
         size=data.size,
+        augmentation=options.augment or ("crop" if data.size <= SMALL else "resized"),
         optimizer=options.optimizer,  # type: ignore[arg-type]
         ema=options.ema,
         mixup=options.mixup,

@@ -166,7 +166,7 @@ class Training(Run):
         self.optimizer = Optimizer(self.parameters, recipe)
         self._average = self._averaged() if recipe.ema else []
         self._features = features or partial(plain_features, mean=data.mean, std=data.std)
-        self._fill_items = data.filler(self.order, seed)
+        self._fill_items = data.filler(self.order, recipe, seed)
         self._make_buffers(num_classes)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._stream: torch.cuda.Stream | None = None

@@ -15,6 +15,7 @@ class ImageRecord(StoredRecord):
 
     PATTERN: ClassVar[str] = "*/*.json"
     WHAT: ClassVar[str] = "the record of an image classifier"
+    NESTED: ClassVar[bool] = True
 
     table: str
     method: str
@@ -28,7 +29,6 @@ class ImageRecord(StoredRecord):
     iterations: int
     complete: bool  # trained as long as the recipe says; smoke tests are not
     recipe: dict[str, Any]
-    augmentation: str
     trained_on: str  # the digest of the list of images, and that of the test images
     tested_on: str
     counts: list[int]

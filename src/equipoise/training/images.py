@@ -66,7 +66,6 @@ class ImageData:
     test: ImageList
     size: int
     evaluated_on: str = "val"
-    augmentation: str = "resized"
     workers: int = 0
     resident: bool | None = None  # images stay on the device; None: where they fit
     pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # what was decoded already, by digest
@@ -107,7 +106,6 @@ def training_set(data: ImageData, device: torch.device) -> Photographs:
         "prior": data.train.prior,
         "size": data.size,
         "stored": side,
-        "augmentation": data.augmentation,
     }
     if data.fits(device):
         return ImageSet(**shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
@@ -186,10 +184,10 @@ class ImageClassification(Kind[MethodCell, Training]):
 
     def name(self, cell: MethodCell) -> str:
         length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        return f"{self.table}-{super().name(cell)}{length}"
+        return f"{self.table.replace('/', '-')}-{super().name(cell)}{length}"
 
     def made_from(self, cell: MethodCell) -> dict[str, Any]:
-        data = {"trained_on": self._digests[0], "augmentation": self.data.augmentation, "starts_from": self.file}
+        data = {"trained_on": self._digests[0], "starts_from": self.file}
         return self.recipe(cell).as_dict() | {"seed": cell.seed} | data
 
     def engine(self, run: Training) -> dict[str, Any]:
@@ -267,7 +265,6 @@ class ImageClassification(Kind[MethodCell, Training]):
             iterations=run.iteration,
             complete=self.settings.iterations is None,
             recipe=run.recipe.as_dict(),
-            augmentation=self.data.augmentation,
             trained_on=self._digests[0],
             tested_on=self._digests[1],
             counts=self.data.train.prior.counts.tolist(),
@@ -318,12 +315,12 @@ class FrozenClassification(ImageClassification):
         self.settings.log(f"features of {number:,} images computed in {seconds:.0f} s")
 
     def _train_items(self, images: Photographs) -> Iterator[Tensor]:
-        plain = replace(images, augmentation="none")
+        plain = Recipe(augmentation="none")
         order = np.arange(len(images.labels), dtype=np.int32)
         for start in range(0, len(order), JUDGED_AT_ONCE):
             rows = order[None, start : start + JUDGED_AT_ONCE]
-            items = torch.empty(1, rows.shape[1], *plain.shape, dtype=torch.uint8, device=images.device)
-            plain.filler(rows, 0)(items, 0)
+            items = torch.empty(1, rows.shape[1], *images.shape, dtype=torch.uint8, device=images.device)
+            images.filler(rows, replace(plain, batch_size=rows.shape[1]), 0)(items, 0)
             yield items[0]
 
     @torch.no_grad()

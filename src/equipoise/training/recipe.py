@@ -62,6 +62,7 @@ class Recipe:
     backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
     adjusted       subtract the log prior from the logits when predicting: for a model trained with a plain loss
     model          "resnet32", or a classifier of torchvision or timm for images of `size` pixels
+    augmentation   "paper": that of CIFAR; for other images "crop", "resized", "randaugment", "randaugment-crop", "none"
     optimizer      "sgd" with momentum, or "adamw"
     ema            the weights that are kept are a moving average, with so much of the old in every step; 0: the last
     mixup, cutmix  the parameter of the Beta distribution that images are mixed with; 0: they are not
@@ -90,6 +91,7 @@ class Recipe:
     weight_decay: float = 5e-4
     model: str = "resnet32"
     size: int = 32
+    augmentation: str = "paper"
     optimizer: Literal["sgd", "adamw"] = "sgd"
     ema: float = 0.0
     mixup: float = 0.0

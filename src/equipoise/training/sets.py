@@ -24,6 +24,7 @@ from equipoise.models.processes import world
 from equipoise.prior import IntArray, Prior
 from equipoise.training.augmentation import cifar, photographs
 from equipoise.training.augmentation.autoaugment import upload
+from equipoise.training.recipe import Recipe
 
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
 CHUNK_BYTES = 1 << 29  # that a chunk of images may take
@@ -65,7 +66,7 @@ class TrainingSet(ABC):
         return self.device_labels.device
 
     @abstractmethod
-    def filler(self, order: Order, seed: int) -> Fill:
+    def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
         """What fills the chunks of a run."""
 
 
@@ -86,7 +87,7 @@ class CifarSet(TrainingSet):
         augmentation = cifar.TrainingAugmentation(torch.from_numpy(images).to(device))
         return cls(labels, torch.from_numpy(labels).to(device), prior, augmentation)
 
-    def filler(self, order: Order, seed: int) -> Fill:
+    def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
         size = order.shape[1]
 
         def fill(items: Tensor, iteration: int) -> None:
@@ -109,7 +110,6 @@ class Photographs(TrainingSet):
     prior: Prior
     size: int
     stored: int
-    augmentation: str = "resized"
 
     @property
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
@@ -120,16 +120,17 @@ class Photographs(TrainingSet):
         """One batch on a CPU; on a GPU as many as its share of memory holds."""
         return 1 if self.device.type == "cpu" else CHUNK
 
-    def augmented(self, images: Tensor, seed: int, iterations: Sequence[int], batch_size: int) -> Tensor:
+    def augmented(self, images: Tensor, recipe: Recipe, seed: int, iterations: Sequence[int]) -> Tensor:
         """This process's rows of the batches of `iterations`, [rows, 3, stored, stored], augmented."""
-        rows, drawn = own_rows(batch_size), []
+        size, kind = recipe.batch_size, recipe.augmentation
+        rows, drawn = own_rows(size), []
         for iteration in iterations:
             stream = stream_of(seed, AUGMENTATION, iteration)
-            whole = photographs.draw_windows(batch_size, self.augmentation, self.size, self.stored, stream)
+            whole = photographs.draw_windows(size, kind, self.size, self.stored, stream)
             drawn.append(whole.part(rows.start, rows.stop))
         windows = photographs.Windows.of(drawn)
         found = photographs.cut(images, windows, self.size)
-        return photographs.randaugment(found, windows) if self.augmentation.startswith("randaugment") else found
+        return photographs.randaugment(found, windows) if kind.startswith("randaugment") else found
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class ImageSet(Photographs):
 
     images: Tensor | None = None
 
-    def filler(self, order: Order, seed: int) -> Fill:
+    def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
         assert self.images is not None
         images, size = self.images, order.shape[1]
         rows = own_rows(size)
@@ -149,7 +150,7 @@ class ImageSet(Photographs):
                 out = items[start : start + at_once]
                 steps = range(iteration + start, iteration + start + len(out))
                 index = upload(order[steps.start : steps.stop, rows].reshape(-1).astype(np.int64), self.device)
-                out.flatten(0, 1).copy_(self.augmented(images[index], seed, steps, size))
+                out.flatten(0, 1).copy_(self.augmented(images[index], recipe, seed, steps))
 
         return fill
 
@@ -162,8 +163,7 @@ class StreamedSet(Photographs):
     files: Any = None
     workers: int = 0
 
-    def filler(self, order: Order, seed: int) -> Fill:
-        size = order.shape[1]
+    def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
         batches: Iterator[list[Tensor]] = iter(())
         at = -1  # the iteration of the next batch
 
@@ -173,7 +173,7 @@ class StreamedSet(Photographs):
                 batches, at = self._batches(order[iteration:]), iteration
             for out in items:
                 images, _ = next(batches)
-                out.copy_(self.augmented(images.to(self.device, non_blocking=True), seed, [at], size))
+                out.copy_(self.augmented(images.to(self.device, non_blocking=True), recipe, seed, [at]))
                 at += 1
 
         return fill
@@ -205,7 +205,7 @@ class FeatureSet(TrainingSet):
     def shape(self) -> tuple[int, ...]:  # type: ignore[override]
         return tuple(self.features.shape[1:])
 
-    def filler(self, order: Order, seed: int) -> Fill:
+    def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
         rows = own_rows(order.shape[1])
 
         def fill(items: Tensor, iteration: int) -> None:
