@@ -46,9 +46,10 @@ def draw(recipe: Recipe, side: int, random: np.random.Generator) -> tuple[float,
     share = float(random.beta(alpha, alpha))
     if not cuts:
         return (share, 0, 0, 0, 0, share)
-    half = int(side * np.sqrt(1 - share)) // 2
+    cut = int(side * np.sqrt(1 - share))
     y, x = random.integers(side, size=2)
-    top, bottom, left, right = (int(np.clip(v, 0, side)) for v in (y - half, y + half, x - half, x + half))
+    ends = (y - cut // 2, y + (cut + 1) // 2, x - cut // 2, x + (cut + 1) // 2)
+    top, bottom, left, right = (int(np.clip(end, 0, side)) for end in ends)
     return (1.0, top, bottom, left, right, 1 - (bottom - top) * (right - left) / side**2)
 
 

@@ -20,7 +20,7 @@ class Optimizer:
         moments = 1 if recipe.optimizer == "sgd" else 2
         self.state = [torch.zeros_like(parameter) for _ in range(moments) for parameter in parameters]
         if recipe.optimizer == "adamw" and self.parameters:
-            self.state.append(torch.zeros((), device=self.parameters[0].device))  # steps
+            self.state.append(self.parameters[0].new_zeros(()))  # steps
 
     def step(self, gradients: tuple[Tensor, ...], rate: Tensor) -> None:
         """Move the parameters, at a learning rate that lies on their device."""

@@ -137,22 +137,25 @@ def _apply(images: Tensor, name: str, sign: int) -> Tensor:
     from torchvision.transforms.v2 import functional  # type: ignore[import-untyped]
 
     transforms: Any = functional
-    share, side = MAGNITUDE / (LEVELS - 1), images.shape[-1]
     affine = {"angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0]}
-    shear, shift = math.degrees(math.atan(0.3 * share * sign)), int(150 / 331 * side * share * sign)
+
+    def at(most: float) -> float:
+        return sign * float(torch.linspace(0, most, LEVELS)[MAGNITUDE])  # in fp32, as torchvision has it
+
+    shear, shift, factor = math.degrees(math.atan(at(0.3))), int(at(150 / 331 * images.shape[-1])), 1 + at(0.9)
     operations: dict[str, Callable[[], Tensor]] = {
         "identity": lambda: images,
         "shear_x": lambda: transforms.affine(images, **affine | {"shear": [shear, 0.0]}, center=[0, 0]),
         "shear_y": lambda: transforms.affine(images, **affine | {"shear": [0.0, shear]}, center=[0, 0]),
         "translate_x": lambda: transforms.affine(images, **affine | {"translate": [shift, 0]}),
         "translate_y": lambda: transforms.affine(images, **affine | {"translate": [0, shift]}),
-        "rotate": lambda: transforms.rotate(images, 30 * share * sign),
-        "brightness": lambda: transforms.adjust_brightness(images, 1 + 0.9 * share * sign),
-        "colour": lambda: transforms.adjust_saturation(images, 1 + 0.9 * share * sign),
-        "contrast": lambda: transforms.adjust_contrast(images, 1 + 0.9 * share * sign),
-        "sharpness": lambda: transforms.adjust_sharpness(images, 1 + 0.9 * share * sign),
-        "posterize": lambda: transforms.posterize(images, 8 - round(4 * share)),
-        "solarize": lambda: transforms.solarize(images, 255 * (1 - share)),
+        "rotate": lambda: transforms.rotate(images, at(30)),
+        "brightness": lambda: transforms.adjust_brightness(images, factor),
+        "colour": lambda: transforms.adjust_saturation(images, factor),
+        "contrast": lambda: transforms.adjust_contrast(images, factor),
+        "sharpness": lambda: transforms.adjust_sharpness(images, factor),
+        "posterize": lambda: transforms.posterize(images, round(8 - at(4))),
+        "solarize": lambda: transforms.solarize(images, 255 * float(torch.linspace(1, 0, LEVELS)[MAGNITUDE])),
         "autocontrast": lambda: transforms.autocontrast(images),
         "equalize": lambda: transforms.equalize(images),
     }
