@@ -33,8 +33,6 @@ from equipoise.training.queue import Context, Kind, Settings, in_words
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import hardware, versions
 from equipoise.training.sets import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
     FeatureSet,
     ImageSet,
     Photographs,
@@ -307,9 +305,9 @@ class FrozenClassification(ImageClassification):
         self.network, self.backbone = network, backbone.eval().to(self.settings.device)
         self.recipes = {name: replace(recipe, model=f"features-{width}") for name, recipe in self.recipes.items()}
         assert isinstance(self.set, Photographs)
+        self.start, self.mean, self.std = None, self.set.mean, self.set.std
         self._test = [self._features_of(items) for items in super().test_items()]
         features = torch.cat([self._features_of(items) for items in self._train_items(self.set)])
-        self.start = None
         self.set = FeatureSet(self.set.labels, self.set.device_labels, self.set.prior, features)
         number, seconds = len(self.data.train) + len(self.data.test), time.monotonic() - began
         self.settings.log(f"features of {number:,} images computed in {seconds:.0f} s")
@@ -325,7 +323,7 @@ class FrozenClassification(ImageClassification):
 
     @torch.no_grad()
     def _features_of(self, items: Tensor) -> Tensor:
-        return plain_features(Classifier(self.backbone, nn.Identity()), items, IMAGENET_MEAN, IMAGENET_STD).float()
+        return plain_features(Classifier(self.backbone, nn.Identity()), items, self.mean, self.std).float()
 
     def test_items(self) -> Iterator[Tensor]:
         return iter(self._test)
