@@ -329,7 +329,7 @@ class FrozenClassification(ImageClassification):
         return iter(self._test)
 
     def engine(self, run: Training) -> dict[str, Any]:
-        return super().engine(run) | {"frozen": True, "backbone": weights_digest(self.backbone)}
+        return super().engine(run) | {"frozen": True, "frozen_backbone": weights_digest(self.backbone)}
 
     def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
         return Finished(cell, run, logits, result, self.network, copy.deepcopy(self.backbone).cpu())
