@@ -36,17 +36,10 @@ from equipoise.prior import Prior
 from equipoise.training import classification
 from equipoise.training.augmentation.autoaugment import ATOMS, AutoAugment
 from equipoise.training.augmentation.cifar import TrainingAugmentation, draw, normalise
-from equipoise.training.classification import (
-    CHUNK,
-    Features,
-    Training,
-    TrainingSet,
-    compiled_features,
-    stream_of,
-    train,
-)
+from equipoise.training.classification import Features, Training, compiled_features, train
 from equipoise.training.recipe import Recipe
 from equipoise.training.records import hardware
+from equipoise.training.sets import CHUNK, CifarSet, stream_of
 from equipoise.training.weights import weights_digest
 
 SOFTMAX = Recipe()
@@ -58,13 +51,13 @@ RECIPES = {
 }
 
 
-def random_set(device: torch.device) -> TrainingSet:
+def random_set(device: torch.device) -> CifarSet:
     """As many images as CIFAR-100-LT at 100 has, of noise with a colour for each class."""
     labels = np.repeat(np.arange(100), long_tailed_counts(500, 100, 100))
     random = np.random.default_rng(0)
     colours = random.integers(0, 128, (100, 3, 1, 1))
     images = (colours[labels] + random.integers(0, 128, (len(labels), 3, 32, 32))).astype(np.uint8)
-    return TrainingSet.of(images, labels, Prior.from_labels(labels), device)
+    return CifarSet.of(images, labels, Prior.from_labels(labels), device)
 
 
 # -------------------------------------------------------------------- checks
@@ -106,7 +99,7 @@ def full_precision() -> Iterator[None]:
         classification._autocast, torch.backends.cudnn.allow_tf32 = autocast, tf32
 
 
-def against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20, **kernels: Features) -> dict[str, Any]:
+def against_eager(data: CifarSet, recipe: Recipe, iterations: int = 20, **kernels: Features) -> dict[str, Any]:
     """Graphed steps beside eager ones by torch: largest relative differences of the loss; are the weights equal?
 
     Kernels that round in other places cannot be equal to the bit. They must be as near as eager steps are (up to a
@@ -134,7 +127,7 @@ def against_eager(data: TrainingSet, recipe: Recipe, iterations: int = 20, **ker
     return found | {"good": found["same_weights"] or (bool(kernels) and near)}
 
 
-def alone_against_shared(data: TrainingSet, iterations: int = 60, **kernels: Features) -> dict[str, bool]:
+def alone_against_shared(data: CifarSet, iterations: int = 60, **kernels: Features) -> dict[str, bool]:
     """For each recipe, whether a run ends with the same weights alone as with the others beside it."""
     recipes = {name: recipe.shortened(iterations) for name, recipe in RECIPES.items()}
     together = {name: Training(recipe, data, 0, **kernels) for name, recipe in recipes.items()}
@@ -164,7 +157,7 @@ def images_a_second(step: Callable[[], None], images: int, device: torch.device,
     return steps * images / (time.perf_counter() - start)
 
 
-def engine_speed(data: TrainingSet, runs: int, *, seconds: float = 4.0, **kernels: Features) -> float:
+def engine_speed(data: CifarSet, runs: int, *, seconds: float = 4.0, **kernels: Features) -> float:
     """Images a second of `runs` runs that train together, everything included; `kernels` as of `Training`."""
     trainings = [Training(SOFTMAX, data, seed, **kernels) for seed in range(runs)]
 
@@ -175,7 +168,7 @@ def engine_speed(data: TrainingSet, runs: int, *, seconds: float = 4.0, **kernel
     return images_a_second(chunk, runs * CHUNK * SOFTMAX.batch_size, data.device, seconds)
 
 
-def step_speed(data: TrainingSet, runs: int, *, seconds: float = 3.0, **kernels: Features) -> float:
+def step_speed(data: CifarSet, runs: int, *, seconds: float = 3.0, **kernels: Features) -> float:
     """The same without augmentation: one chunk over and over."""
     trainings = [Training(SOFTMAX, data, seed, **kernels) for seed in range(runs)]
     for training in trainings:
@@ -190,7 +183,7 @@ def step_speed(data: TrainingSet, runs: int, *, seconds: float = 3.0, **kernels:
     return images_a_second(chunk, runs * CHUNK * SOFTMAX.batch_size, data.device, seconds)
 
 
-def augmentation_speed(data: TrainingSet) -> float:
+def augmentation_speed(data: CifarSet) -> float:
     """Images a second of the augmentation alone, drawing included."""
     number = CHUNK * SOFTMAX.batch_size
     index = np.random.default_rng(0).integers(len(data.labels), size=number)
@@ -205,7 +198,7 @@ def augmentation_speed(data: TrainingSet) -> float:
 class PillowData(Dataset[tuple[torch.Tensor, int]]):
     """One image after another with Pillow, as the released code has it."""
 
-    def __init__(self, data: TrainingSet) -> None:
+    def __init__(self, data: CifarSet) -> None:
         self.labels = data.labels
         inside = data.augmentation.padded[:, :, 4:-4, 4:-4]
         self.pixels = inside.permute(0, 2, 3, 1).cpu().numpy()
@@ -239,7 +232,7 @@ def plain_loop(device: torch.device) -> Callable[[torch.Tensor, torch.Tensor], N
     return step
 
 
-def eager_speed(data: TrainingSet) -> float:
+def eager_speed(data: CifarSet) -> float:
     """The same model eager with AMP; data and augmentation on the device as in this engine."""
     step, size = plain_loop(data.device), SOFTMAX.batch_size
     random = np.random.default_rng(0)
@@ -254,7 +247,7 @@ def eager_speed(data: TrainingSet) -> float:
     return images_a_second(chunk, CHUNK * size, data.device)
 
 
-def pillow_speed(data: TrainingSet, workers: int) -> float:
+def pillow_speed(data: CifarSet, workers: int) -> float:
     """A DataLoader with Pillow and `workers` processes in front of the eager step: 40 batches after the first 5."""
     step = plain_loop(data.device)
     loader = DataLoader(PillowData(data), SOFTMAX.batch_size, shuffle=True, drop_last=True, num_workers=workers)
@@ -305,7 +298,7 @@ def main() -> None:
         sys.exit(1)
 
 
-def check(device: torch.device, data: TrainingSet) -> dict[str, Any]:
+def check(device: torch.device, data: CifarSet) -> dict[str, Any]:
     """Whether the engine is right: printed and returned, with "good" to say that everything holds."""
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
     draws = 4000
@@ -341,7 +334,7 @@ def check(device: torch.device, data: TrainingSet) -> dict[str, Any]:
     return found
 
 
-def speed(device: torch.device, data: TrainingSet, seconds: float, workers: int) -> dict[str, Any]:
+def speed(device: torch.device, data: CifarSet, seconds: float, workers: int) -> dict[str, Any]:
     """Images a second, printed as ratios to the slowest and returned."""
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
     speeds: dict[str, float] = {"augmentation alone": augmentation_speed(data)}

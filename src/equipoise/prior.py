@@ -251,8 +251,8 @@ class Prior:
     def from_file(cls, path: str | os.PathLike[str], *, column: str | None = None) -> Prior:
         """Count whatever a training set lies in, as `equipoise inspect` does.
 
-        A folder with a folder of images a class, CIFAR's folder, labels (.npy, .txt, .csv, .parquet; `column` names the
-        label column of a table), counts (.json) or COCO or LVIS annotations (.json).
+        A folder with a folder of images per class, CIFAR's folder, a saved Hugging Face data set, labels (.npy, .txt,
+        .csv, .parquet; `column` names the label column of a table), counts (.json) or COCO or LVIS annotations (.json).
         """
         from equipoise.data.sources import read_source
 

@@ -17,17 +17,11 @@ from equipoise.losses.ldam import LDAMLoss
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior
 from equipoise.training import classification
-from equipoise.training.classification import (
-    CHUNK,
-    Training,
-    TrainingSet,
-    build_model,
-    sample_order,
-    sgd_,
-    stream_of,
-    train,
-)
+from equipoise.training.augmentation.cifar import draw
+from equipoise.training.classification import Training, build_model, sample_order, train
+from equipoise.training.optimizers import sgd_
 from equipoise.training.recipe import Recipe
+from equipoise.training.sets import AUGMENTATION, CHUNK, CifarSet, stream_of
 from equipoise.training.weights import weights_digest
 
 CPU = torch.device("cpu")
@@ -35,13 +29,13 @@ TINY = Recipe(blocks=1, batch_size=4, iterations=2 * CHUNK + 3, warmup=5)
 
 
 @pytest.fixture(scope="module")
-def data() -> TrainingSet:
+def data() -> CifarSet:
     labels = np.repeat(np.arange(3), [20, 8, 3])
     images = np.random.default_rng(0).integers(0, 256, (len(labels), 3, 32, 32)).astype(np.uint8)
-    return TrainingSet.of(images, labels, Prior.from_labels(labels), CPU)
+    return CifarSet.of(images, labels, Prior.from_labels(labels), CPU)
 
 
-def finished(recipe: Recipe, data: TrainingSet, seed: int = 0) -> Training:
+def finished(recipe: Recipe, data: CifarSet, seed: int = 0) -> Training:
     run = Training(recipe, data, seed)
     assert train([run])
     return run
@@ -105,7 +99,7 @@ def test_sgd_equals_torchs(nesterov: bool) -> None:
 # -------------------------------------------------------------------- a run
 
 
-def test_a_run_equals_a_plain_loop_over_the_same_batches(data: TrainingSet) -> None:
+def test_a_run_equals_a_plain_loop_over_the_same_batches(data: CifarSet) -> None:
     recipe = replace(TINY, iterations=6, loss=BalancedSoftmaxLoss, options={"tau": 1.0})
     run = Training(recipe, data, seed=3)
     model, loss_function = build_model(recipe, 3, seed=3), recipe.make_loss(data.prior)
@@ -125,12 +119,12 @@ def test_a_run_equals_a_plain_loop_over_the_same_batches(data: TrainingSet) -> N
 
 
 @pytest.mark.parametrize("chunk", [0, 1])
-def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(chunk: int, data: TrainingSet) -> None:
+def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(chunk: int, data: CifarSet) -> None:
     run = Training(TINY, data, seed=0)
     run.iteration = chunk * CHUNK
     run._fill()
-    drawn = classification.draw(CHUNK * 4, stream_of(0, classification.AUGMENTATION, chunk))
-    index = run.order[chunk * CHUNK * 4 : (chunk + 1) * CHUNK * 4].astype(np.int64)
+    drawn = draw(CHUNK * 4, stream_of(0, AUGMENTATION, chunk))
+    index = run.order[chunk * CHUNK : (chunk + 1) * CHUNK].reshape(-1).astype(np.int64)
     assert torch.equal(run._images.flatten(0, 1), data.augmentation(index, drawn))
     assert run._labels.flatten().tolist() == data.labels[index].tolist()
 
@@ -145,7 +139,7 @@ def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(c
     ],
     ids=["softmax", "eql", "ldam", "sigmoid"],
 )
-def test_a_seed_gives_the_same_weights_to_the_bit_alone_and_beside_others(change: dict, data: TrainingSet) -> None:
+def test_a_seed_gives_the_same_weights_to_the_bit_alone_and_beside_others(change: dict, data: CifarSet) -> None:
     recipe = replace(TINY, **change)
     alone = weights_digest(finished(recipe, data).model)
     torch.manual_seed(99)  # the global generator must not matter
@@ -155,7 +149,7 @@ def test_a_seed_gives_the_same_weights_to_the_bit_alone_and_beside_others(change
     assert weights_digest(finished(recipe, data, seed=1).model) != alone
 
 
-def test_a_run_taken_up_again_ends_with_the_same_weights(data: TrainingSet, tmp_path: Path) -> None:
+def test_a_run_taken_up_again_ends_with_the_same_weights(data: CifarSet, tmp_path: Path) -> None:
     recipe = replace(TINY, loss=EqualizationLoss, options={"gamma": 0.5, "threshold": 0.3})
     whole = finished(recipe, data)
     half = Training(recipe, data, 0)
@@ -169,12 +163,12 @@ def test_a_run_taken_up_again_ends_with_the_same_weights(data: TrainingSet, tmp_
     assert torch.equal(rest.losses, whole.losses)
 
 
-def test_a_checkpoint_of_another_run_is_refused(data: TrainingSet) -> None:
+def test_a_checkpoint_of_another_run_is_refused(data: CifarSet) -> None:
     with pytest.raises(ValueError, match=r"of seed 0 .* this run of seed 1"):
         Training(TINY, data, 1).load_state_dict(Training(TINY, data, 0).state_dict())
 
 
-def test_the_equalization_loss_drops_rare_classes_as_often_as_gamma_says(data: TrainingSet) -> None:
+def test_the_equalization_loss_drops_rare_classes_as_often_as_gamma_says(data: CifarSet) -> None:
     recipe = replace(TINY, batch_size=64, loss=EqualizationLoss, options={"gamma": 0.3, "threshold": 0.3})
     run = Training(recipe, data, 0)
     run._fill()
@@ -183,7 +177,7 @@ def test_the_equalization_loss_drops_rare_classes_as_often_as_gamma_says(data: T
     assert share[1:] == [pytest.approx(0.3, abs=0.06)] * 2
 
 
-def test_the_last_iterate_is_judged_with_running_statistics(data: TrainingSet) -> None:
+def test_the_last_iterate_is_judged_with_running_statistics(data: CifarSet) -> None:
     run = finished(TINY, data)
     images = torch.randint(0, 256, (1003, 3, 32, 32), dtype=torch.uint8)
     logits = run.predict(images)
@@ -199,7 +193,7 @@ def second_stage(**change: object) -> Recipe:
 
 
 @pytest.mark.parametrize("head", ["linear", "scaled"])
-def test_a_frozen_backbone_does_not_move_not_even_its_statistics(head: str, data: TrainingSet) -> None:
+def test_a_frozen_backbone_does_not_move_not_even_its_statistics(head: str, data: CifarSet) -> None:
     backbone = finished(TINY, data).model.state_dict()
     run = Training(second_stage(head=head), data, 0, backbone=backbone)
     first = {name: value.clone() for name, value in run.model.state_dict().items()}
@@ -210,7 +204,7 @@ def test_a_frozen_backbone_does_not_move_not_even_its_statistics(head: str, data
     assert all(torch.equal(after[name], backbone[name]) for name in after if not name.startswith("head."))
 
 
-def test_a_retrained_head_starts_anew_and_a_scaled_one_from_the_trained(data: TrainingSet) -> None:
+def test_a_retrained_head_starts_anew_and_a_scaled_one_from_the_trained(data: CifarSet) -> None:
     backbone = finished(TINY, data).model.state_dict()
     anew = build_model(second_stage(), 3, 0, backbone).state_dict()
     scaled = build_model(second_stage(head="scaled"), 3, 0, backbone).state_dict()
@@ -218,7 +212,7 @@ def test_a_retrained_head_starts_anew_and_a_scaled_one_from_the_trained(data: Tr
     assert torch.equal(scaled["head.head.weight"], backbone["head.weight"])
 
 
-def test_adjusting_afterwards_takes_the_log_prior_off_the_trained_logits(data: TrainingSet) -> None:
+def test_adjusting_afterwards_takes_the_log_prior_off_the_trained_logits(data: CifarSet) -> None:
     trained = finished(TINY, data)
     adjusted = Training(
         second_stage(head="kept", iterations=0, adjusted=True), data, 0, backbone=trained.model.state_dict()
@@ -237,6 +231,6 @@ def test_heads_start_as_their_recipe_says() -> None:
     torch.testing.assert_close(rare, torch.full((100,), -float(np.log(99))))
 
 
-def test_a_backbone_that_is_needed_must_be_given(data: TrainingSet) -> None:
+def test_a_backbone_that_is_needed_must_be_given(data: CifarSet) -> None:
     with pytest.raises(ValueError, match="keeps the backbone of 'softmax': pass its weights"):
         Training(second_stage(), data, 0)

@@ -16,10 +16,12 @@ from equipoise.cli.adapt import adapt
 from equipoise.cli.demo import demo
 from equipoise.cli.detect import detect_app
 from equipoise.cli.inspect import inspect
+from equipoise.cli.predict import predict
 from equipoise.cli.records import records_app
 from equipoise.cli.report import report
 from equipoise.cli.run import run_app
 from equipoise.cli.table import table
+from equipoise.cli.train import train
 from equipoise.data.reading import visible
 
 
@@ -59,6 +61,8 @@ def options(
     """Options of the command itself."""
 
 
+app.command()(train)
+app.command()(predict)
 app.command()(demo)
 app.command()(inspect)
 app.command()(report)

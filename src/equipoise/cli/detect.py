@@ -98,7 +98,8 @@ def submit(
 def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
     """The detector of a weights file. What is None is as it was trained, if the file's note is still beside it, else a
     ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
-    from equipoise.models.mask_rcnn import detector, load_detector_weights, read_tensors, resnet_fpn, sigmoid
+    from equipoise.models.mask_rcnn import detector, load_detector_weights, resnet_fpn, sigmoid
+    from equipoise.models.weights import read_tensors
     from equipoise.training.queue import note_of
 
     tensors, note = read_tensors(weights), note_of(weights)

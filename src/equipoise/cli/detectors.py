@@ -16,11 +16,11 @@ from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.experiments.table2 import recipe as table2
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
-from equipoise.models.batched_rcnn import world
-from equipoise.models.mask_rcnn import check_stride, stride_by_name
+from equipoise.models.processes import join_processes, world
+from equipoise.models.weights import check_stride, stride_by_name
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.detection_records import DetectionRecord
-from equipoise.training.detection_runs import Detection, DetectionData, join_processes
+from equipoise.training.detection_runs import Detection, DetectionData
 from equipoise.training.queue import Settings
 from equipoise.training.recipe import Method, MethodCell
 

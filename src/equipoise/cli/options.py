@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
 from equipoise.training.detection_records import DetectionRecord
+from equipoise.training.image_records import ImageRecord
 from equipoise.training.records import Record, Recorded, StoredRecord
 
 Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder with cifar-10-batches-py and cifar-100-python in it.")]
@@ -45,7 +46,7 @@ Stride = Annotated[
 ]
 Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")]
 
-KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord)
+KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord, ImageRecord)
 RECORDS = Path("records.jsonl")
 RESULTS = Path("results")
 

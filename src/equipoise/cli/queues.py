@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -89,8 +89,12 @@ def train_cells(
     make: Callable[[Settings], Kind[C, Any]],
     *,
     leads: bool = True,
+    shown: AbstractContextManager[Any] | None = None,
 ) -> None:
-    """Train the cells within the budget, each record appended to `--out`; `make` runs once files can be written."""
+    """Train the cells within the budget, each record appended to `--out`; `make` runs once files can be written.
+
+    `shown` gives what says something and what reports progress, by default to the terminal.
+    """
     from equipoise.training.queue import Settings, run_cells
 
     log: Callable[[str], None] = typer.echo if leads else lambda text: None
@@ -98,7 +102,7 @@ def train_cells(
     log(f"{counted(len(cells), 'run')} {smoke}, on {hardware(place)['device']}")
     check_writable(options.out, options.kept)
     quiet: Any = nullcontext((log, lambda status: None))
-    with refusing(), progress() if leads else quiet as (tell, report):
+    with refusing(), (shown or progress()) if leads else quiet as (tell, report):
         settings = Settings(
             device=place,
             checkpoints=options.kept,

@@ -34,8 +34,8 @@ class RunGroup(TyperGroup):
 run_app = typer.Typer(
     cls=RunGroup,
     no_args_is_help=True,
-    help="Train an experiment: table1, causes, table2, voc2012-lt, prior-shift, or a recipe file of your own. "
-    "`equipoise run table1 --help` has the options.",
+    help="Train an experiment: table1, causes, table2, voc2012-lt, tiny-imagenet-lt, prior-shift, or a recipe file of "
+    "your own. `equipoise run table1 --help` has the options.",
 )
 
 
@@ -139,6 +139,34 @@ def run_detectors(
     source = Source(data, train, val, images, weights, stride, workers, resident)
     changed = {"size": size, "longest": longest, "federated": federated}
     train_detectors(str(ctx.info_name), options, source, backbone, **changed)
+
+
+@run_app.command("tiny-imagenet-lt", cls=o.SeedsCommand, short_help="Photographs of 200 classes at 64 px.")
+def run_tiny_imagenet_lt(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with train and val, one folder per class in each.")],
+    only: o.Only = None,
+    seeds: o.Seeds = None,
+    out: o.Out = o.RECORDS,
+    results: o.Results = o.RESULTS,
+    budget: o.Budget = None,
+    iterations: o.Iterations = None,
+    validate: o.Validate = False,
+    together: o.Together = None,
+    device: o.Device = None,
+    checkpoints: o.Checkpoints = None,
+    commit: o.Commit = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compile the backbone.")] = False,
+) -> None:
+    """Train classifiers of Tiny-ImageNet-LT: what is still missing of the table.
+
+    \bequipoise run tiny-imagenet-lt --data DIR --only balanced_softmax --seeds 0 1 2
+    """
+    from equipoise.cli.tiny_imagenet_lt import train_tiny_imagenet_lt
+
+    options = o.RunOptions(
+        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
+    )
+    train_tiny_imagenet_lt(options, data, compiled=compiled)
 
 
 @run_app.command(

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from equipoise.data.image_files import to_rgb
 from equipoise.data.masks import MOST_PIXELS, decode_mask, is_rle
 from equipoise.data.reading import read_json, shown, twice
 from equipoise.prior import IntArray, Prior
@@ -209,9 +210,7 @@ class CocoImages:
                 raise ValueError(f"{what} has no {key!r}")
             if type(image[key]) is not int or not 0 < image[key] <= MOST_PIXELS:
                 raise ValueError(f"{what} has the {key} {shown([image[key]])}: expected a number of pixels")
-        name = image.get("file_name") or "/".join(str(image.get("coco_url", "")).split("/")[-2:])  # LVIS v1 has no name
-        if not name or not isinstance(name, str):
-            raise ValueError(f"{what} has neither 'file_name' nor 'coco_url'")
+        name = image_name(image, what)
         known = [self._columns(image, key, what) for key in ("neg_category_ids", "not_exhaustive_category_ids")]
         return Image(image["id"], folder / name, image["height"], image["width"], *known)
 
@@ -303,6 +302,14 @@ class CocoImages:
         return torch.from_numpy(masks)
 
 
+def image_name(image: dict[str, Any], what: str) -> str:
+    """The file of an image; LVIS v1 names the last two parts of an address instead."""
+    name = image.get("file_name") or "/".join(str(image.get("coco_url", "")).split("/")[-2:])
+    if not name or not isinstance(name, str):
+        raise ValueError(f"{what} has neither 'file_name' nor 'coco_url'")
+    return name
+
+
 def read_image(path: str | os.PathLike[str]) -> Tensor:
     """RGB pixels, uint8 [3, H, W], of a colour, grey (8 or 16 bits), palette, transparent or CMYK image; EXIF turns are
     left alone, as in COCO's annotations."""
@@ -310,11 +317,7 @@ def read_image(path: str | os.PathLike[str]) -> Tensor:
 
     try:
         with Pillow.open(path) as opened:
-            if opened.mode.startswith("I"):  # 16 bits, which Pillow would cut off at 255
-                grey = (np.array(opened) >> 8).clip(0, 255).astype(np.uint8)
-                pixels = np.repeat(grey[..., None], 3, axis=2)
-            else:
-                pixels = np.array(opened.convert("RGB"))
+            pixels = np.array(to_rgb(opened))
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is not there: pass the folder that the file names start from") from None
     except OSError as error:

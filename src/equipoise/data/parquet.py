@@ -30,7 +30,8 @@ def open_parquet(path: Path, **options: Any) -> Any:
     try:
         return parquet.ParquetFile(path, **options)
     except (ValueError, OSError) as error:  # pyarrow.ArrowInvalid is a ValueError
-        raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from None
+        why = " ".join(str(error).split())
+        raise ValueError(f"{path} is no Parquet file, or a damaged one: {why}") from None
 
 
 def read_columns(
@@ -41,12 +42,17 @@ def read_columns(
     with reading(path), open_parquet(path, **options) as opened:
         for batch in opened.iter_batches(rows, columns=names):
             for name in names:
-                if batch.column(name).null_count:
-                    row = first + int(np.argmax(batch.column(name).is_null().to_numpy(zero_copy_only=False)))
-                    what = ": its label is missing. Fill" if name == label else " is empty: fill"
-                    raise ValueError(f"{path}, row {row}, column {shown([name])!r}{what} or drop the row")
+                refuse_empty(batch.column(name), name, path, first, label)
             yield first, [batch.column(name).to_numpy(zero_copy_only=False) for name in names]
             first += batch.num_rows
+
+
+def refuse_empty(column: Any, name: str, path: Path, first: int = 0, label: str | None = None) -> None:
+    """Refuse an empty cell of an Arrow column, which starts at the row `first`, by its row."""
+    if column.null_count:
+        row = first + int(np.argmax(np.asarray(column.is_null())))
+        what = ": its label is missing. Fill" if name == label else " is empty: fill"
+        raise ValueError(f"{path}, row {row}, column {shown([name])!r}{what} or drop the row")
 
 
 def count_parquet(path: str | os.PathLike[str], column: str = "label", num_classes: int | None = None) -> IntArray:

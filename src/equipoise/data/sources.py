@@ -1,6 +1,7 @@
 """The class prior of whatever a training set lies in: a folder of images, a file of labels or counts, annotations.
 
-    folder                    ImageFolder (one folder per class), CIFAR's official folder, or a folder of Parquet files
+    folder                    ImageFolder (one folder per class), CIFAR's official folder, a folder of Parquet files, or
+                              what `save_to_disk` of Hugging Face's datasets wrote
     .npy                      class indices or names [N], or a multi-hot matrix [N, K]; counts where K is known
     .txt                      one label per line, or "path label" lines as in the lists of ImageNet-LT
     .csv, .tsv, .parquet      one column of class indices or names
@@ -17,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,40 +113,61 @@ def _prior_of_labels(labels: Iterable[tuple[int, str]], path: Path, unit: str = 
         counts[label] += 1
         if counts[label] == 1:
             first[label] = place
-    if not counts:
+    columns, names = number_labels(first, path, unit)
+    indexed = np.zeros(max(columns.values()) + 1, np.int64)
+    for label, count in counts.items():  # "7" and "7.0" are one class
+        indexed[columns[label]] += count
+    return Prior.from_counts(indexed, class_names=names)
+
+
+def number_labels(first: Mapping[str, int], path: Path, unit: str = "line") -> tuple[dict[str, int], list[str] | None]:
+    """The class index of each label, and the names of the classes, or None where the labels are indices themselves.
+
+    `first` has the line or row where each label occurs first.
+
+    >>> number_labels({"owl": 1, "cat": 2}, Path("labels.txt")), number_labels({"2": 1, "0": 2}, Path("labels.txt"))
+    (({'owl': 1, 'cat': 0}, ['cat', 'owl']), ({'2': 2, '0': 0}, None))
+    """
+    if not first:
         raise ValueError(f"{path} has no labels: there is nothing to count")
-    if all(map(is_whole, counts)):
-        by_index = [(int(label.removesuffix(".0")), label) for label in counts]
-        highest, label = max(by_index)
-        if highest >= MOST_CLASSES:
-            where = f"{path}, {unit} {first[label]}"
+    if all(map(is_whole, first)):
+        columns = {label: int(label.removesuffix(".0")) for label in first}
+        label = max(columns, key=columns.__getitem__)
+        if columns[label] >= MOST_CLASSES:
+            where, highest = f"{path}, {unit} {first[label]}", columns[label]
             raise ValueError(f"{where}: label {highest} would make {highest + 1} classes: number the labels from 0")
-        indexed = np.zeros(highest + 1, np.int64)
-        for index, label in by_index:  # "7" and "7.0" are one class
-            indexed[index] += counts[label]
-        return Prior.from_counts(indexed)
-    if all(map(is_number, counts)):
-        wrong = next(label for label in counts if not is_whole(label))
+        return columns, None
+    if all(map(is_number, first)):
+        wrong = next(label for label in first if not is_whole(label))
         raise ValueError(
             f"{path}, {unit} {first[wrong]} has the label {wrong}: classes are numbered from 0, in whole numbers. Drop "
             "what is not labelled"
         )
-    return Prior.from_counts({name: counts[name] for name in sorted(counts)})
+    names = sorted(first)
+    place = {name: index for index, name in enumerate(names)}
+    return {label: place[label] for label in first}, names
 
 
-def label_column(columns: list[str], wanted: str | None, where: Path, option: str = "--column") -> int:
-    """Which column of a table holds the labels; `option` of the command line names it."""
+def label_column(
+    columns: list[str],
+    wanted: str | None,
+    where: Path,
+    option: str = "--column",
+    usual: Sequence[str] = LABEL_COLUMNS,
+    what: str = "labels",
+) -> int:
+    """Which column of a table holds the labels (or `what`); `option` of the command line names it."""
     if wanted is not None:
         if wanted not in columns:
             raise ValueError(f"{where} has no column {wanted!r}: its columns are {shown(columns)}")
         return columns.index(wanted)
-    for name in LABEL_COLUMNS:
+    for name in usual:
         if columns.count(name) == 1:
             return columns.index(name)
     if len(columns) == 1:
         return 0
     raise ValueError(
-        f"{where} has the columns {shown(columns)}: say which holds the labels, e.g. {option} {shown(columns[-1:])}"
+        f"{where} has the columns {shown(columns)}: say which holds the {what}, e.g. {option} {shown(columns[-1:])}"
     )
 
 
@@ -164,10 +186,31 @@ def _folder(path: Path, column: str | None) -> Source:
         return Source(path, count_cifar(root, names[0]), "images")
     if any(path.glob("*.parquet")):
         return Source(path, _parquet(path, column), column=column, labels=True)
+    if (path / "state.json").is_file():
+        return Source(path, _saved(path, column), column=column, labels=True)
     return Source(path, _image_folder(path), "images")
 
 
+def _saved(path: Path, column: str | None) -> Prior:
+    """The prior of a Hugging Face data set that `save_to_disk` wrote; its images are left alone."""
+    from equipoise.data.image_tables import ArrowImages, class_label_names, saved_files
+
+    table = ArrowImages(saved_files(path), "")
+    name = table.schema.names[label_column(table.schema.names, column, path)]
+    prior = _prior_of_labels(enumerate(map(str, table.cells(name))), path, "row")
+    names = class_label_names(table.schema, name)
+    if prior.class_names is not None or len(names) < prior.num_classes:
+        return prior
+    return Prior.from_counts(np.pad(prior.counts, (0, len(names) - prior.num_classes)), class_names=names)
+
+
 def _image_folder(path: Path) -> Prior:
+    return Prior.from_counts({name: len(files) for name, files in class_folders(path).items()})
+
+
+def class_folders(path: Path) -> dict[str, list[str]]:
+    """The images of each class in a folder of class folders, as paths from `path`, in the order of torchvision's
+    `ImageFolder`. Links are followed, but no folder is looked at twice; hidden files and folders are left out."""
     classes = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
         raise ValueError(f"{path} has no folders: expected one folder per class, CIFAR's files or Parquet files")
@@ -175,22 +218,24 @@ def _image_folder(path: Path) -> Prior:
     if splits == classes:
         raise ValueError(f"{path} holds the splits {', '.join(splits)}: pass the one you train on, {path / splits[0]}")
     real = {os.path.realpath(folder) for folder in (path, *(path / name for name in classes))}
-    counts = {name: _images(path / name, set(real)) for name in classes}
-    if not any(counts.values()):
+    found = {name: _images(path, name, set(real)) for name in classes}
+    if not any(found.values()):
         raise ValueError(
             f"{path} has {len(classes)} folders and no image in them: expected {', '.join(sorted(IMAGES))}"
         )
-    return Prior.from_counts(counts)
+    return found
 
 
-def _images(folder: Path, seen: set[str]) -> int:
-    """How many images lie below a folder: links are followed, but no folder of `seen` is looked at again."""
-    number = 0
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=_raise):
-        number += sum(os.path.splitext(name)[1].lower() in IMAGES for name in files)
-        real = {name: os.path.realpath(os.path.join(place, name)) for name in sorted(folders)}
+def _images(root: Path, name: str, seen: set[str]) -> list[str]:
+    """The images below a folder of `root`; no folder of `seen` is looked at again."""
+    found = []
+    start = len(str(root / name)) - len(name)
+    for place, folders, files in os.walk(root / name, followlinks=True, onerror=_raise):
+        images = [file for file in files if os.path.splitext(file)[1].lower() in IMAGES and not file.startswith(".")]
+        found += [(place, file) for file in images]
+        real = {name: os.path.realpath(os.path.join(place, name)) for name in sorted(folders) if name[0] != "."}
         folders[:] = [name for name, path in real.items() if path not in seen and not seen.add(path)]  # type: ignore[func-returns-value]
-    return number
+    return [os.path.join(place[start:], file) for place, file in sorted(found)]
 
 
 def _raise(error: OSError) -> None:
@@ -268,7 +313,8 @@ def as_text(array: NDArray[Any]) -> NDArray[Any]:
     return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def list_lines(path: Path) -> list[str]:
+    """The lines of a list of labels, or of paths with labels; empty ones are refused, except at the end."""
     with open(path, encoding="utf-8-sig") as file:
         lines = [line.strip() for line in file]
     while lines and not lines[-1]:
@@ -276,6 +322,11 @@ def _lines(path: Path) -> list[tuple[int, str]]:
     missing = next((number for number, line in enumerate(lines, start=1) if not line), None)
     if missing is not None:
         raise ValueError(f"{path}, line {missing} is empty: expected one label per line")
+    return lines
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    lines = list_lines(path)
     ends = [line.rsplit(maxsplit=1) for line in lines]
     if ends and all(len(end) == 2 and is_whole(end[1]) for end in ends):  # "train/n01440764/1.jpg 0"
         lines = [end[1] for end in ends]
@@ -291,13 +342,19 @@ def _cells(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
     place = label_column(header, column, path)
     again = False
     for line, row in rows:
-        value = row[place].strip() if place < len(row) else ""
-        if not value:
-            raise ValueError(f"{path}, line {line}, column {shown([header[place]])!r} is empty: fill or drop the row")
+        value = full_cell(row, place, header, f"{path}, line {line}")
         again = again or value == first
         yield line, value
     if unnamed and again and not is_whole(first):
         yield number, first
+
+
+def full_cell(row: list[str], place: int, header: list[str], where: str) -> str:
+    """The text of a cell, which must not be empty."""
+    value = row[place].strip() if place < len(row) else ""
+    if not value:
+        raise ValueError(f"{where}, column {shown([header[place]])!r} is empty: fill or drop the row")
+    return value
 
 
 def _parquet(path: Path, column: str | None) -> Prior:

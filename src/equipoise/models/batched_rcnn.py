@@ -30,6 +30,7 @@ from torchvision.models.detection.rpn import concat_box_prediction_layers  # typ
 from torchvision.ops import roi_align  # type: ignore[import-untyped]
 
 from equipoise.models.mask_rcnn import FIRST_CANDIDATES
+from equipoise.models.processes import world
 
 ROUNDS = 48  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
 ASK_AGAIN = 4  # rounds between two questions whether NMS still changes anything: an answer is waited for
@@ -209,13 +210,6 @@ def sample(labels: Tensor, number: int, positive: float, keys: Tensor) -> tuple[
 
 
 # -------------------------------------------------------------------- many processes
-
-
-def world() -> tuple[int, int]:
-    """How many processes train together, and which of them this is."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size(), torch.distributed.get_rank()
-    return 1, 0
 
 
 def mean_over_ranks(count: Tensor) -> Tensor:

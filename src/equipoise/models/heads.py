@@ -59,6 +59,14 @@ class ScaledHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         return self.scales * self.head(features)  # type: ignore[no-any-return]
 
+    def plain(self) -> nn.Linear:
+        """The same as one linear layer."""
+        made = nn.Linear(self.head.in_features, self.head.out_features, device=self.scales.device)
+        with torch.no_grad():
+            made.weight.copy_(self.scales[:, None] * self.head.weight)
+            made.bias.copy_(self.scales * self.head.bias)
+        return made
+
 
 def _unit(vectors: Tensor) -> Tensor:
     """Vectors of length 1; lengths are computed in at least fp32, since half precision overflows at 65,504."""

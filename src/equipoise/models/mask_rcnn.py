@@ -37,6 +37,7 @@ from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image,
 
 from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
 from equipoise.losses.equalization import SigmoidEqualizationLoss
+from equipoise.models.weights import check_stride, load_backbone, move_stride, stride_by_name
 from equipoise.prior import Prior
 
 RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from
@@ -369,65 +370,14 @@ def resnet_fpn(
     if weights is not None and wanted is None:
         load_backbone(body, Path(weights))
     if (stride or stride_by_name(weights)) == "1x1":
-        for layer in (body.layer2, body.layer3, body.layer4):
-            layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
+        move_stride(body)
     return _resnet_fpn_extractor(body, trainable_layers if weights is not None else 5)
-
-
-def check_stride(stride: str | None) -> None:
-    """Refuse what is no place of a stride."""
-    if stride not in (None, "1x1", "3x3"):
-        raise ValueError(f"--stride {stride}: expected 1x1 or 3x3, the convolutions that have it")
-
-
-def stride_by_name(weights: str | os.PathLike[str] | None) -> Literal["1x1", "3x3"]:
-    """Where a weights file has its stride, as far as its name tells.
-
-    >>> stride_by_name("resnet50_msra.pth"), stride_by_name("resnet50.pth")
-    ('1x1', '3x3')
-    """
-    original = weights is not None and any(word in Path(weights).name.lower() for word in ("msra", "caffe"))
-    return "1x1" if original else "3x3"
 
 
 def stride_of(model: nn.Module) -> Literal["1x1", "3x3"]:
     """Where the backbone of a detector has its stride: what `resnet_fpn` was given, or took from a file's name."""
     block: Any = model.get_submodule("backbone.body.layer2.0")
     return "1x1" if hasattr(block, "conv3") and block.conv1.stride == (2, 2) else "3x3"
-
-
-def load_backbone(body: nn.Module, path: Path) -> None:
-    """Fill a ResNet from a file, whatever its float type; a classifier (fc) in it is left alone."""
-    tensors = {name: value.float() for name, value in read_tensors(path).items() if value.is_floating_point()}
-    own = {name: value for name, value in body.state_dict().items() if not name.startswith("fc.")}
-    missing = sorted(own.keys() - tensors.keys())
-    if missing:
-        raise ValueError(f"{path} lacks {len(missing)} tensors of this ResNet, the first is {missing[0]}")
-    wrong = next((name for name in own if tensors[name].shape != own[name].shape), None)
-    if wrong is not None:
-        raise ValueError(
-            f"{path}: {wrong} has shape {tuple(tensors[wrong].shape)}, this ResNet's has {tuple(own[wrong].shape)}"
-        )
-    body.load_state_dict({name: tensors[name] for name in own}, strict=False)
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a .safetensors file, or of a torch file that holds nothing else."""
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no weights file {path}")
-    try:
-        if path.suffix == ".safetensors":
-            from safetensors.torch import load_file
-
-            return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except ImportError:
-        raise
-    except Exception as error:  # both libraries raise many kinds for a damaged file
-        raise ValueError(f"{path} cannot be read as tensors ({type(error).__name__}): is it damaged?") from error
-    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise ValueError(f"{path} does not hold tensors by name: save a state_dict")
-    return dict(content)
 
 
 # -------------------------------------------------------------------- whole detectors

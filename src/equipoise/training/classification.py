@@ -1,7 +1,7 @@
 """Train image classifiers: a plain loop, several runs at a time on one GPU.
 
 A run draws everything random on the host from (its seed, the chunk of iterations it is at), so its result does not
-depend on what else runs, and it can be taken up again after any chunk. A chunk is 20 batches, augmented at once on the
+depend on what else runs, and it can be taken up again after any chunk: up to 20 batches, augmented at once on the
 device. On a GPU the step (forward, loss, backward, SGD) is captured once as a CUDA graph and replayed, every run on its
 own stream; the backbone runs in bf16 autocast, head and loss in fp32. On a CPU the same step runs as it is, in fp32.
 """
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,57 +20,42 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from equipoise.models.classifiers import Classifier, make_backbone
 from equipoise.models.heads import NormalizedLinear, ScaledHead
+from equipoise.models.processes import world
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
-from equipoise.prior import IntArray, Prior
+from equipoise.prior import IntArray
 from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits
 from equipoise.training.augmentation.autoaugment import upload
-from equipoise.training.augmentation.cifar import TrainingAugmentation, draw, normalise
+from equipoise.training.augmentation.cifar import MEAN, STD, normalise
+from equipoise.training.mixing import Mixing
+from equipoise.training.optimizers import Optimizer
 from equipoise.training.queue import Run
 from equipoise.training.recipe import Recipe
+from equipoise.training.sets import CHUNK_BYTES, INITIALISATION, LOSS, ORDER, TrainingSet, own_rows, stream_of
 
-CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
-INITIALISATION, ORDER, AUGMENTATION, LOSS = range(4)  # the streams of random numbers of a run
-
-
-@dataclass(frozen=True)
-class TrainingSet:
-    """Training images on a device, ready to be augmented; runs share it."""
-
-    labels: IntArray  # on the host
-    device_labels: Tensor
-    prior: Prior
-    augmentation: TrainingAugmentation
-
-    @property
-    def device(self) -> torch.device:
-        return self.device_labels.device
-
-    @classmethod
-    def of(cls, images: NDArray[np.uint8], labels: IntArray, prior: Prior, device: torch.device) -> TrainingSet:
-        """From images [N, 3, 32, 32] uint8 and class indices [N] on the host."""
-        augmentation = TrainingAugmentation(torch.from_numpy(images).to(device))
-        return cls(labels, torch.from_numpy(labels).to(device), prior, augmentation)
-
+Network = Classifier | ResNetCifar
+LOOK_EVERY = 25  # chunks between looks at the losses
 
 # -------------------------------------------------------------------- what a run is made of
 
 
-def stream_of(seed: int, *path: int) -> np.random.Generator:
-    """An independent stream of random numbers for each (seed, path)."""
-    return np.random.default_rng([seed, *path])
-
-
 def build_model(
-    recipe: Recipe, num_classes: int, seed: int, backbone: Mapping[str, Tensor] | None = None
-) -> ResNetCifar:
-    """The recipe's network, initialised from the seed alone; with a `backbone`, its weights, frozen."""
+    recipe: Recipe,
+    num_classes: int,
+    seed: int,
+    backbone: Mapping[str, Tensor] | None = None,
+    start: Mapping[str, Tensor] | None = None,
+) -> Network:
+    """The recipe's network, initialised from the seed alone. With a `backbone` (of another run), its weights, frozen;
+    with a `start` (of a weights file), its backbone starts from these."""
     head_seed = int(stream_of(seed, INITIALISATION).integers(2**62))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(head_seed)
-        head = _head(recipe, num_classes)
-        model = ResNetCifar(head, recipe.blocks)
+        model = _network(recipe, num_classes)
+    if start is not None:
+        model.load_state_dict(dict(start), strict=False)
     if recipe.backbone is None:
         return model
     if backbone is None:
@@ -80,7 +66,7 @@ def build_model(
         raise ValueError(f"the weights of {recipe.backbone!r} do not fit this network: {missing}")
     model.requires_grad_(False)
     if recipe.head in ("scaled", "kept"):
-        trained_head = nn.Linear(FEATURES, num_classes)
+        trained_head = nn.Linear(backbone["head.weight"].shape[1], num_classes)
         trained_head.load_state_dict({name: backbone[f"head.{name}"] for name in ("weight", "bias")})
         model.head = ScaledHead(trained_head) if recipe.head == "scaled" else trained_head
     else:
@@ -88,10 +74,19 @@ def build_model(
     return model
 
 
-def _head(recipe: Recipe, num_classes: int) -> nn.Module:
+def _network(recipe: Recipe, num_classes: int) -> Network:
+    if recipe.model == "resnet32":
+        return ResNetCifar(_head(recipe, FEATURES, num_classes), recipe.blocks)
+    if recipe.model.startswith("features-"):  # a head for features that were computed before
+        return Classifier(nn.Identity(), _head(recipe, int(recipe.model.removeprefix("features-")), num_classes))
+    backbone, width = make_backbone(recipe.model, recipe.size)
+    return Classifier(backbone, _head(recipe, width, num_classes))
+
+
+def _head(recipe: Recipe, width: int, num_classes: int) -> nn.Module:
     if recipe.head == "normalized":
-        return NormalizedLinear(FEATURES, num_classes)
-    head = nn.Linear(FEATURES, num_classes)
+        return NormalizedLinear(width, num_classes)
+    head = nn.Linear(width, num_classes)
     if recipe.rare_bias:
         nn.init.constant_(head.bias, -float(np.log(num_classes - 1)))
     return head
@@ -115,14 +110,17 @@ def sample_order(recipe: Recipe, labels: IntArray, seed: int) -> NDArray[np.int3
 # -------------------------------------------------------------------- a run
 
 
-Features = Callable[[ResNetCifar, Tensor], Tensor]
-"""The features [N, 64] that a model gives uint8 images, for a training step."""
+Features = Callable[[Any, Tensor], Tensor]
+"""The features [N, F] that a model gives items as a training set holds them (uint8 images), for a training step."""
 
 
-def features(model: ResNetCifar, images: Tensor) -> Tensor:
+def features(model: Any, images: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Tensor:
     """By torch's kernels; a function, so that one compiled version serves every model of the same shape."""
     with _autocast(images.device):
-        return model.features(_layout(normalise(images)))
+        return model.features(_layout(normalise(images, mean, std) if mean else images))  # type: ignore[no-any-return]
+
+
+plain_features = features
 
 
 @functools.cache
@@ -146,46 +144,62 @@ class Training(Run):
         seed: int,
         *,
         backbone: Mapping[str, Tensor] | None = None,
-        features: Features = features,
+        start: Mapping[str, Tensor] | None = None,
+        features: Features | None = None,
         graphed: bool = True,
     ) -> None:
         device = data.device
         num_classes = data.prior.num_classes
+        number, _ = world()
+        if recipe.batch_size % (number * recipe.accumulate):
+            parts = f"{number} processes" + (f" in {recipe.accumulate} parts" if recipe.accumulate > 1 else "")
+            raise ValueError(f"a batch of {recipe.batch_size} images cannot be shared by {parts}")
         self.recipe, self.data, self.seed = recipe, data, seed
         self.iterations, self.batch_size = recipe.iterations, recipe.batch_size
-        self.model = build_model(recipe, num_classes, seed, backbone).to(device)
+        self.model = build_model(recipe, num_classes, seed, backbone, start).to(device)
         if device.type == "cuda":  # before anything is made in the shape of a parameter
             self.model = self.model.to(memory_format=torch.channels_last)
         self.loss = recipe.make_loss(data.prior).to(device)
-        self.order = sample_order(recipe, data.labels, seed)
+        self.order = sample_order(recipe, data.labels, seed).reshape(-1, recipe.batch_size)
         self.losses = torch.zeros(recipe.iterations, device=device)
         self.parameters: list[Tensor] = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.velocity = [torch.zeros_like(parameter) for parameter in self.parameters]
-        self._features = features
-        # The step reads its batch from these, at the row that _slot says, and moves _slot on: nothing else changes
-        # from step to step, so that one captured graph serves for all of them.
-        self._slot = torch.zeros(1, dtype=torch.int64, device=device)
-        self._images = torch.zeros(CHUNK, recipe.batch_size, 3, 32, 32, dtype=torch.uint8, device=device)
-        self._labels = torch.zeros(CHUNK, recipe.batch_size, dtype=torch.int64, device=device)
-        self._rates = torch.zeros(CHUNK, device=device)
-        self._step_losses = torch.zeros(CHUNK, device=device)
-        self._draw: Callable[[int, np.random.Generator], NDArray[np.bool_]] | None = getattr(self.loss, "draw", None)
-        shape = (CHUNK, recipe.batch_size, num_classes) if self._draw else (0,)
-        self._drawn = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.optimizer = Optimizer(self.parameters, recipe)
+        self._average = self._averaged() if recipe.ema else []
+        self._features = features or partial(plain_features, mean=data.mean, std=data.std)
+        self._fill_items = data.filler(self.order, recipe, seed)
+        self._make_buffers(num_classes)
         self._graph: torch.cuda.CUDAGraph | None = None
         self._stream: torch.cuda.Stream | None = None
         self._finished: list[torch.cuda.Event] = []
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-            if graphed and recipe.iterations:
+            if graphed and recipe.iterations and number == 1:
                 self._capture()
 
+    def _make_buffers(self, num_classes: int) -> None:
+        """What a step reads: its batch, at the row that _slot says, which it moves on. Nothing else changes from step
+        to step, so that one captured graph serves for all of them."""
+        recipe, data, device = self.recipe, self.data, self.data.device
+        rows = own_rows(recipe.batch_size)
+        own = rows.stop - rows.start
+        per_batch = own * math.prod(data.shape) * data.dtype.itemsize
+        self.chunk = chunk = max(1, min(data.chunk, CHUNK_BYTES // max(per_batch, 1)))
+        self._slot = torch.zeros(1, dtype=torch.int64, device=device)
+        self._images = torch.zeros(chunk, own, *data.shape, dtype=data.dtype, device=device)
+        targets = data.device_labels
+        self._labels = torch.zeros(chunk, own, *targets.shape[1:], dtype=targets.dtype, device=device)
+        self._rates = torch.zeros(chunk, device=device)
+        self._step_losses = torch.zeros(chunk, device=device)
+        self._draw: Callable[[int, np.random.Generator], NDArray[np.bool_]] | None = getattr(self.loss, "draw", None)
+        self._drawn = torch.zeros((chunk, own, num_classes) if self._draw else (0,), dtype=torch.bool, device=device)
+        self._mixing = Mixing(recipe, chunk, num_classes, device) if recipe.mixup or recipe.cutmix else None
+
     def advance(self) -> None:
-        """Up to 20 iterations; on a GPU they are queued on the run's own stream, at most two chunks ahead."""
+        """A chunk of iterations; on a GPU they are queued on the run's own stream, at most two chunks ahead."""
         if len(self._finished) == 2:
             self._finished.pop(0).synchronize()
-        steps = min(CHUNK, self.iterations - self.iteration)
+        steps = min(self.chunk, self.iterations - self.iteration)
         self.whole = False
         self.model.train()
         if self.recipe.backbone is not None:
@@ -203,6 +217,8 @@ class Training(Run):
                 event.record(self._stream)
                 self._finished.append(event)
         self.iteration += steps
+        if self.done and self._average:
+            self._use_average()
         self.whole = True
 
     def wait(self) -> None:
@@ -212,16 +228,20 @@ class Training(Run):
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> Tensor:
-        """Logits [N, K] of uint8 images, in fp32, with running statistics; less the prior where the recipe says."""
+        """Logits [N, K] of items, in fp32, with running statistics; less the prior where the recipe says."""
         self.model.eval()
         if self._stream is not None:  # `images` may still be on their way, on the stream of the caller
             self._stream.wait_stream(torch.cuda.current_stream(images.device))
         with self._on_stream():
-            logits = torch.cat([self.model(_layout(normalise(part))) for part in torch.split(images, 1000)]).float()
+            logits = torch.cat([self._logits(part) for part in torch.split(images, 1000)]).float()
             if self.recipe.adjusted:
                 logits = adjust_logits(logits, source=self.data.prior, target=None)
         self.wait()
         return logits
+
+    def _logits(self, items: Tensor) -> Tensor:
+        mean, std = self.data.mean, self.data.std
+        return self.model(_layout(normalise(items, mean, std) if mean else items))  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a run taken up again needs, as plain tensors and numbers, on the host."""
@@ -230,7 +250,8 @@ class Training(Run):
             "iteration": self.iteration,
             "seed": self.seed,
             "model": {name: value.cpu() for name, value in self.model.state_dict().items()},
-            "velocity": [value.cpu() for value in self.velocity],
+            "velocity": [value.cpu() for value in self.optimizer.state],
+            "average": [value.cpu() for value in self._average],
             "losses": self.losses.cpu(),
         }
 
@@ -243,8 +264,9 @@ class Training(Run):
                 f"this run of seed {self.seed} and {len(self.losses)}: delete it, or run what it was made for"
             )
         with torch.no_grad():
-            for own, saved in zip(self.velocity, state.get("velocity", self.velocity), strict=True):
-                own.copy_(saved)
+            for own, name in ((self.optimizer.state, "velocity"), (self._average, "average")):
+                for value, saved in zip(own, state.get(name, own), strict=True):
+                    value.copy_(saved)
             self.losses.copy_(torch.as_tensor(state["losses"]))
             self.model.load_state_dict(state["model"])
         self.iteration = int(state.get("iteration", self.iterations))
@@ -259,38 +281,74 @@ class Training(Run):
     def _step(self) -> None:
         """One iteration on the batch at _slot. No host value is read or made: it can be captured in a CUDA graph."""
         images, labels = self._images.index_select(0, self._slot)[0], self._labels.index_select(0, self._slot)[0]
-        logits = self.model.head(self._features(self.model, images).float())
+        if self._mixing is not None:
+            images, labels = self._mixing(images, labels, self._slot)
         drawn = () if self._draw is None else (self._drawn.index_select(0, self._slot)[0],)
-        loss = self.loss(logits, labels, *drawn)
-        gradients = torch.autograd.grad(loss, self.parameters)
-        rate = self._rates.index_select(0, self._slot)
-        sgd_(self.parameters, gradients, self.velocity, rate, self.recipe)
-        self._step_losses.index_copy_(0, self._slot, loss.detach().float().view(1))
+        loss, gradients = self._gradients(images, labels, *drawn)
+        self.optimizer.step(gradients, self._rates.index_select(0, self._slot))
+        if self._average:
+            torch._foreach_lerp_(self._average, self._averaged(copied=False), 1 - self.recipe.ema)
+        self._step_losses.index_copy_(0, self._slot, loss.view(1))
         self._slot += 1
+
+    def _gradients(self, *batch: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The loss and its gradients, over the parts of a batch and over all processes."""
+        parts, number = self.recipe.accumulate, world()[0]
+        total, sums = torch.zeros((), device=self.data.device), None
+        for images, labels, *drawn in zip(*(value.chunk(parts) for value in batch), strict=True):
+            logits = self.model.head(self._features(self.model, images).float())
+            loss = self.loss(logits, labels, *drawn)
+            found = torch.autograd.grad(loss, self.parameters)
+            sums = found if sums is None else tuple(torch._foreach_add(sums, found))
+            total = loss.detach().float() if parts == 1 else total + loss.detach().float() / parts
+        assert sums is not None
+        if parts * number > 1:
+            sums = tuple(torch._foreach_div(sums, parts * number))
+        if number > 1:
+            flat = torch.cat([value.reshape(-1) for value in (*sums, total / number)])
+            torch.distributed.all_reduce(flat)
+            *shared, total = torch.split(flat, [value.numel() for value in (*sums, total)])
+            sums = tuple(value.view_as(own) for value, own in zip(shared, sums, strict=True))
+        return total, sums
 
     def _fill(self) -> None:
         """The next chunk: augmented images, labels, learning rates, and what the loss draws."""
-        recipe, size = self.recipe, self.recipe.batch_size
-        chunk = self.iteration // CHUNK
-        steps = min(CHUNK, recipe.iterations - self.iteration)
-        # the whole chunk is drawn even where fewer steps are left: what is drawn depends on (seed, chunk) alone
-        draws = draw(CHUNK * size, stream_of(self.seed, AUGMENTATION, chunk)).first(steps * size)
-        index = self.order[self.iteration * size : (self.iteration + steps) * size].astype(np.int64)
-        device_index = upload(index, self.data.device)
-        self._images[:steps].flatten(0, 1).copy_(self.data.augmentation(index, draws))
-        self._labels[:steps].flatten().copy_(self.data.device_labels[device_index])
-        rates = np.array([recipe.learning_rate(self.iteration + step) for step in range(CHUNK)], np.float32)
+        recipe, size, rows = self.recipe, self.recipe.batch_size, own_rows(self.recipe.batch_size)
+        chunk = self.iteration // self.chunk
+        steps = min(self.chunk, recipe.iterations - self.iteration)
+        self._fill_items(self._images[:steps], self.iteration)
+        index = self.order[self.iteration : self.iteration + steps, rows].astype(np.int64)
+        self._labels[:steps].copy_(self.data.device_labels[upload(index, self.data.device)])
+        rates = np.array([recipe.learning_rate(self.iteration + step) for step in range(self.chunk)], np.float32)
         self._rates.copy_(upload(rates, self.data.device))
         if self._draw is not None:
-            drawn = self._draw(CHUNK * size, stream_of(self.seed, LOSS, chunk))
-            self._drawn.flatten(0, 1).copy_(upload(drawn, self.data.device))
+            drawn = self._draw(self.chunk * size, stream_of(self.seed, LOSS, chunk))
+            drawn = drawn.reshape(self.chunk, size, -1)[:, rows]
+            self._drawn.copy_(upload(np.ascontiguousarray(drawn), self.data.device))
+        if self._mixing is not None:
+            self._mixing.fill(self.seed, self.iteration, self.data.shape[-1])
         self._slot.zero_()
+
+    # ---------------------------------------------------------------- the average of the weights
+
+    def _averaged(self, *, copied: bool = True) -> list[Tensor]:
+        """What is averaged: every parameter and every running statistic."""
+        values = [value for value in self.model.state_dict().values() if value.is_floating_point()]
+        return [value.detach().clone() for value in values] if copied else values
+
+    @torch.no_grad()
+    def _use_average(self) -> None:
+        """Put the average in the place of the last iterate."""
+        with self._on_stream():
+            for value, average in zip(self._averaged(copied=False), self._average, strict=True):
+                value.copy_(average)
 
     def _capture(self) -> None:
         """Record the step as a CUDA graph, after three real ones that let cuDNN and the allocator settle."""
         assert self._stream is not None
         self.model.train(self.recipe.backbone is None)
-        changed = [*self.model.state_dict().values(), *self.velocity, self._slot, self._step_losses]
+        state = [*self.optimizer.state, *self._average, self._slot, self._step_losses]
+        changed = [*self.model.state_dict().values(), *state]
         before = [value.clone() for value in changed]
         torch.cuda.synchronize(self.data.device)
         with torch.cuda.stream(self._stream):
@@ -310,25 +368,6 @@ class Training(Run):
         return contextlib.nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
 
-@torch.no_grad()
-def sgd_(
-    parameters: list[Tensor],
-    gradients: tuple[Tensor, ...],
-    velocity: list[Tensor],
-    rate: Tensor,
-    recipe: Recipe,
-) -> None:
-    """SGD with momentum and weight decay on every parameter, as torch.optim.SGD; the rate is read from the device.
-
-    v ← μ v + g + λ p;   p ← p − rate · v   (with Nesterov: p ← p − rate · (g + λ p + μ v))
-    """
-    decayed = torch._foreach_add(gradients, parameters, alpha=recipe.weight_decay)
-    torch._foreach_mul_(velocity, recipe.momentum)
-    torch._foreach_add_(velocity, decayed)
-    change = torch._foreach_add(decayed, velocity, alpha=recipe.momentum) if recipe.nesterov else tuple(velocity)
-    torch._foreach_add_(parameters, torch._foreach_mul(change, -rate.view(())))
-
-
 def _autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     if device.type != "cuda":
         return contextlib.nullcontext()
@@ -345,12 +384,16 @@ def _layout(images: Tensor) -> Tensor:
 
 def train(runs: Sequence[Training], after_chunk: Callable[[], bool] = lambda: False) -> bool:
     """Advance `runs` together, chunk by chunk, until all are done (True) or `after_chunk()` says to stop (False)."""
-    while not all(run.done for run in runs):
-        for run in runs:
-            if not run.done:
-                run.advance()
+    chunks, left = 0, list(runs)
+    while left:
+        for run in left:
+            run.advance()
+        chunks += 1
         if after_chunk():
             break
+        if chunks % LOOK_EVERY == 0:  # what has diverged is not trained to the end
+            left = [run for run in left if run.finite]
+        left = [run for run in left if not run.done]
     for run in runs:
         run.wait()
     return all(run.done for run in runs)

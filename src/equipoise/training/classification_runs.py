@@ -13,10 +13,11 @@ from torch import Tensor
 
 from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
 from equipoise.metrics.evaluation import evaluate
-from equipoise.training.classification import Features, Training, TrainingSet, features, thinned, train
+from equipoise.training.classification import Features, Training, features, thinned, train
 from equipoise.training.queue import Context, Kind, Settings, in_words
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record, hardware, versions
+from equipoise.training.sets import CifarSet
 from equipoise.training.weights import weights_digest
 
 FIRST_GUESS = {"cuda": 0.006, "fused": 0.003}  # seconds an iteration before one was measured
@@ -30,7 +31,7 @@ class Store:
     def __init__(self, root: Path, device: torch.device, *, download: bool = False) -> None:
         self.root, self.device, self.download = root, device, download
         self._cifar: dict[str, Cifar] = {}
-        self._sets: dict[tuple[str, int], tuple[LongTailedCifar, TrainingSet]] = {}
+        self._sets: dict[tuple[str, int], tuple[LongTailedCifar, CifarSet]] = {}
 
     def read(self, data_set: str) -> Cifar:
         """The whole data set; fetched first if it is not there and may be."""
@@ -39,11 +40,11 @@ class Store:
             self._cifar[name] = load_cifar(self.root, name, download=self.download)
         return self._cifar[name]
 
-    def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, TrainingSet]:
+    def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, CifarSet]:
         """The draw, and the same on the device."""
         if (data_set, imbalance) not in self._sets:
             drawn = long_tailed_cifar(self.read(data_set), imbalance, draw=source_of(data_set)[1])
-            on_device = TrainingSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
+            on_device = CifarSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
             self._sets[data_set, imbalance] = drawn, on_device
         return self._sets[data_set, imbalance]
 

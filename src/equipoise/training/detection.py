@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader
 from equipoise.data.coco import CocoImages
 from equipoise.data.masks import Rle, encode_images
 from equipoise.metrics.detection import Detections
-from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
+from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks
 from equipoise.models.mask_rcnn import (
     SigmoidClassification,
     SoftmaxClassification,
@@ -40,6 +40,7 @@ from equipoise.models.mask_rcnn import (
     sigmoid,
     stride_of,
 )
+from equipoise.models.processes import world
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.samplers.repeat_factor import RepeatFactorSampler

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +20,9 @@ from torch import Tensor
 from equipoise.data.coco import CocoImages
 from equipoise.data.masks import hotcoco
 from equipoise.metrics.detection import Detections, GroundTruth
-from equipoise.models.batched_rcnn import ROUNDS, world
+from equipoise.models.batched_rcnn import ROUNDS
 from equipoise.models.mask_rcnn import detector_weights, stride_of
+from equipoise.models.processes import first_says, world
 from equipoise.training.classification import thinned
 from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, train
 from equipoise.training.detection_records import DetectionRecord
@@ -37,28 +36,6 @@ EVALUATION = {"cuda": 0.02}  # seconds per image kept for it before it was measu
 REPORT_EVERY = 2.0  # seconds
 SHARE = 0.4  # of the device's free memory that images may take, and then features
 SHOWN = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "seconds", "evaluation_seconds")
-
-
-def join_processes(device: torch.device) -> torch.device:
-    """Under torchrun, join the other processes; the device of this one. Alone, nothing happens."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return device
-    if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
-    if not torch.distributed.is_initialized():
-        backend = "nccl" if device.type == "cuda" else "gloo"
-        torch.distributed.init_process_group(backend, timeout=timedelta(hours=6))  # the first evaluates, others wait
-    return device
-
-
-def first_says(answer: bool, device: torch.device) -> bool:
-    """The first process's answer, for all of them."""
-    if world()[0] == 1:
-        return answer
-    flag = torch.tensor(int(answer), device=device)
-    torch.distributed.broadcast(flag, 0)
-    return bool(flag)
 
 
 @dataclass(frozen=True)

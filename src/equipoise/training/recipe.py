@@ -61,6 +61,13 @@ class Recipe:
     rare_bias      start the head's bias at −log(K − 1): every class at 1/K, for sigmoids
     backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
     adjusted       subtract the log prior from the logits when predicting: for a model trained with a plain loss
+    model          "resnet32", or a classifier of torchvision or timm for images of `size` pixels
+    augmentation   "paper": that of CIFAR; for other images "crop", "resized", "randaugment", "randaugment-crop", "none"
+    optimizer      "sgd" with momentum, or "adamw"
+    ema            the weights that are kept are a moving average, with so much of the old in every step; 0: the last
+    mixup, cutmix  the parameter of the Beta distribution that images are mixed with; 0: they are not
+    accumulate     parts that a batch is cut into, one after the other: less memory, the same gradients (but for batch
+                   statistics, which are of a part)
 
     >>> replace(Recipe(), iterations=50).warmup
     800
@@ -82,6 +89,14 @@ class Recipe:
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 5e-4
+    model: str = "resnet32"
+    size: int = 32
+    augmentation: str = "paper"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    ema: float = 0.0
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    accumulate: int = 1
 
     def learning_rate(self, iteration: int) -> float:
         """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end.

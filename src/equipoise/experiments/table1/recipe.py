@@ -24,11 +24,8 @@ One iterate is reported, the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-from torch import nn
 
 from equipoise.experiments.table1 import published
 from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
@@ -37,8 +34,7 @@ from equipoise.losses.class_balanced import ClassBalancedLoss
 from equipoise.losses.equalization import EqualizationLoss
 from equipoise.losses.focal import FocalLoss
 from equipoise.losses.ldam import LDAMLoss
-from equipoise.losses.weights import inverse_frequency_weights
-from equipoise.prior import Prior
+from equipoise.training.methods import sigmoid_cross_entropy, weighted_cross_entropy, with_loss
 from equipoise.training.recipe import Cell, Method, Recipe
 
 NAME, DATA_SETS, IMBALANCES = published.NAME, tuple(published.DATA_SETS), published.IMBALANCES
@@ -46,24 +42,9 @@ BELOW_CELL = published.BELOW_CELL
 SEEDS = (0, 1, 2)
 
 
-def weighted_cross_entropy(prior: Prior) -> nn.CrossEntropyLoss:
-    """Class-balanced weighting: cross-entropy with weights ∝ 1/n_j."""
-    return nn.CrossEntropyLoss(weight=inverse_frequency_weights(prior))
-
-
-def sigmoid_cross_entropy(prior: Prior) -> BalancedSigmoidLoss:
-    """K binary problems, summed over classes: Balanced Sigmoid under a uniform prior, whose shift is 0."""
-    return BalancedSigmoidLoss(Prior.uniform(prior.num_classes), reduction="batchmean")
-
-
 BASE = Recipe()
 SIGMOID = replace(BASE, rare_bias=True)
 SECOND_STAGE = replace(BASE, backbone="softmax", iterations=2_000, warmup=0)
-
-
-def with_loss(recipe: Recipe, loss: Callable[..., nn.Module], **options: Any) -> Recipe:
-    """A recipe with another loss; an option may differ by data set."""
-    return replace(recipe, loss=loss, options=options)
 
 
 BETAS = {"cifar10-lt": 0.9999, "cifar100-lt": 0.9}

@@ -12,6 +12,7 @@ Reference for Cutout: DeVries, Taylor, 2017, arXiv 1708.04552.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -91,16 +92,16 @@ def cutout(images: Tensor, centre_y: Tensor, centre_x: Tensor) -> Tensor:
     return images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0)
 
 
-def normalise(images: Tensor) -> Tensor:
-    """uint8 [N, 3, H, W] → fp32, divided by 255, less MEAN, over STD.
+def normalise(images: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Tensor:
+    """uint8 [N, 3, H, W] → fp32, divided by 255, less the mean, over the standard deviation.
 
     >>> normalise(torch.zeros(1, 3, 1, 1, dtype=torch.uint8)).flatten()
     tensor([-2.4291, -2.4183, -2.2214])
     """
     # written as scalars a channel: no tensor has to be made on the device, so that it can be captured in a CUDA graph
     channels = [
-        (images[:, channel].float() / 255 - mean) / std
-        for channel, (mean, std) in enumerate(zip(MEAN, STD, strict=True))
+        (images[:, channel].float() / 255 - centre) / spread
+        for channel, (centre, spread) in enumerate(zip(mean, std, strict=True))
     ]
     return torch.stack(channels, dim=1)
 

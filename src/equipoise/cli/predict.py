@@ -1,0 +1,168 @@
+"""`equipoise predict`: use a model that `equipoise train` left."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.cli import options as o
+from equipoise.cli.shared import device_of, refusing
+from equipoise.data.reading import visible
+from equipoise.files import write_text
+
+if TYPE_CHECKING:
+    from equipoise.serving.rebalanced import Rebalanced
+
+BATCH = 64
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, or of one of its methods.")],
+    photos: Annotated[
+        list[Path], typer.Argument(help="Photos, folders of photos, or lists of paths (.txt: one per line).")
+    ],
+    method: Annotated[str | None, typer.Option(metavar="NAME", help="Which method, where the run has several.")] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PRIOR",
+            help="The class frequencies where the model is used: counts or labels in any file that inspect reads. By "
+            "default those it was judged with.",
+        ),
+    ] = None,
+    top: Annotated[int, typer.Option(metavar="N", min=1, help="Classes per photo.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write .csv or .jsonl there instead of printing CSV.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
+    device: o.Device = None,
+) -> None:
+    """Classify photos with a trained model; with --target, for a world with other class frequencies.
+
+    \b
+    equipoise predict runs/first photo.jpg
+    equipoise predict runs/first holiday/ --top 3 --out holiday.csv
+    equipoise predict runs/first camera.txt --target counts-at-the-camera.json
+    """
+    if out is not None and out.suffix not in (".csv", ".jsonl"):
+        raise typer.BadParameter(f"--out {out}: expected .csv or .jsonl")
+    place = device_of(device)
+    with refusing():
+        served, size = loaded(run, method, target)
+        paths = list(photo_paths(photos))
+        rows = list(predictions(served.to(place), size, paths, top))
+        lines = as_json or (out is not None and out.suffix == ".jsonl")
+        text = "".join(json.dumps(row) + "\n" for row in rows) if lines else as_csv(rows, top)
+        if out is not None:
+            write_text(out, text)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        typer.echo(f"{len(rows):,} photos: {visible(out)}")
+    bad = sum("error" in row for row in rows)
+    if bad:
+        typer.echo(f"{bad} of {len(rows)} could not be read", err=True)
+        raise typer.Exit(1)
+
+
+def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanced, int]:
+    """The model, for the wanted class frequencies, and the size of the pictures it takes."""
+    from equipoise.data.sources import read_prior
+    from equipoise.training.run_folder import load_run, method_folders
+
+    folders = method_folders(run)
+    if method is not None:
+        folders = [folder for folder in folders if folder.name == method]
+    if not folders:
+        what = f"no method {method!r}" if method is not None else "no trained model"
+        raise ValueError(f"{run} holds {what}: expected a folder that equipoise train wrote")
+    if len(folders) > 1:
+        raise ValueError(f"{run} holds several methods: choose one with --method {folders[-1].name}")
+    served, note = load_run(folders[0])
+    if target is not None:
+        prior = read_prior(target, counts_of=note.num_classes).prior
+        served.target = in_order(prior, served.class_names, target)
+    return served, note.size
+
+
+def in_order(prior: Any, names: tuple[str, ...] | None, where: Path) -> Any:
+    """The prior in the order of the model's classes; names must be the model's where it has some."""
+    from equipoise.prior import Prior
+
+    if prior.class_names is None or names is None or prior.class_names == names:
+        if names is not None and prior.num_classes != len(names):
+            raise ValueError(f"{where} has {prior.num_classes} classes, the model {len(names)}")
+        return prior
+    found = dict(zip(prior.class_names, prior.probabilities.tolist(), strict=True))
+    unknown = [name for name in found if name not in names]
+    if unknown:
+        raise ValueError(f"{where} has a class that the model does not know: {unknown[0]}")
+    return Prior.from_probabilities([found.get(name, 0.0) for name in names], class_names=names)
+
+
+def photo_paths(given: list[Path]) -> Iterator[Path]:
+    """Every photo that was named, in a folder or a list."""
+    from equipoise.data.sources import IMAGES, list_lines
+
+    for path in given:
+        if path.is_dir():
+            found = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
+            if not found:
+                raise ValueError(f"{path} holds no photos")
+            yield from found
+        elif path.suffix.lower() == ".txt":
+            yield from (path.parent / line.strip() for line in list_lines(path) if line.strip())
+        elif not path.exists():
+            raise FileNotFoundError(f"{path} does not exist")
+        else:
+            yield path
+
+
+def predictions(served: Rebalanced, size: int, paths: list[Path], top: int) -> Iterator[dict[str, Any]]:
+    """The likeliest classes of every photo; one that cannot be read has an error instead."""
+    import torch
+
+    from equipoise.data.image_files import decode
+    from equipoise.data.images import ImageList
+    from equipoise.training.images import middle, stored_side
+
+    names = served.class_names or tuple(map(str, range(len(served.shift))))
+    for start in range(0, len(paths), BATCH):
+        part = paths[start : start + BATCH]
+        images = ImageList.of_files(part)
+        decoded = decode(images, stored_side(size))
+        pixels = torch.from_numpy(decoded.pixels).to(served.shift.device)
+        with torch.inference_mode():
+            shares = served(middle(pixels, size).float() / 255).softmax(1).cpu()
+        best = shares.topk(min(top, len(names)))
+        reasons = {bad.index: bad.reason for bad in decoded.bad}
+        for row, path in enumerate(part):
+            if row in reasons:
+                yield {"path": str(path), "error": reasons[row]}
+                continue
+            found = [
+                {"label": names[index], "probability": round(share, 6)}
+                for share, index in zip(best.values[row].tolist(), best.indices[row].tolist(), strict=True)
+            ]
+            yield {"path": str(path), "predictions": found}
+
+
+def as_csv(rows: list[dict[str, Any]], top: int) -> str:
+    """A line per photo: path, then label and probability of the likeliest classes."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    numbers = [""] if top == 1 else [f"_{place}" for place in range(1, top + 1)]
+    writer.writerow(["path", *(f"{word}{number}" for number in numbers for word in ("label", "probability"))])
+    for row in rows:
+        if "error" in row:
+            writer.writerow([visible(row["path"]), f"error: {row['error']}"])
+        else:
+            cells = (cell for one in row["predictions"] for cell in (one["label"], f"{one['probability']:.4f}"))
+            writer.writerow([visible(row["path"]), *cells])
+    return text.getvalue()

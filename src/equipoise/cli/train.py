@@ -1,0 +1,155 @@
+"""`equipoise train`: from a folder of images to a model that can be served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from equipoise.cli import options as o
+
+if TYPE_CHECKING:
+    from equipoise.training.queue import Status
+
+
+def train(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            help="The images: a folder with one folder per class (or train/ and val/ of these), a list of paths and "
+            "labels (.txt, .csv, .tsv, .parquet, .json), or a saved Hugging Face data set."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="The folder of this run; an unfinished one is taken up.")
+    ] = Path("runs/first"),
+    loss: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="balanced_softmax by default; softmax, crt, ...; all: every one. Repeat it."),
+    ] = None,
+    model: Annotated[str, typer.Option(metavar="NAME", help="A classifier of torchvision or timm.")] = "resnet18",
+    weights: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="What the backbone starts from: a file, or pretrained to fetch it."),
+    ] = None,
+    stride: o.Stride = None,
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Keep the backbone as it is and train heads on its features: seconds each.")
+    ] = False,
+    epochs: Annotated[float, typer.Option(metavar="N", min=0.0, help="Times every image is seen.")] = 30.0,
+    size: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=8, help="Side of the pictures that the model sees; by default near their own."),
+    ] = None,
+    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Images per step; 64 or 256.")] = None,
+    lr: Annotated[float | None, typer.Option(metavar="X", help="Learning rate at its highest.")] = None,
+    optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd or adamw.")] = "sgd",
+    weight_decay: Annotated[float, typer.Option(metavar="X", help="Weight decay.")] = 5e-4,
+    augment: Annotated[
+        str | None, typer.Option(metavar="NAME", help="crop, resized, randaugment, randaugment-crop or none.")
+    ] = None,
+    mixup: Annotated[float, typer.Option(metavar="ALPHA", min=0.0, help="Mixup; 0.2 is usual.")] = 0.0,
+    cutmix: Annotated[float, typer.Option(metavar="ALPHA", min=0.0, help="CutMix; 1 is usual.")] = 0.0,
+    ema: Annotated[
+        float, typer.Option(metavar="X", min=0.0, max=1.0, help="Keep a moving average of the weights; 0.999, say.")
+    ] = 0.0,
+    sampler: Annotated[str, typer.Option(metavar="NAME", help="instance, or class_balanced.")] = "instance",
+    accumulate: Annotated[int, typer.Option(metavar="N", min=1, help="Parts of a batch, one after the other.")] = 1,
+    train_list: Annotated[
+        Path | None, typer.Option("--train", metavar="FILE", help="The training images, instead of SOURCE.")
+    ] = None,
+    val_list: Annotated[
+        Path | None, typer.Option("--val", metavar="FILE", help="The images to judge on, a folder or a list.")
+    ] = None,
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder that paths of lists start from.")
+    ] = None,
+    held_out: Annotated[
+        float, typer.Option(metavar="SHARE", help="Of each class, to judge on where there is no val: a fifth.")
+    ] = 0.2,
+    on_bad_image: Annotated[
+        str, typer.Option(metavar="skip|refuse", help="What happens where images cannot be read.")
+    ] = "skip",
+    export: Annotated[bool, typer.Option("--export", help="Also write ONNX and a torch.export program.")] = False,
+    compiled: Annotated[
+        bool, typer.Option("--compile", help="Compile the backbone: faster, but slow to start.")
+    ] = False,
+    resident: Annotated[
+        bool | None, typer.Option(help="Keep decoded images in memory; by default where they fit.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N", min=0, help="Processes or threads that decode.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="What all random numbers are drawn from.")] = 0,
+    budget: o.Budget = None,
+    iterations: o.Iterations = None,
+    device: o.Device = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
+) -> None:
+    """Train image classifiers, judge them by many, medium and few, and leave models that can be served.
+
+    \b
+    equipoise train photos/ --out runs/first
+    equipoise train photos/ --loss softmax --loss balanced_softmax --epochs 30 --size 64
+    equipoise train --train ImageNet_LT_train.txt --val ImageNet_LT_val.txt --images ILSVRC2012 --model resnet50
+    torchrun --nproc-per-node 8 -m equipoise train photos/ --model resnet50 --size 224
+    """
+    from equipoise.cli.training import TrainOptions, train_images
+
+    train_images(
+        TrainOptions(
+            source=source,
+            out=out,
+            losses=tuple(loss or ["balanced_softmax"]),
+            model=model,
+            weights=weights,
+            stride=stride,
+            freeze=freeze,
+            epochs=epochs,
+            size=size,
+            batch=batch,
+            lr=lr,
+            optimizer=optimizer,
+            weight_decay=weight_decay,
+            augment=augment,
+            mixup=mixup,
+            cutmix=cutmix,
+            ema=ema,
+            sampler=sampler,
+            accumulate=accumulate,
+            train=train_list,
+            val=val_list,
+            images=images,
+            held_out=held_out,
+            on_bad_image=on_bad_image,
+            export=export,
+            compiled=compiled,
+            resident=resident,
+            workers=workers,
+            seed=seed,
+            budget=budget,
+            iterations=iterations,
+            device=device,
+        ),
+        shown=json_lines() if as_json else None,
+    )
+
+
+@contextmanager
+def json_lines() -> Iterator[tuple[Any, Any]]:
+    """How to say something and how to report progress, as lines of JSON."""
+
+    def say(text: str) -> None:
+        typer.echo(json.dumps({"message": text}))
+
+    def report(status: Status) -> None:
+        told = {
+            "iteration": status.done,
+            "of": status.iterations,
+            "images_per_second": round(status.images_a_second, 1),
+        }
+        typer.echo(json.dumps(told | {"seconds_to_go": round(status.seconds_to_go, 1)}))
+
+    yield say, report

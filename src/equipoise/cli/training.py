@@ -1,0 +1,373 @@
+"""Train image classifiers: what `equipoise train` does."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import typer
+from rich.console import Console
+from torch import nn
+
+from equipoise.cli.options import KINDS, RunOptions
+from equipoise.cli.queues import missing_cells, train_cells
+from equipoise.cli.shared import counting_bar, device_of, refusing
+from equipoise.data.image_files import check_images, decode
+from equipoise.data.images import ImageList, find_splits, read_images, stratified_split
+from equipoise.data.reading import visible
+from equipoise.files import write_text
+from equipoise.metrics.judging import judge
+from equipoise.models.classifiers import make_backbone
+from equipoise.models.processes import join_processes, world
+from equipoise.prior import Prior
+from equipoise.report.figures import save, standing_alone
+from equipoise.report.page import Report
+from equipoise.report.tables import Table
+from equipoise.training.augmentation.photographs import AUGMENTATIONS
+from equipoise.training.image_records import ImageRecord
+from equipoise.training.images import SMALL, Finished, FrozenClassification, ImageClassification, ImageData, stored_side
+from equipoise.training.methods import methods
+from equipoise.training.queue import Settings
+from equipoise.training.recipe import MethodCell, Recipe
+from equipoise.training.records import Recorded, counted, read_lines
+from equipoise.training.run_folder import export_run, write_run
+
+LOOKED_AT = 200  # images whose sides tell what size to train at
+SIZES = (32, 64, 96, 128, 160, 224)
+LARGEST_ON_CPU = 64
+LARGE_SET = 20_000  # images: from here on batches are large by default
+RUN = "run.json"
+NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "workers", "budget", "iterations", "device")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """What `equipoise train` was asked for."""
+
+    source: Path | None
+    out: Path
+    losses: tuple[str, ...]
+    model: str
+    weights: str | None
+    stride: str | None
+    freeze: bool
+    epochs: float
+    size: int | None
+    batch: int | None
+    lr: float | None
+    optimizer: str
+    weight_decay: float
+    augment: str | None
+    mixup: float
+    cutmix: float
+    ema: float
+    sampler: str
+    accumulate: int
+    train: Path | None
+    val: Path | None
+    images: Path | None
+    held_out: float
+    on_bad_image: str
+    export: bool
+    compiled: bool
+    resident: bool | None
+    workers: int | None
+    seed: int
+    budget: float | None
+    iterations: int | None
+    device: str | None
+
+
+def train_images(options: TrainOptions, shown: AbstractContextManager[Any] | None = None) -> None:
+    """Train what was asked for, and write the folder of the run."""
+    check_words(options)
+    place = join_processes(device_of(options.device))
+    leads = world()[1] == 0
+    log = typer.echo if leads else lambda text: None
+    with refusing():
+        train, test, where = read_lists(options)
+        size = options.size or size_for(train, place)
+        check_folder(options)
+        start = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
+        data = readable(options, ImageData(train, test, size, where), place, log)
+        describe(data, options, log)
+        recipes = recipes_for(options, data)
+    wanted = chosen(options, recipes)
+    cells = [MethodCell(method, options.seed) for method in wanted]
+    table = options.out.resolve().name
+    kept = RunOptions(
+        out=options.out / "records.jsonl", results=options.out / "results", budget=options.budget,
+        iterations=options.iterations, device=options.device, checkpoints=options.out / "checkpoints",
+    )  # fmt: skip
+    recorded = Recorded(kept.out, kept.results, table, ImageRecord, KINDS, options.iterations)
+    missing = missing_cells(cells, recorded, log=log)
+    if missing:
+        if leads:
+            write_text(options.out / RUN, json.dumps(described(options, size), indent=1) + "\n")
+
+        def make(settings: Settings) -> ImageClassification:
+            return kind_of(options, table, recipes, data, start, settings)
+
+        train_cells(missing, kept, recorded, place, make, leads=leads, shown=shown)
+    if leads:
+        with refusing():
+            conclude(options, table, wanted)
+
+
+# -------------------------------------------------------------------- what was asked for
+
+
+def check_words(options: TrainOptions) -> None:
+    """Refuse words that mean nothing, before anything is read."""
+    expected = {
+        "--optimizer": (options.optimizer, ("sgd", "adamw")),
+        "--sampler": (options.sampler, ("instance", "class_balanced")),
+        "--on-bad-image": (options.on_bad_image, ("skip", "refuse")),
+        "--augment": (options.augment or AUGMENTATIONS[0], AUGMENTATIONS),
+    }
+    for option, (given, words) in expected.items():
+        if given not in words:
+            raise typer.BadParameter(f"{option} {given}: expected {', '.join(words[:-1])} or {words[-1]}")
+    names = methods(Recipe())
+    for name in options.losses:
+        if name not in (*names, "all"):
+            raise typer.BadParameter(f"no loss is named {name!r}: expected {', '.join(names)} or all")
+    if (options.source is None) == (options.train is None):
+        raise typer.BadParameter("which images? Give a folder or a list, or --train and --val")
+    if options.epochs <= 0:
+        raise typer.BadParameter("--epochs 0: nothing would be learnt")
+    if not 0 < options.held_out < 1:
+        raise typer.BadParameter(f"--held-out {options.held_out}: expected a share between 0 and 1")
+    if options.freeze and options.weights is None:
+        raise typer.BadParameter("--freeze keeps a backbone of random numbers: give it --weights FILE or pretrained")
+    if options.freeze and (options.mixup or options.cutmix):
+        raise typer.BadParameter("--freeze trains on features, which are computed once: leave --mixup and --cutmix out")
+    balanced = [name for name in options.losses if name in ("balanced_softmax", "balanced_sigmoid")]
+    if options.sampler == "class_balanced" and balanced:
+        raise typer.BadParameter(
+            f"{balanced[0]} wants the prior of what is sampled, and class-balanced samples have none: it would balance "
+            "twice. Leave --sampler out, or train softmax with it"
+        )
+
+
+def read_lists(options: TrainOptions) -> tuple[ImageList, ImageList, str]:
+    """The images to train and to judge on, and what the latter are called."""
+    source, val, where = options.train or options.source, options.val, "val"
+    assert source is not None
+    if val is None:
+        source, val, test = find_splits(source)
+        if val is None and test is not None:
+            val, where = test, "test"
+    train = read_images(source, images=options.images)
+    for note in train.notes:
+        typer.echo(visible(f"{source}: {note}"), err=True)
+    if val is not None:
+        return train, read_images(val, images=options.images, class_names=train.class_names), where
+    kept, left = stratified_split(train.labels, options.held_out, seed=0)
+    if not len(left):
+        raise ValueError(f"{source} has too few images of every class to hold some out: give --val, or more images")
+    return train.subset(kept), train.subset(left), "held_out"
+
+
+def size_for(images: ImageList, device: torch.device) -> int:
+    """A size near that of the images themselves; on a CPU a small one, so that training ends the same day."""
+    step = max(1, len(images) // LOOKED_AT)
+    sides = []
+    for index in range(0, len(images), step):
+        try:
+            sides.append(min(images.read(index).size))
+        except ValueError:  # a bad image: named later
+            continue
+    middle = float(np.median(sides)) if sides else SIZES[-1]
+    most = LARGEST_ON_CPU if device.type == "cpu" else SIZES[-1]
+    return min(most, next((size for size in SIZES if size >= middle), SIZES[-1]))
+
+
+def readable(options: TrainOptions, data: ImageData, device: torch.device, log: Any) -> ImageData:
+    """The data without the images that cannot be read, which are named and counted."""
+    workers = options.workers if options.workers is not None else min(12, os.cpu_count() or 1)
+    data = replace(data, workers=workers, resident=options.resident)
+    pixels: dict[str, Any] = {}
+    found: list[ImageList] = []
+    with counting_bar(Console(stderr=True), transient=True) as bar:
+        for images, what in ((data.train, "decoding"), (data.test, "decoding those to judge on")):
+            task = bar.add_task(what, total=len(images))
+
+            def progress(done: int, total: int, task: Any = task) -> None:
+                bar.update(task, completed=done)
+
+            decoded = decode(images, stored_side(data.size), progress=progress) if data.fits(device) else None
+            bad = decoded.bad if decoded is not None else check_images(images, progress=progress)
+            if len(bad) and options.on_bad_image == "refuse":
+                raise ValueError(f"{images.source}: {bad}; --on-bad-image skip leaves them out")
+            if len(bad):
+                log(visible(f"{images.source}: {bad}; left out"))
+            kept = images.without(bad) if len(bad) else images
+            if decoded is not None:
+                pixels[kept.digest] = decoded.pixels[decoded.good] if len(bad) else decoded.pixels
+            found.append(kept)
+    return replace(data, train=found[0], test=found[1], pixels=pixels)
+
+
+def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
+    """Every method, on the recipe that the options describe."""
+    number = len(data.train)
+    batch = min(options.batch or (256 if number >= LARGE_SET else 64), number)
+    parts = world()[0] * options.accumulate
+    batch = max(parts, batch // parts * parts)
+    iterations = max(1, math.ceil(options.epochs * number / batch))
+    rate = (
+        options.lr
+        or (0.001 if options.optimizer == "adamw" else 0.1 if options.weights is None else 0.02) * batch / 256
+    )
+    base = Recipe(
+        sampler=options.sampler,  # type: ignore[arg-type]
+        batch_size=batch,
+        iterations=iterations,
+        warmup=min(iterations // 10, 1000),
+        first_lr=0.0,
+        lr=rate,
+        nesterov=options.optimizer == "sgd",
+        weight_decay=options.weight_decay,
+        model=options.model,
+        size=data.size,
+        augmentation=options.augment or ("crop" if data.size <= SMALL else "resized"),
+        optimizer=options.optimizer,  # type: ignore[arg-type]
+        ema=options.ema,
+        mixup=options.mixup,
+        cutmix=options.cutmix,
+        accumulate=options.accumulate,
+    )
+    return methods(base)
+
+
+def chosen(options: TrainOptions, recipes: Mapping[str, Recipe]) -> list[str]:
+    """The methods to train, in the order asked for; what costs nothing beside softmax comes along with it."""
+    names = list(recipes) if "all" in options.losses else list(dict.fromkeys(options.losses))
+    if "softmax" in names and "adjusted" not in names:
+        names.insert(names.index("softmax") + 1, "adjusted")
+    if options.mixup or options.cutmix:
+        names = [name for name in names if name not in ("ldam", "focal", "eql")] if "all" in options.losses else names
+    return names
+
+
+# -------------------------------------------------------------------- the folder of the run
+
+
+def described(options: TrainOptions, size: int) -> dict[str, Any]:
+    """What makes a run that run, as plain data."""
+    content = {name: value for name, value in asdict(options).items() if name not in NOT_OWN}
+    absolute = {name: str(content[name].resolve()) for name in ("source", "train", "val", "images") if content[name]}
+    return content | {"losses": list(options.losses), "size": size} | absolute
+
+
+def check_folder(options: TrainOptions) -> None:
+    """Refuse the folder of another run; that of this one is taken up."""
+    path = options.out / RUN
+    if options.out.exists() and not options.out.is_dir():
+        raise ValueError(f"--out {options.out} is a file: name a folder")
+    if not path.is_file():
+        if options.out.is_dir() and any(options.out.iterdir()):
+            raise ValueError(f"--out {options.out} holds other files: name a new folder")
+        return
+    before = json.loads(path.read_text(encoding="utf-8"))
+    now = json.loads(json.dumps(described(options, options.size or before.get("size", 0)), default=str))
+    other = [name for name in now if name != "losses" and before.get(name) != now[name]]
+    if other:
+        changes = ", ".join(f"{name} {before.get(name)}, now {now[name]}" for name in other[:3])
+        raise ValueError(f"--out {options.out} holds another run ({changes}): name another folder")
+
+
+def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
+    prior = data.train.prior
+    groups = ", ".join(f"{len(members)} {name}" for name, members in prior.groups().items())
+    most, least = int(prior.counts.max()), int(prior.counts.min())
+    log(
+        f"{len(data.train):,} images to train on, {len(data.test):,} to judge on ({data.evaluated_on}); "
+        f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
+    )
+    log(f"{options.model} at {data.size} × {data.size} pixels")
+
+
+def kind_of(
+    options: TrainOptions,
+    table: str,
+    recipes: Mapping[str, Recipe],
+    data: ImageData,
+    start: tuple[nn.Module, int],
+    settings: Settings,
+) -> ImageClassification:
+    """The kind of runs for the queue; each leaves its folder as it is judged."""
+
+    def deliver(finished: Finished, record: ImageRecord) -> None:
+        folder = options.out / finished.cell.method
+        write_run(folder, finished, record, data.test, stride=options.stride)
+        if options.export:
+            export_run(folder)
+
+    backbone, width = start
+    shared: dict[str, Any] = {"compiled": options.compiled, "deliver": deliver}
+    if options.weights is None:
+        return ImageClassification(table, recipes, data, settings, **shared)
+    shared["starts_from"] = Path(options.weights).name
+    if options.freeze:
+        shared |= {"network": options.model, "backbone": backbone, "width": width}
+        return FrozenClassification(table, recipes, data, settings, **shared)
+    tensors = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
+    return ImageClassification(table, recipes, data, settings, start=tensors, **shared)
+
+
+def conclude(options: TrainOptions, table: str, wanted: list[str]) -> None:
+    """The page that compares what was trained, the curves, and a table."""
+    lines = read_lines(options.out / "records.jsonl", KINDS) if (options.out / "records.jsonl").is_file() else ()
+    records = {one.method: one for one in lines if isinstance(one, ImageRecord) and one.table == table}
+    records = {name: records[name] for name in wanted if name in records}
+    if not records:
+        return
+    results = {}
+    for name, record in records.items():
+        with np.load(options.out / name / "predictions.npz") as file:
+            prior = Prior.from_counts(record.counts, class_names=record.class_names)
+            results[name] = judge(file["logits"], file["labels"], prior, logits_mean=str(file["logits_mean"]))  # type: ignore[arg-type]
+    page = Report(results, title="The tail, before and after" if len(results) > 1 else "The tail").save(
+        options.out / "report.html"
+    )
+    draw_curves(records, options.out / "curves.svg")
+    rows = [
+        [name, *("–" if value is None else f"{value:.1f}" for value in (one.top1, one.many, one.medium, one.few))]
+        for name, one in records.items()
+    ]
+    where = next(iter(records.values())).evaluated_on
+    Table(["method", "top-1", "many", "medium", "few"], rows, title=f"Accuracy on {where}, %").print(Console())
+    typer.echo(f"page: {visible(page)}")
+    typer.echo(f"to use a model: equipoise predict {visible(options.out / next(reversed(records)))} PHOTO")
+
+
+def draw_curves(records: Mapping[str, ImageRecord], path: Path) -> None:
+    """The loss over the iterations, a line per method that was trained."""
+    rows = [
+        {"method": name, "iteration": (place + 0.5) * record.iterations / len(record.loss_curve), "loss": value}
+        for name, record in records.items()
+        for place, value in enumerate(record.loss_curve)
+    ]
+    if not rows:
+        return
+    spec = {
+        "mark": {"type": "line"},
+        "height": 260,
+        "autosize": {},
+        "encoding": {
+            "x": {"field": "iteration", "type": "quantitative"},
+            "y": {"field": "loss", "type": "quantitative"},
+            "color": {"field": "method", "type": "nominal", "title": None},
+        },
+    }
+    save(standing_alone(spec, rows, title="Training loss"), path)

@@ -1,0 +1,33 @@
+"""Images decoded when they are asked for: for data sets too large to be kept in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from equipoise.data.image_files import Resize, check_size
+from equipoise.data.images import ImageList
+
+
+class ImageStream(Dataset[tuple[Tensor, int]]):
+    """The images of a list as squares, uint8 [3, size, size], each with its label: what `decode` keeps, one by one.
+
+    Take a `size` a little above the crop that is trained on, and draw the crop from it on the device. Leave out what is
+    known to be unreadable first (`images.without(bad)`): here it is an error that names the image. Works in the worker
+    processes of a `DataLoader`.
+    """
+
+    def __init__(self, images: ImageList, size: int, *, resize: Resize = "shorter") -> None:
+        check_size(size, resize)
+        self.images, self.size, self.resize = images, size, resize
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"image {index} of {len(self)}")
+        pixels = self.images.square(index, self.size, self.resize)
+        return torch.from_numpy(np.ascontiguousarray(pixels)), int(self.images.labels[index])

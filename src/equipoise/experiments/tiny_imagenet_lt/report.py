@@ -1,0 +1,103 @@
+"""Tiny-ImageNet-LT from its records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from equipoise.report import tables
+from equipoise.report.tables import Table, grouped, low_to_high, mean_std, versions_in_words
+from equipoise.training.image_records import ImageRecord
+from equipoise.training.records import read_records
+
+NAME = "tiny-imagenet-lt"
+METHODS = {
+    "softmax": "Softmax",
+    "cbw": "CBW",
+    "cbs": "CBS",
+    "ldam": "LDAM",
+    "balanced_softmax": "Balanced Softmax",
+    "softmax_adjusted": "Softmax, adjusted afterwards",
+    "crt": "Softmax, then cRT",
+    "lws": "Softmax, then LWS",
+    "decoupled_balanced_softmax": "Softmax, then Balanced Softmax",
+}
+COLUMNS = ("top1", "many", "medium", "few")
+
+
+def methods_table(records: Sequence[ImageRecord], *, every: bool = False) -> Table:
+    """A row per method: accuracies, how far p(y) is from uniform, and the number of seeds."""
+    runs = grouped(records, lambda record: record.method)
+    rows = []
+    for name, title in METHODS.items():
+        found = runs.get(name, [])
+        if found or every:
+            numbers = (mean_std([getattr(run, column) for run in found]) for column in COLUMNS)
+            rows.append([title, *numbers, mean_std(map(from_uniform, found), digits=2), str(len(found))])
+    header = ["method", "top-1", "many", "medium", "few", "p(y) from uniform", "n"]
+    return Table(header, rows, title="Tiny-ImageNet-LT: accuracy, %")
+
+
+def from_uniform(record: ImageRecord) -> float:
+    """The total variation between p(y) on the balanced test set and the uniform distribution."""
+    marginal = np.asarray(record.marginal)
+    return float(np.abs(marginal - 1 / len(marginal)).sum() / 2)
+
+
+def part(records: Sequence[ImageRecord]) -> str:
+    """The table under its heading."""
+    if not records:
+        return "Not run yet."
+    one, counts = records[0], records[0].counts
+    missing = [title for name, title in METHODS.items() if all(run.method != name for run in records)]
+    trained = [run for run in records if run.recipe["backbone"] is None]
+    speeds = [run.images_per_second * run.together for run in trained]
+    lines = [
+        f"{sum(counts):,} training images of {len(counts)} classes, {max(counts)} down to {min(counts)}; tested on "
+        f"{sum(one.total):,} images. Accuracy of the last iterate in percent, mean ± standard deviation over n seeds."
+        + (f" Not run yet: {', '.join(missing)}." if missing else ""),
+        str(methods_table(records)),
+        *notes(records),
+        f"{one.hardware['device']}, {versions_in_words(one.versions, torch='torch')}; {low_to_high(speeds)} images per "
+        "second over whole runs.",
+    ]
+    return "\n\n".join(lines)
+
+
+def notes(records: Sequence[ImageRecord]) -> list[str]:
+    """What the balanced loss changes, seed by seed."""
+    runs = {(run.method, run.seed): run for run in records}
+    seeds = sorted(seed for method, seed in runs if method == "balanced_softmax" and ("softmax", seed) in runs)
+    if not seeds:
+        return []
+
+    def gain(column: str) -> str:
+        pairs = [(getattr(runs[name, seed], column) for name in ("balanced_softmax", "softmax")) for seed in seeds]
+        return mean_std([ours - plain for ours, plain in pairs], sign=True)
+
+    few = mean(runs["balanced_softmax", seed].few or 0 for seed in seeds)
+    return [
+        f"Balanced Softmax beside Softmax of the same seed: top-1 {gain('top1')}, many {gain('many')}, medium "
+        f"{gain('medium')}, few {gain('few')} (to {few:.1f}) points over {len(seeds)} "
+        f"{'seed' if len(seeds) == 1 else 'seeds'}."
+    ]
+
+
+# -------------------------------------------------------------------- what `equipoise table` shows and writes
+
+
+def read(results: Path) -> list[ImageRecord]:
+    """The runs."""
+    return read_records(results, NAME, ImageRecord)
+
+
+def shown_tables(records: Sequence[ImageRecord]) -> list[Table]:
+    return [methods_table(records, every=True)]
+
+
+def documents(root: Path, results: Path) -> dict[Path, str]:
+    """Every document under `root` that shows part of the table, as it should read."""
+    return tables.filled(root, {"results/README.md": {NAME: part(read(results))}})

@@ -1,0 +1,173 @@
+"""Image classifiers by name: any network of torchvision or timm, its last layer replaced by a head of ours.
+
+A name is looked up in torchvision, then in timm; "timm/NAME" asks for timm's. Nothing is fetched unless `weights` is
+"pretrained". For images of at most 96 pixels a ResNet gets a small stem: a 3×3 convolution of stride 2 and no pooling,
+so that its first stage sees half the picture's side, not a quarter.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import torch
+from torch import Tensor, nn
+
+from equipoise.models.weights import Stride, check_stride, fill, move_stride, read_tensors, stride_by_name
+
+SMALL = 96  # pixels: up to here a ResNet has a small stem
+PRETRAINED = "pretrained"
+
+
+class Classifier(nn.Module):
+    """A backbone that gives features [N, F], and a head that turns them into logits [N, K].
+
+    >>> Classifier(nn.Flatten(), nn.Linear(12, 5))(torch.zeros(2, 3, 2, 2)).shape
+    torch.Size([2, 5])
+    """
+
+    def __init__(self, backbone: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.backbone, self.head = backbone, head
+
+    def features(self, images: Tensor) -> Tensor:
+        """[N, 3, H, W] → [N, F]."""
+        return self.backbone(images)  # type: ignore[no-any-return]
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, 3, H, W] → logits [N, K]."""
+        return self.head(self.features(images))  # type: ignore[no-any-return]
+
+
+class Normalised(nn.Module):
+    """A classifier for images [N, 3, H, W] from 0 to 1, which it normalises first: what is served and exported."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, classifier: nn.Module, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        self.classifier = classifier
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """[N, 3, H, W] → logits [N, K]."""
+        return self.classifier((images - self.mean) / self.std)  # type: ignore[no-any-return]
+
+
+def make_backbone(
+    name: str, size: int, weights: str | os.PathLike[str] | None = None, *, stride: Stride = None
+) -> tuple[nn.Module, int]:
+    """A network without its last layer, and the number of its features for images of `size` pixels.
+
+    weights   None: random numbers; "pretrained": those of the library the network is from, fetched; else a file of
+              tensors under that library's names (.safetensors, or .pth that holds tensors only)
+    stride    where a ResNet's bottlenecks halve the picture: "3x3", or "1x1" as the original networks (MSRA, Caffe). By
+              default what the file's name tells
+    """
+    check_stride(stride)
+    fetched = str(weights) == PRETRAINED
+    small = size <= SMALL and not fetched
+    try:
+        network, last = _network(name, pretrained=fetched)
+    except (OSError, URLError) as error:
+        raise OSError(f"the weights of {name} cannot be fetched ({error}): pass a file instead") from None
+    if small and weights is None:
+        _shrink_stem(network)
+    if weights is not None and not fetched:
+        fill(network, read_tensors(Path(weights)), Path(weights), without=f"{last}." if last else "")
+    if (stride or stride_by_name(weights)) == "1x1":
+        if not hasattr(getattr(network, "layer2", [None])[0], "conv3"):
+            raise ValueError(f"{name} has no bottlenecks with a stride: --stride is for ResNets such as resnet50")
+        move_stride(network)
+    if last:
+        _replace(network, last, nn.Identity())
+    return network, _width(network, name, size)
+
+
+def network_names() -> list[str]:
+    """Every name that can be asked for here."""
+    return sorted({*_torchvision_names(), *_timm_names()})
+
+
+def _network(name: str, *, pretrained: bool) -> tuple[nn.Module, str]:
+    """The network, and the name of its last layer; "" where it has none."""
+    plain = name.removeprefix("timm/")
+    if plain == name and name in _torchvision_names():
+        import torchvision  # type: ignore[import-untyped]
+
+        network = torchvision.models.get_model(name, weights="DEFAULT" if pretrained else None)
+        return network, _last_linear(network, name)
+    if plain in _timm_names():
+        import timm
+
+        network = timm.create_model(plain, pretrained=pretrained)
+        last: Any = network.get_classifier()  # type: ignore[operator]
+        named = [own for own, module in network.named_modules() if module is last]
+        if len(named) != 1 or not isinstance(last, nn.Linear):
+            raise ValueError(f"{name} does not end in one linear layer: its head cannot be replaced")
+        return network, named[0]
+    near = difflib.get_close_matches(plain, network_names(), n=3)
+    hint = f": did you mean {' or '.join(near)}?" if near else ": expected a classifier of torchvision or timm"
+    missing = "" if _timm_names() else " (timm is not installed: pip install timm)"
+    raise ValueError(f"no network is named {name!r}{hint}{missing}")
+
+
+def _torchvision_names() -> list[str]:
+    try:
+        import torchvision
+    except ImportError:
+        return []
+    names: list[str] = torchvision.models.list_models(module=torchvision.models)
+    return names
+
+
+def _timm_names() -> list[str]:
+    try:
+        import timm
+    except ImportError:
+        return []
+    return list(timm.list_models())
+
+
+def _last_linear(network: nn.Module, name: str) -> str:
+    linear = [own for own, module in network.named_modules() if isinstance(module, nn.Linear)]
+    if not linear or network.get_submodule(linear[-1]).out_features != 1000:
+        raise ValueError(f"{name} does not end in a linear layer: its head cannot be replaced")
+    return str(linear[-1])
+
+
+def _replace(network: nn.Module, name: str, module: nn.Module) -> None:
+    parent, _, child = name.rpartition(".")
+    setattr(network.get_submodule(parent), child, module)
+
+
+def _shrink_stem(network: Any) -> None:
+    """Half the picture's side after the stem instead of a quarter; networks other than ResNets stay as they are."""
+    first = getattr(network, "conv1", None)
+    if isinstance(first, nn.Conv2d) and first.kernel_size == (7, 7) and hasattr(network, "maxpool"):
+        network.conv1 = nn.Conv2d(3, first.out_channels, 3, stride=2, padding=1, bias=False)
+        nn.init.kaiming_normal_(network.conv1.weight, mode="fan_out", nonlinearity="relu")
+        network.maxpool = nn.Identity()
+
+
+def _width(network: nn.Module, name: str, size: int) -> int:
+    """The number of features, seen by trying: so that a size which the network cannot take is refused at once."""
+    training = network.training
+    try:
+        with torch.no_grad():
+            found = network.eval()(torch.zeros(2, 3, size, size))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        raise ValueError(
+            f"{name} cannot take images of {size} × {size} pixels ({error}): pass another --size"
+        ) from None
+    finally:
+        network.train(training)
+    if not isinstance(found, Tensor) or found.ndim != 2:
+        raise ValueError(f"{name} does not give one vector per image: its head cannot be replaced")
+    return found.shape[1]

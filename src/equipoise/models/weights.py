@@ -1,0 +1,78 @@
+"""Weights of networks from files: read without running code, and loaded only where every layer fits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+Stride = Literal["1x1", "3x3"] | None
+
+
+def check_stride(stride: str | None) -> None:
+    """Refuse what is no place of a stride."""
+    if stride not in (None, "1x1", "3x3"):
+        raise ValueError(f"--stride {stride}: expected 1x1 or 3x3, the convolutions that have it")
+
+
+def stride_by_name(weights: str | os.PathLike[str] | None) -> Literal["1x1", "3x3"]:
+    """Where a weights file has its stride, as far as its name tells.
+
+    >>> stride_by_name("resnet50_msra.pth"), stride_by_name("resnet50.pth")
+    ('1x1', '3x3')
+    """
+    original = weights is not None and any(word in Path(weights).name.lower() for word in ("msra", "caffe"))
+    return "1x1" if original else "3x3"
+
+
+def move_stride(resnet: Any) -> None:
+    """Let the bottlenecks of a ResNet halve the picture in their first 1×1 convolution, as the original networks do."""
+    for layer in (resnet.layer2, resnet.layer3, resnet.layer4):
+        layer[0].conv1.stride, layer[0].conv2.stride = (2, 2), (1, 1)
+
+
+def load_backbone(body: nn.Module, path: Path) -> None:
+    """Fill a ResNet from a file, whatever its float type; a classifier (fc) in it is left alone."""
+    fill(body, read_tensors(path), path, without="fc.")
+
+
+def fill(network: nn.Module, tensors: Mapping[str, Tensor], path: Path, without: str = "") -> None:
+    """Load tensors into a network, but for its layers that start with `without`; what does not fit is named."""
+    given = {name: value.float() for name, value in tensors.items() if value.is_floating_point()}
+    own = {
+        name: value
+        for name, value in network.state_dict().items()
+        if not (without and name.startswith(without)) and value.is_floating_point()
+    }
+    missing = sorted(own.keys() - given.keys())
+    if missing:
+        raise ValueError(f"{path} lacks {len(missing)} tensors of this network, the first is {missing[0]}")
+    wrong = next((name for name in own if given[name].shape != own[name].shape), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{path}: {wrong} has shape {tuple(given[wrong].shape)}, this network's has {tuple(own[wrong].shape)}"
+        )
+    network.load_state_dict({name: given[name] for name in own}, strict=False)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file, or of a torch file that holds nothing else."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no weights file {path}")
+    try:
+        if path.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except ImportError:
+        raise
+    except Exception as error:  # both libraries raise many kinds for a damaged file
+        raise ValueError(f"{path} cannot be read as tensors ({type(error).__name__}): is it damaged?") from error
+    if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
+        raise ValueError(f"{path} does not hold tensors by name: save a state_dict")
+    return dict(content)

@@ -1,0 +1,54 @@
+"""Records of image classifiers: a run is a line of a .jsonl file, then a JSON, results/<table>/<method>/<seed>.json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from equipoise.training.records import StoredRecord
+
+
+@dataclass(frozen=True)
+class ImageRecord(StoredRecord):
+    """Everything about one run. Accuracies are in percent, of the groups None where a group has no class; `correct`,
+    `total`, `marginal` (p(y)) and `counts` (training images) are one per class."""
+
+    PATTERN: ClassVar[str] = "*/*.json"
+    WHAT: ClassVar[str] = "the record of an image classifier"
+    NESTED: ClassVar[bool] = True
+
+    table: str
+    method: str
+    seed: int
+    top1: float
+    balanced_accuracy: float
+    many: float | None
+    medium: float | None
+    few: float | None
+    evaluated_on: str
+    iterations: int
+    complete: bool  # trained as long as the recipe says; smoke tests are not
+    recipe: dict[str, Any]
+    trained_on: str  # the digest of the list of images, and that of the test images
+    tested_on: str
+    counts: list[int]
+    correct: list[int]
+    total: list[int]
+    marginal: list[float]
+    class_names: list[str]
+    loss_curve: list[float]
+    weights: str
+    starts_from: str | None  # the weights file that the backbone started from
+    backbone_weights: str | None  # of the run whose backbone was kept, as `weights` names them there
+    seconds: float
+    images_per_second: float
+    together: int
+    engine: dict[str, Any]
+    commit: str | None
+    versions: dict[str, str]
+    hardware: dict[str, str]
+
+    def __post_init__(self) -> None:
+        share = 100 * sum(self.correct) / max(sum(self.total), 1)
+        if not abs(share - self.top1) <= 0.005:  # which NaN is not either
+            raise ValueError(f"{self.key}: top1 is {self.top1}, but correct/total gives {share:.2f}")

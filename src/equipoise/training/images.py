@@ -1,0 +1,335 @@
+"""Runs of image classifiers for the queue: images of any size from folders or lists, any network, one machine or many.
+
+Images are decoded once. Where they fit they stay on the device, else they are decoded again as they are needed. Under
+torchrun every process does the same, on its rows of each batch; the first one writes files and records.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from equipoise.data.image_files import Progress, decode
+from equipoise.data.image_stream import ImageStream
+from equipoise.data.images import ImageList
+from equipoise.metrics.evaluation import Evaluation, evaluate
+from equipoise.models.classifiers import Classifier
+from equipoise.models.processes import first_says, world
+from equipoise.training.augmentation.photographs import cut, draw_windows
+from equipoise.training.classification import Features, Training, plain_features, thinned, train
+from equipoise.training.classification_runs import LONG, TIMED, probabilities
+from equipoise.training.image_records import ImageRecord
+from equipoise.training.queue import Context, Kind, Settings, in_words
+from equipoise.training.recipe import MethodCell, Recipe
+from equipoise.training.records import hardware, versions
+from equipoise.training.sets import (
+    FeatureSet,
+    ImageSet,
+    Photographs,
+    StreamedSet,
+    TrainingSet,
+)
+from equipoise.training.weights import weights_digest
+
+SMALL = 96  # pixels: up to here images are kept as they are shown; larger ones with some room for crops
+SHARE = 0.4  # of the memory that is free: what images may take
+JUDGED_AT_ONCE = 256
+FIRST_GUESS = 0.02  # seconds per iteration on a GPU before one was measured
+
+
+def stored_side(size: int) -> int:
+    """How wide images are kept for a model that sees `size` pixels.
+
+    >>> stored_side(64), stored_side(224)
+    (64, 256)
+    """
+    return size if size <= SMALL else round(size * 8 / 7)
+
+
+@dataclass(frozen=True)
+class ImageData:
+    """Images to train on and to judge on, for a model that sees `size` pixels; both were found readable."""
+
+    train: ImageList
+    test: ImageList
+    size: int
+    evaluated_on: str = "val"
+    workers: int = 0
+    resident: bool | None = None  # images stay on the device; None: where they fit
+    pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # what was decoded already, by digest
+
+    def fits(self, device: torch.device) -> bool:
+        """Whether the images stay in memory."""
+        if self.resident is not None:
+            return self.resident
+        needed = (len(self.train) + len(self.test)) * 3 * stored_side(self.size) ** 2
+        return needed < SHARE * free_memory(device)
+
+    def decoded(self, images: ImageList, progress: Progress | None = None) -> NDArray[np.uint8]:
+        """All of `images`, [N, 3, stored, stored]."""
+        if images.digest not in self.pixels:
+            found = decode(images, stored_side(self.size), workers=self.workers or None, progress=progress)
+            if len(found.bad):
+                raise ValueError(f"{images.source}: {found.bad}")
+            self.pixels[images.digest] = found.pixels
+        return self.pixels[images.digest]
+
+
+def free_memory(device: torch.device) -> float:
+    """Bytes that nothing holds, on the device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):  # not every system tells
+        return 8e9
+
+
+def training_set(data: ImageData, device: torch.device) -> Photographs:
+    """What runs are trained on: images on the device where they fit, else streamed from their files."""
+    side = stored_side(data.size)
+    shared: dict[str, Any] = {
+        "labels": data.train.labels,
+        "device_labels": torch.from_numpy(data.train.labels).to(device),
+        "prior": data.train.prior,
+        "size": data.size,
+        "stored": side,
+    }
+    if data.fits(device):
+        return ImageSet(**shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
+    return StreamedSet(**shared, files=ImageStream(data.train, side), workers=data.workers)
+
+
+def middle(images: Tensor, size: int) -> Tensor:
+    """The middle of stored images [N, 3, S, S], `size` pixels wide."""
+    whole = draw_windows(len(images), "none", size, images.shape[-1], np.random.default_rng(0))
+    return cut(images, whole, size)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run that was judged: what is written of it besides its record."""
+
+    cell: MethodCell
+    run: Training
+    logits: Tensor
+    evaluation: Evaluation
+    model: str  # the name of the network
+    backbone: nn.Module | None = None  # where the run trained a head alone: what computed its features
+
+
+class ImageClassification(Kind[MethodCell, Training]):
+    """The kind of runs that `recipes` describe, by method. `start` are the tensors that backbones start from, and
+    `starts_from` the name of their file; `deliver` gets every run that was judged."""
+
+    def __init__(
+        self,
+        table: str,
+        recipes: Mapping[str, Recipe],
+        data: ImageData,
+        settings: Settings,
+        *,
+        start: Mapping[str, Tensor] | None = None,
+        starts_from: str | None = None,
+        compiled: bool = False,
+        deterministic: bool = True,
+        deliver: Callable[[Finished, ImageRecord], None] | None = None,
+    ) -> None:
+        self.table, self.recipes, self.data, self.settings = table, recipes, data, settings
+        self.start, self.file, self.compiled, self.deterministic = start, starts_from, compiled, deterministic
+        self.deliver = deliver
+        torch.backends.cudnn.deterministic = deterministic
+        torch.backends.cudnn.benchmark = not deterministic
+        self.set: TrainingSet = training_set(data, settings.device)
+        self._features: Features | None = None
+        if compiled:
+            self._features = partial(torch.compile(plain_features), mean=self.set.mean, std=self.set.std)
+        self._digests = data.train.digest, data.test.digest
+
+    @property
+    def leads(self) -> bool:
+        return world()[1] == 0
+
+    def agree(self, answer: bool) -> bool:
+        return first_says(answer, self.settings.device)
+
+    # what a run is
+
+    def recipe(self, cell: MethodCell) -> Recipe:
+        """The cell's recipe; of a smoke test, shortened."""
+        recipe, iterations = self.recipes[cell.method], self.settings.iterations
+        return recipe if iterations is None else recipe.shortened(min(iterations, recipe.iterations))
+
+    def iterations(self, cell: MethodCell) -> int:
+        return self.recipe(cell).iterations
+
+    def starts_from(self, cell: MethodCell) -> MethodCell | None:
+        method = self.recipes[cell.method].backbone
+        return None if method is None else replace(cell, method=method)
+
+    def keeps(self, cell: MethodCell) -> bool:
+        return True
+
+    def name(self, cell: MethodCell) -> str:
+        length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
+        return f"{self.table.replace('/', '-')}-{super().name(cell)}{length}"
+
+    def made_from(self, cell: MethodCell) -> dict[str, Any]:
+        data = {"trained_on": self._digests[0], "starts_from": self.file}
+        return self.recipe(cell).as_dict() | {"seed": cell.seed} | data
+
+    def engine(self, run: Training) -> dict[str, Any]:
+        on_gpu = self.settings.device.type == "cuda"
+        return {
+            "precision": "bf16 autocast, head and loss fp32" if on_gpu else "fp32",
+            "cuda_graph": on_gpu and world()[0] == 1,
+            "compiled": self.compiled,
+            "deterministic": self.deterministic,
+            "images": "streamed" if isinstance(self.set, StreamedSet) else "in memory",
+            "frozen": False,
+            "processes": world()[0],
+        }
+
+    def prepare(self, cell: MethodCell, start: Mapping[str, Tensor] | None) -> Training:
+        return Training(
+            self.recipe(cell), self.set, cell.seed, backbone=start, start=self.start, features=self._features
+        )
+
+    def train(self, runs: Sequence[Training], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
+        train(runs, lambda: self.agree(after_chunk()))
+
+    def seconds_an_iteration(self, cells: Sequence[MethodCell]) -> float:
+        """A guess for a GPU. A CPU is timed with a few iterations, and the time of all is logged."""
+        if self.settings.device.type != "cpu":
+            return FIRST_GUESS
+        recipes = [self.recipe(cell) for cell in cells]
+        long = [recipe for recipe in recipes if recipe.iterations >= LONG and recipe.backbone is None]
+        if not long:
+            return 0.0
+        each = 0.0
+        for _ in range(2):  # the first is slower
+            run = Training(long[0].shortened(TIMED), self.set, seed=0, start=self.start)
+            began = time.monotonic()
+            train([run])
+            each = (time.monotonic() - began) / TIMED
+        total = each * sum(recipe.iterations for recipe in recipes)
+        one = in_words(each * long[0].iterations)
+        self.settings.log(
+            f"On this CPU {long[0].batch_size / each:,.0f} images per second: {one} for {long[0].iterations:,} "
+            f"iterations, about {in_words(total)} for all that is wanted"
+        )
+        return each
+
+    # judging
+
+    def test_items(self) -> Iterator[Tensor]:
+        """The test images as a model sees them, on the device, batch after batch."""
+        device, size, side = self.settings.device, self.data.size, stored_side(self.data.size)
+        if self.data.fits(device):
+            pixels = torch.from_numpy(self.data.decoded(self.data.test))
+            batches: Any = torch.split(pixels, JUDGED_AT_ONCE)
+        else:
+            files = ImageStream(self.data.test, side)
+            loader = torch.utils.data.DataLoader(files, batch_size=JUDGED_AT_ONCE, num_workers=self.data.workers)
+            batches = (batch for batch, _ in loader)
+        for batch in batches:
+            yield middle(batch.to(device), size)
+
+    def judge(self, cell: MethodCell, run: Training, context: Context) -> ImageRecord:
+        logits = torch.cat([run.predict(items).cpu() for items in self.test_items()]).double()
+        result = evaluate(logits, self.data.test.labels, self.data.train.prior)
+        groups = {name: group.accuracy for name, group in result.groups().items()}
+        percent = {name: None if value is None else round(100 * value, 4) for name, value in groups.items()}
+        record = ImageRecord(
+            table=self.table,
+            method=cell.method,
+            seed=cell.seed,
+            top1=round(100 * result.top1, 4),
+            balanced_accuracy=round(100 * result.balanced_accuracy, 4),
+            many=percent["many"],
+            medium=percent["medium"],
+            few=percent["few"],
+            evaluated_on=self.data.evaluated_on,
+            iterations=run.iteration,
+            complete=self.settings.iterations is None,
+            recipe=run.recipe.as_dict(),
+            trained_on=self._digests[0],
+            tested_on=self._digests[1],
+            counts=self.data.train.prior.counts.tolist(),
+            correct=result.correct.tolist(),
+            total=result.items.tolist(),
+            marginal=[float(f"{value:.6g}") for value in probabilities(run.loss, logits).mean(0).tolist()],
+            class_names=list(self.data.train.class_names),
+            loss_curve=thinned(run.losses.tolist()),
+            weights=weights_digest(run.model),
+            starts_from=self.file,
+            backbone_weights=context.started_from,
+            seconds=round(context.seconds, 1),
+            images_per_second=round(run.iteration * run.batch_size / max(context.seconds, 1e-9), 1),
+            together=context.together,
+            engine=self.engine(run),
+            commit=self.settings.commit,
+            versions=versions(),
+            hardware=hardware(self.settings.device),
+        )
+        if self.deliver is not None:
+            self.deliver(self.finished(cell, run, logits, result), record)
+        return record
+
+    def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
+        """What is delivered of a run."""
+        return Finished(cell, run, logits, result, run.recipe.model)
+
+    def in_words(self, record: ImageRecord) -> str:
+        groups = (("many", record.many), ("medium", record.medium), ("few", record.few))
+        shown = ", ".join(f"{name} {value:.1f}" for name, value in groups if value is not None)
+        return f"top-1 {record.top1:.1f} on {record.evaluated_on} ({shown}), {in_words(record.seconds)}"
+
+
+class FrozenClassification(ImageClassification):
+    """Heads on the features of one backbone that stays as it is: computed once, of the middle of every image."""
+
+    def __init__(self, *args: Any, network: str, backbone: nn.Module, width: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        began = time.monotonic()
+        self.network, self.backbone = network, backbone.eval().to(self.settings.device)
+        self.recipes = {name: replace(recipe, model=f"features-{width}") for name, recipe in self.recipes.items()}
+        assert isinstance(self.set, Photographs)
+        self.start, self.mean, self.std = None, self.set.mean, self.set.std
+        self._test = [self._features_of(items) for items in super().test_items()]
+        features = torch.cat([self._features_of(items) for items in self._train_items(self.set)])
+        self.set = FeatureSet(self.set.labels, self.set.device_labels, self.set.prior, features)
+        number, seconds = len(self.data.train) + len(self.data.test), time.monotonic() - began
+        self.settings.log(f"features of {number:,} images computed in {seconds:.0f} s")
+
+    def _train_items(self, images: Photographs) -> Iterator[Tensor]:
+        plain = Recipe(augmentation="none")
+        order = np.arange(len(images.labels), dtype=np.int32)
+        for start in range(0, len(order), JUDGED_AT_ONCE):
+            rows = order[None, start : start + JUDGED_AT_ONCE]
+            items = torch.empty(1, rows.shape[1], *images.shape, dtype=torch.uint8, device=images.device)
+            images.filler(rows, replace(plain, batch_size=rows.shape[1]), 0)(items, 0)
+            yield items[0]
+
+    @torch.no_grad()
+    def _features_of(self, items: Tensor) -> Tensor:
+        return plain_features(Classifier(self.backbone, nn.Identity()), items, self.mean, self.std).float()
+
+    def test_items(self) -> Iterator[Tensor]:
+        return iter(self._test)
+
+    def engine(self, run: Training) -> dict[str, Any]:
+        return super().engine(run) | {"frozen": True, "frozen_backbone": weights_digest(self.backbone)}
+
+    def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
+        return Finished(cell, run, logits, result, self.network, copy.deepcopy(self.backbone).cpu())

@@ -1,0 +1,127 @@
+"""What a training leaves in its folder, for each method in a folder of its own; every file is whole or not there.
+
+model.safetensors   the weights, with the prior and the class names in the file's metadata (`eq.Rebalanced.load`)
+model.json          what network they belong to
+predictions.npz     logits of the images it was judged on, with labels and names: `equipoise report` reads it
+record.json         recipe, numbers, versions
+model.onnx, model.pt2   where an export was asked for: images from 0 to 1 in, logits out, the correction inside
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import warnings
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from equipoise.data.images import ImageList
+from equipoise.data.reading import read_json
+from equipoise.files import write_text, written_whole
+from equipoise.models.classifiers import Classifier, Normalised, make_backbone
+from equipoise.models.heads import NormalizedLinear, ScaledHead
+from equipoise.prior import Prior
+from equipoise.serving.export import export_onnx, export_program
+from equipoise.serving.rebalanced import Rebalanced
+from equipoise.training.image_records import ImageRecord
+from equipoise.training.images import Finished
+from equipoise.training.methods import logits_mean
+from equipoise.training.sets import IMAGENET_MEAN, IMAGENET_STD
+
+MODEL, NETWORK, PREDICTIONS, RECORD = "model.safetensors", "model.json", "predictions.npz", "record.json"
+
+
+@dataclass(frozen=True)
+class NetworkNote:
+    """What the weights in a file belong to."""
+
+    model: str
+    size: int
+    num_classes: int
+    head: str = "linear"  # or "normalized"
+    stride: str | None = None
+
+    def network(self) -> Normalised:
+        """The network, without the weights."""
+        backbone, width = make_backbone(self.model, self.size, stride=self.stride)  # type: ignore[arg-type]
+        head = (NormalizedLinear if self.head == "normalized" else nn.Linear)(width, self.num_classes)
+        return Normalised(Classifier(backbone, head), IMAGENET_MEAN, IMAGENET_STD)
+
+
+def write_run(
+    folder: Path, finished: Finished, record: ImageRecord, test: ImageList, *, stride: str | None = None
+) -> None:
+    """Everything that a judged run leaves."""
+    run, prior = finished.run, finished.evaluation.prior
+    model: Any = copy.deepcopy(run.model).cpu().float().eval().to(memory_format=torch.contiguous_format)
+    head = model.head.plain() if isinstance(model.head, ScaledHead) else model.head
+    whole = Classifier(finished.backbone or model.backbone, head).eval()
+    scale = run.recipe.options.get("scale") if isinstance(head, NormalizedLinear) else None
+    mean = logits_mean(run.recipe)
+    served = serve(Normalised(whole, IMAGENET_MEAN, IMAGENET_STD), prior, mean, run.recipe.adjusted, scale)
+    folder.mkdir(parents=True, exist_ok=True)
+    served.save(folder / MODEL)
+    kind = "normalized" if scale is not None else "linear"
+    note = NetworkNote(finished.model, run.recipe.size, prior.num_classes, kind, stride)
+    write_text(folder / NETWORK, json.dumps(asdict(note), indent=1) + "\n")
+    arrays = {
+        "logits": finished.logits.float().numpy() * (scale or 1),
+        "labels": test.labels,
+        "class_names": np.array(test.class_names),
+        "logits_mean": np.array(mean),
+        "paths": np.array(test.paths),
+    }
+    content = io.BytesIO()
+    np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+    with written_whole(folder / PREDICTIONS) as scratch:
+        scratch.write_bytes(content.getvalue())
+    write_text(folder / RECORD, record.to_json(indent=1))
+
+
+def serve(model: nn.Module, prior: Prior, mean: str, adjusted: bool, scale: float | None) -> Rebalanced:
+    """The model with the prior that its logits mean; predictions stay what they were when it was judged."""
+    uniform = Prior.uniform(prior.num_classes, class_names=prior.class_names)
+    source = prior if mean == "train" or adjusted else uniform
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "source and target say the same")
+        return Rebalanced(model, source=source, target=uniform if mean == "uniform" else prior, scale=scale)
+
+
+def load_run(folder: Path) -> tuple[Rebalanced, NetworkNote]:
+    """The model of a method's folder, ready to predict."""
+    for name in (NETWORK, MODEL):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(f"{folder} holds no {name}: expected the folder of a trained method")
+    content = read_json(folder / NETWORK)
+    try:
+        note = NetworkNote(**content)
+    except TypeError as error:
+        raise ValueError(f"{folder / NETWORK} does not describe a network: {error}") from None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "source and target say the same")
+        return Rebalanced.load(folder / MODEL, note.network()).eval(), note
+
+
+def export_run(folder: Path) -> list[Path]:
+    """Write the model of a method's folder as ONNX and as a `torch.export` program."""
+    served, note = load_run(folder)
+    example = torch.zeros(2, 3, note.size, note.size)
+    onnx, program = folder / "model.onnx", folder / "model.pt2"
+    export_onnx(served, example, onnx)
+    made = export_program(served, example)
+    with written_whole(program) as scratch:
+        torch.export.save(made, scratch, extra_files=served.metadata)
+    return [onnx, program]
+
+
+def method_folders(run: Path) -> list[Path]:
+    """The folders of the methods that were trained in a run's folder; a method's folder stands for itself."""
+    if (run / MODEL).is_file():
+        return [run]
+    return sorted(path.parent for path in run.glob(f"*/{MODEL}"))

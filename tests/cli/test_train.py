@@ -1,0 +1,253 @@
+"""`equipoise train` and `predict`: from a folder of images to a served model."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.image_folders import NETWORK, write_photos, write_splits
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from equipoise.cli import app
+from equipoise.models.classifiers import make_backbone
+from equipoise.training.run_folder import load_run
+
+SMALL = ("--model", NETWORK, "--size", "32", "--epochs", "2", "--batch", "8", "--device", "cpu")
+
+
+def equipoise(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_splits(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture(scope="module")
+def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of four methods, exported."""
+    out = tmp_path_factory.mktemp("runs") / "first"
+    losses = ("--loss", "softmax", "--loss", "balanced_softmax", "--loss", "lws", "--loss", "ldam")
+    result = equipoise("train", photos, "--out", out, *SMALL, *losses, "--export")
+    assert result.exit_code == 0, result.output
+    assert "45 images to train on, 16 to judge on (val)" in result.output
+    assert "4 classes with 24 down to 3 images: 1 medium, 3 few" in result.output
+    assert "equipoise predict" in result.output
+    return out
+
+
+def test_the_folder_holds_what_a_run_leaves(run: Path) -> None:
+    each = {"model.safetensors", "model.json", "predictions.npz", "record.json", "model.onnx", "model.pt2"}
+    methods = ("softmax", "adjusted", "balanced_softmax", "lws", "ldam")
+    expected = {f"{method}/{name}" for method in methods for name in each}
+    kept = {name for name in files(run) if not name.startswith("checkpoints/")}
+    assert kept - {"records.jsonl"} == expected | {"run.json", "report.html", "curves.svg"}
+    assert "<html" in (run / "report.html").read_text()[:200].lower()
+    assert "<svg" in (run / "curves.svg").read_text()[:200]
+    record = json.loads((run / "balanced_softmax" / "record.json").read_text())
+    assert (record["method"], record["recipe"]["model"], record["counts"]) == (
+        "balanced_softmax", NETWORK, [24, 12, 6, 3],
+    )  # fmt: skip
+
+
+def test_the_page_of_the_report_reads_the_predictions(run: Path, photos: Path, tmp_path: Path) -> None:
+    paths = [run / name / "predictions.npz" for name in ("softmax", "balanced_softmax")]
+    result = equipoise(
+        "report", *paths, "--counts", photos / "train", "--out", tmp_path / "page.html", "--name", "a", "--name", "b"
+    )
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("method", ["softmax", "adjusted", "balanced_softmax", "lws", "ldam"])
+def test_the_saved_model_and_the_onnx_file_say_what_was_judged(run: Path, photos: Path, method: str) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    served, _ = load_run(run / method)
+    with np.load(run / method / "predictions.npz") as found:
+        logits, paths = found["logits"], found["paths"]
+    pictures = [Image.open(photos / "val" / path).convert("RGB") for path in paths[:5]]
+    box = (4, 0, 44, 40)  # the middle of 48 × 40
+    resized = [picture.resize((32, 32), Image.Resampling.BILINEAR, box=box) for picture in pictures]
+    images = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resized]).float() / 255
+    with torch.no_grad():
+        ours = served(images)
+    shares = torch.from_numpy(logits[:5]).float().softmax(1)
+    torch.testing.assert_close(ours.softmax(1), shares, rtol=1e-3, atol=1e-4)
+    session = onnxruntime.InferenceSession(run / method / "model.onnx")
+    (theirs,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    torch.testing.assert_close(torch.from_numpy(theirs), ours, rtol=1e-3, atol=1e-4)
+    program = torch.export.load(run / method / "model.pt2").module()
+    torch.testing.assert_close(program(images), ours, rtol=1e-3, atol=1e-4)
+    assert served.class_names == ("class0", "class1", "class2", "class3")
+
+
+def test_a_run_that_is_done_is_shown_again_and_trains_nothing(run: Path, photos: Path) -> None:
+    before = (run / "records.jsonl").read_bytes()
+    again = equipoise("train", photos, "--out", run, *SMALL, "--loss", "softmax", "--loss", "balanced_softmax")
+    assert again.exit_code == 0, again.output
+    assert "0 runs missing" in again.output
+    assert "balanced_softmax" in again.output
+    assert (run / "records.jsonl").read_bytes() == before
+
+
+def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.jpg").write_bytes(b"no image")
+    result = equipoise("predict", run, "--method", "balanced_softmax", photos / "val" / "class1", tmp_path / "bad.jpg")
+    assert result.exit_code == 1
+    rows = list(csv.DictReader(result.stdout.splitlines()))
+    assert [Path(row["path"]).parent.name for row in rows] == ["class1"] * 4 + [tmp_path.name]
+    assert all(row["label"].startswith("class") for row in rows[:4])
+    assert rows[4]["label"] == "error: no image that Pillow can read"
+    assert "1 of 5 could not be read" in result.stderr
+
+
+def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path: Path) -> None:
+    counts = tmp_path / "there.json"
+    counts.write_text(json.dumps({"class3": 97, "class0": 1, "class1": 1, "class2": 1}))
+    out = tmp_path / "found.jsonl"
+    words = ("predict", run / "softmax", photos / "val", "--target", counts, "--top", "2", "--out", out)
+    assert equipoise(*words).exit_code == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert len(rows) == 16
+    with np.load(run / "softmax" / "predictions.npz") as found:
+        logits, keys = torch.from_numpy(found["logits"]), [str(photos / "val" / path) for path in found["paths"]]
+    shares = torch.tensor([1, 1, 1, 97]) / 100 / torch.tensor([24, 12, 6, 3]) * 45
+    expected = dict(zip(keys, (logits + shares.log()).softmax(1).max(1).values.tolist(), strict=True))
+    for row in rows:
+        assert row["predictions"][0]["probability"] == pytest.approx(expected[row["path"]], abs=1e-4)
+        assert row["predictions"][0]["probability"] >= row["predictions"][1]["probability"]
+
+
+def test_without_a_validation_set_some_of_each_class_is_held_out(photos: Path, tmp_path: Path) -> None:
+    result = equipoise("train", photos / "train", "--out", tmp_path / "run", *SMALL, "--iterations", "1", "--json")
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    assert any("iteration" in line and "images_per_second" in line for line in lines)
+    record = json.loads((tmp_path / "run" / "balanced_softmax" / "record.json").read_text())
+    assert (record["evaluated_on"], record["total"], record["complete"]) == ("held_out", [5, 2, 1, 1], False)
+
+
+def test_a_backbone_from_a_file_can_be_kept_frozen(photos: Path, tmp_path: Path) -> None:
+    backbone, _ = make_backbone(NETWORK, 32)
+    torch.save(backbone.state_dict(), tmp_path / "weights.pth")
+    words = ("train", photos, "--out", tmp_path / "run", *SMALL, "--weights", tmp_path / "weights.pth", "--freeze")
+    result = equipoise(*words, "--loss", "all")
+    assert result.exit_code == 0, result.output
+    served, _ = load_run(tmp_path / "run" / "balanced_softmax")
+    network: Any = served.model
+    kept = network.classifier.backbone.state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in backbone.state_dict().items())
+    methods = {path.parent.name for path in (tmp_path / "run").glob("*/model.safetensors")}
+    assert {"softmax", "cbw", "focal", "ldam", "eql", "balanced_sigmoid", "crt", "lws", "adjusted"} <= methods
+
+
+def test_images_that_cannot_be_read_are_left_out_or_refused(photos: Path, tmp_path: Path) -> None:
+    folder = write_photos(tmp_path / "photos")
+    (folder / "class0" / "0.jpg").write_bytes(b"")
+    (folder / "class1" / "1.jpg").write_bytes((folder / "class1" / "1.jpg").read_bytes()[:500])
+    words = ("train", folder, "--val", photos / "val", *SMALL, "--iterations", "1", "--out")
+    refused = equipoise(*words, tmp_path / "no", "--on-bad-image", "refuse")
+    assert refused.exit_code == 2
+    assert "2 images cannot be read" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "no").exists()
+    skipped = equipoise(*words, tmp_path / "run")
+    assert skipped.exit_code == 0, skipped.output
+    assert "2 images cannot be read" in skipped.output
+    record = json.loads((tmp_path / "run" / "balanced_softmax" / "record.json").read_text())
+    assert record["counts"] == [23, 11, 6, 3]
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "no source": ([], "which images?"),
+    "nothing there": (["{empty}"], "holds no"),
+    "one class": (["{one}"], "images of one class only"),
+    "unknown classes": (["{photos}/train", "--val", "{other}"], "that the training set lacks"),
+    "a list without files": (["{list}"], "none is there"),
+    "gaps": (["{gaps}", "--images", "{photos}/train"], "without gaps"),
+    "no such model": (["{photos}", "--model", "resnet19"], "did you mean resnet18"),
+    "no such loss": (["{photos}", "--loss", "balanced"], "no loss is named 'balanced'"),
+    "no such word": (["{photos}", "--augment", "strong"], "--augment strong: expected crop"),
+    "frozen noise": (["{photos}", "--freeze"], "--freeze keeps a backbone of random numbers"),
+    "balanced twice": (["{photos}", "--sampler", "class_balanced"], "it would balance twice"),
+    "no weights": (["{photos}", "--weights", "nothing.pth"], "there is no weights file"),
+    "other weights": (["{photos}", "--weights", "{weights}"], "lacks"),
+    "too small a picture": (["{photos}", "--model", "alexnet", "--size", "16"], "cannot take images of 16"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_message_and_nothing_is_written(name: str, photos: Path, tmp_path: Path) -> None:
+    places = {word: tmp_path / word for word in ("empty", "one", "other", "list", "gaps", "weights")}
+    places["empty"].mkdir()
+    write_photos(places["one"], (3,))
+    (write_photos(places["other"], (2, 2)) / "class1").rename(places["other"] / "zebra")
+    places["list"] = tmp_path / "list.txt"
+    places["list"].write_text("a.jpg 0\nb.jpg 1\n")
+    places["gaps"] = tmp_path / "gaps.txt"
+    places["gaps"].write_text("class0/0.jpg 0\nclass1/0.jpg 2\n")
+    torch.save({"fc.weight": torch.zeros(2, 2)}, places["weights"])
+    words, message = BAD[name]
+    given = [word.format(photos=photos, **places) for word in words]
+    usual = [] if "--model" in given else ["--model", NETWORK]
+    usual += [] if "--size" in given else ["--size", "32"]
+    out = tmp_path / "run"
+    result = equipoise("train", *given, *usual, "--out", out, "--device", "cpu")
+    assert result.exit_code == 2, result.output
+    said = " ".join(result.stderr.replace("│", " ").split())
+    assert message in said
+    assert "Traceback" not in said
+    assert not out.exists()
+
+
+def test_the_folder_of_another_run_or_of_anything_else_is_refused(run: Path, photos: Path, tmp_path: Path) -> None:
+    other = equipoise("train", photos, "--out", run, *SMALL, "--lr", "0.5")
+    assert other.exit_code == 2
+    assert "holds another run (lr None, now 0.5)" in " ".join(other.stderr.replace("│", " ").split())
+    (tmp_path / "notes.txt").write_text("mine")
+    full = equipoise("train", photos, "--out", tmp_path, *SMALL)
+    assert "holds other files" in full.stderr
+    assert files(tmp_path) == {"notes.txt"}
+
+
+KILLED = """
+import sys
+from equipoise.training import queue
+queue.SAVE_EVERY = 0.0
+from equipoise.__main__ import main
+sys.argv = sys.argv[1:]
+main()
+"""
+
+
+@pytest.mark.parametrize("moment", [0.05, 0.6])
+def test_a_killed_run_ends_with_the_same_weights(moment: float, photos: Path, tmp_path: Path) -> None:
+    words = ["equipoise", "train", str(photos), "--out", str(tmp_path / "run"), *SMALL, "--epochs", "6"]
+    command = [sys.executable, "-c", KILLED, *words]
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        for line in started.stdout:
+            said = json.loads(line) if line.startswith(b"{") else {}
+            if said.get("iteration", 0) >= moment * said.get("of", 1e9):
+                break
+        started.kill()
+    assert not list((tmp_path / "run").glob("*/model.safetensors"))
+    resumed = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "taken up at iteration" in resumed.stdout
+    whole = equipoise("train", photos, "--out", tmp_path / "whole", *SMALL, "--epochs", "6")
+    assert whole.exit_code == 0, whole.output
+    records = [tmp_path / name / "balanced_softmax" / "record.json" for name in ("run", "whole")]
+    digests = {json.loads(path.read_text())["weights"] for path in records}
+    assert len(digests) == 1
+    assert not [name for name in files(tmp_path / "run") if "tmp" in name or name.endswith("~")]

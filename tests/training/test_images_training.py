@@ -1,0 +1,203 @@
+"""Image classifiers in the engine: from memory as from files, taken up to the bit, by two processes as by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from helpers.image_folders import NETWORK, write_splits
+from torch import nn
+
+from equipoise.data.images import read_images
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.models.classifiers import Classifier, make_backbone
+from equipoise.training import classification
+from equipoise.training.classification import Training, train
+from equipoise.training.images import FrozenClassification, ImageClassification, ImageData, stored_side, training_set
+from equipoise.training.methods import logits_mean, methods
+from equipoise.training.queue import Settings, run_cells
+from equipoise.training.recipe import MethodCell, Recipe
+from equipoise.training.weights import weights_digest
+
+CPU = torch.device("cpu")
+RECIPE = Recipe(
+    model=NETWORK, size=32, augmentation="crop", batch_size=8, iterations=6, warmup=2, first_lr=0.0, lr=0.01,
+    loss=BalancedSoftmaxLoss,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> ImageData:
+    folder = write_splits(tmp_path_factory.mktemp("photos"))
+    images = read_images(folder / "train")
+    return ImageData(images, read_images(folder / "val", class_names=images.class_names), 32)
+
+
+def small(name: str, size: int, *_: Any, **__: Any) -> tuple[nn.Module, int]:
+    """A network without batch statistics: what several processes compute is what one does."""
+    layers = [nn.Conv2d(3, 4, 3, stride=4), nn.GELU(), nn.Flatten()]
+    return nn.Sequential(*layers), 4 * ((size - 3) // 4 + 1) ** 2
+
+
+def trained(recipe: Recipe, data: ImageData, seed: int = 0) -> Training:
+    run = Training(recipe, training_set(data, CPU), seed)
+    train([run])
+    return run
+
+
+def test_images_from_files_train_what_images_in_memory_do(data: ImageData) -> None:
+    recipe = replace(RECIPE, augmentation="randaugment")
+    kept = trained(recipe, replace(data, resident=True))
+    for workers in (0, 2):
+        streamed = trained(recipe, replace(data, resident=False, workers=workers))
+        assert weights_digest(streamed.model) == weights_digest(kept.model)
+    assert weights_digest(trained(recipe, data, seed=1).model) != weights_digest(kept.model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"ema": 0.5}, {"mixup": 0.3, "cutmix": 1.0}, {"optimizer": "adamw", "lr": 1e-3}, {"sampler": "class_balanced"}],
+    ids=["average", "mixing", "adamw", "sampler"],
+)
+def test_a_run_taken_up_at_any_iteration_ends_with_the_same_weights(change: dict[str, Any], data: ImageData) -> None:
+    recipe = replace(RECIPE, **change)
+    images = training_set(data, CPU)
+    whole = trained(recipe, data)
+    for stop in (1, 4):
+        first = Training(recipe, images, 0)
+        for _ in range(stop):
+            first.advance()
+        rest = Training(recipe, images, 0)
+        rest.load_state_dict(first.state_dict())
+        train([rest])
+        assert weights_digest(rest.model) == weights_digest(whole.model)
+
+
+def test_a_batch_in_parts_gives_the_gradients_of_the_whole(data: ImageData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classification, "make_backbone", small)
+    whole, parts = (trained(replace(RECIPE, accumulate=number), data) for number in (1, 4))
+    for own, other in zip(whole.model.parameters(), parts.model.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(whole.losses, parts.losses, rtol=1e-4, atol=1e-6)
+
+
+def test_the_average_of_the_weights_is_what_is_kept(data: ImageData) -> None:
+    images = training_set(data, CPU)
+    run, plain = (Training(replace(RECIPE, ema=ema), images, 0) for ema in (0.75, 0.0))
+    averages = [value.clone() for value in plain.model.state_dict().values() if value.is_floating_point()]
+    for _ in range(RECIPE.iterations):
+        run.advance()
+        plain.advance()
+        states = [value for value in plain.model.state_dict().values() if value.is_floating_point()]
+        averages = [0.75 * old + 0.25 * new for old, new in zip(averages, states, strict=True)]
+    kept = [value for value in run.model.state_dict().values() if value.is_floating_point()]
+    for own, expected in zip(kept, averages, strict=True):
+        torch.testing.assert_close(own, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_what_diverges_is_not_trained_to_the_end(data: ImageData, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classification, "LOOK_EVERY", 2)
+    run = Training(replace(RECIPE, lr=float("inf"), warmup=0, iterations=50), training_set(data, CPU), 0)
+    assert not train([run])
+    assert run.iteration < 10
+    assert not run.finite
+
+
+def test_a_batch_that_processes_cannot_share_is_refused(data: ImageData) -> None:
+    with pytest.raises(ValueError, match="a batch of 8 images cannot be shared by 1 processes in 3 parts"):
+        Training(replace(RECIPE, accumulate=3), training_set(data, CPU), 0)
+
+
+# -------------------------------------------------------------------- two processes
+
+
+def shared(rank: int, folder: str, out: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=2)
+    torch.set_num_threads(1)
+    classification.make_backbone = small  # type: ignore[assignment]
+    images = read_images(Path(folder) / "train")
+    data = ImageData(images, images, 32)
+    run = trained(replace(RECIPE, augmentation="randaugment"), data)
+    if rank == 0:
+        torch.save({"model": run.model.state_dict(), "losses": run.losses}, f"{out}/shared.pt")
+    dist.destroy_process_group()
+
+
+def test_two_processes_train_what_one_does(data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classification, "make_backbone", small)
+    alone = trained(replace(RECIPE, augmentation="randaugment"), replace(data, test=data.train))
+    mp.spawn(shared, (str(data.train.root.parent), str(tmp_path)), nprocs=2)  # type: ignore[attr-defined,no-untyped-call]
+    found = torch.load(tmp_path / "shared.pt", weights_only=True)
+    torch.testing.assert_close(found["losses"], alone.losses, rtol=1e-5, atol=1e-6)
+    for name, value in alone.model.state_dict().items():
+        torch.testing.assert_close(found["model"][name], value, rtol=1e-4, atol=1e-6)
+
+
+# -------------------------------------------------------------------- in the queue
+
+
+def in_queue(kind: Any, tmp_path: Path, *names: str) -> dict[str, Any]:
+    records: list[Any] = []
+    settings = kind.settings
+    run_cells([MethodCell(name, 0) for name in names], kind, settings, write=records.append)
+    return {record.method: record for record in records}
+
+
+def quiet(tmp_path: Path) -> Settings:
+    return Settings(CPU, tmp_path / "checkpoints", tmp_path / "claims", log=lambda text: None)
+
+
+def test_second_stages_build_on_softmax_and_adjusting_costs_nothing(data: ImageData, tmp_path: Path) -> None:
+    recipes = methods(replace(RECIPE, loss=nn.CrossEntropyLoss))
+    kind = ImageClassification("small", recipes, data, quiet(tmp_path))
+    found = in_queue(kind, tmp_path, "softmax", "adjusted", "crt", "lws", "decoupled_balanced_softmax")
+    softmax = found.pop("softmax")
+    assert all(record.backbone_weights == softmax.weights for record in found.values())
+    assert found["adjusted"].iterations == 0
+    assert (found["crt"].iterations, found["crt"].recipe["sampler"]) == (1, "class_balanced")
+    assert softmax.counts == [24, 12, 6, 3]
+    assert sum(softmax.total) == 16
+    assert softmax.engine["images"] == "in memory"
+    means = {name: logits_mean(recipe) for name, recipe in recipes.items()}
+    assert [name for name, mean in means.items() if mean == "train"] == [
+        "softmax", "focal", "class_balanced", "eql", "sigmoid",
+    ]  # fmt: skip
+
+
+def test_heads_on_frozen_features_are_those_of_the_whole_network(data: ImageData, tmp_path: Path) -> None:
+    backbone, width = make_backbone(NETWORK, 32)
+    state = {name: value.clone() for name, value in backbone.state_dict().items()}
+    recipes = methods(replace(RECIPE, loss=nn.CrossEntropyLoss, iterations=30, lr=0.05))
+    delivered: list[Any] = []
+    kind = FrozenClassification(
+        "frozen", recipes, data, quiet(tmp_path), network=NETWORK, backbone=backbone, width=width,
+        deliver=lambda finished, record: delivered.append((finished, record)),
+    )  # fmt: skip
+    in_queue(kind, tmp_path, "softmax", "balanced_softmax")
+    for finished, record in delivered:
+        assert all(torch.equal(value, state[name]) for name, value in finished.backbone.state_dict().items())
+        whole = Classifier(finished.backbone, finished.run.model.head).eval()
+        pixels = torch.from_numpy(data.decoded(data.test)).float() / 255
+        mean, std = (torch.tensor(value).view(3, 1, 1) for value in (kind.mean, kind.std))
+        with torch.no_grad():
+            logits = whole((pixels - mean) / std)
+        torch.testing.assert_close(logits.double(), finished.logits, rtol=1e-4, atol=1e-5)
+        assert record.engine["frozen"]
+        assert finished.model == NETWORK
+
+
+def test_room_for_crops_is_kept_around_larger_images(data: ImageData) -> None:
+    larger = replace(data, size=112, pixels={})
+    assert stored_side(112) == 128
+    images = training_set(larger, CPU)
+    items = torch.zeros(2, 8, 3, 112, 112, dtype=torch.uint8)
+    order = np.arange(16, dtype=np.int32).reshape(2, 8)
+    images.filler(order, replace(RECIPE, augmentation="none"), 0)(items, 0)
+    decoded = torch.from_numpy(larger.decoded(data.train))[:16, :, 8:120, 8:120]
+    assert torch.equal(items.flatten(0, 1), decoded)

@@ -1,0 +1,57 @@
+"""Mixup and CutMix: timm's for the same draw, and draws that depend on seed and iteration alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from equipoise.training.mixing import Mixing, draw, mixed
+from equipoise.training.recipe import Recipe
+
+IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (6, 3, 16, 16), np.uint8))
+LABELS = torch.tensor([0, 1, 2, 3, 0, 1])
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.4, 0.0), (0.0, 1.0)])
+def test_it_is_timms(mixup: float, cutmix: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    timm = pytest.importorskip("timm.data.mixup")
+    theirs = timm.Mixup(mixup_alpha=mixup, cutmix_alpha=cutmix, label_smoothing=0.0, num_classes=4)
+    row = draw(replace(Recipe(), mixup=mixup, cutmix=cutmix), 16, np.random.default_rng(3))
+    box = tuple(int(value) for value in row[1:5])
+    monkeypatch.setattr(theirs, "_params_per_batch", lambda: (row[5], cutmix > 0))
+    monkeypatch.setattr(timm, "cutmix_bbox_and_lam", lambda *_, **__: (box, row[5]))
+    images, targets = mixed(IMAGES, LABELS, torch.tensor(row), 4)
+    expected, wanted = theirs(IMAGES.float(), LABELS)
+    torch.testing.assert_close(images, expected, rtol=1e-5, atol=1e-3)
+    torch.testing.assert_close(targets, wanted.float(), rtol=1e-5, atol=1e-6)
+
+
+def test_the_share_of_a_target_is_the_share_of_its_pixels() -> None:
+    random = np.random.default_rng(0)
+    recipe = replace(Recipe(), cutmix=1.0)
+    images = torch.zeros(2, 1, 20, 20)
+    images[0] = 1
+    for _ in range(50):
+        row = torch.tensor(draw(recipe, 20, random))
+        pixels, targets = mixed(images, torch.tensor([0, 1]), row, 2)
+        assert float(pixels[0].mean()) == pytest.approx(float(targets[0, 0]), abs=1e-6)
+
+
+def test_a_batch_is_mixed_alike_in_every_chunk_it_may_be_in() -> None:
+    recipe = replace(Recipe(), mixup=0.2, cutmix=1.0)
+    whole, part = Mixing(recipe, 4, 4, torch.device("cpu")), Mixing(recipe, 1, 4, torch.device("cpu"))
+    whole.fill(seed=1, iteration=8, side=16)
+    part.fill(seed=1, iteration=10, side=16)
+    assert torch.equal(whole.draws[2], part.draws[0])
+    assert not torch.equal(whole.draws[1], part.draws[0])
+    drawn = [draw(recipe, 16, np.random.default_rng(seed)) for seed in range(40)]
+    assert 5 < sum(row[0] == 1.0 for row in drawn) < 35  # both kinds occur
+
+
+def test_multi_hot_targets_are_mixed_as_they_are() -> None:
+    targets = torch.tensor([[1, 0, 1], [0, 1, 1]])
+    _, found = mixed(torch.zeros(2, 1, 4, 4), targets, torch.tensor([0.25, 0, 0, 0, 0, 0.25]), 3)
+    assert found.tolist() == [[0.25, 0.75, 1.0], [0.75, 0.25, 1.0]]
