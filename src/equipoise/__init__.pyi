@@ -65,5 +65,8 @@ from equipoise.serving.export import export_program as export_program
 from equipoise.serving.export import fold_correction as fold_correction
 from equipoise.serving.rebalanced import Rebalanced as Rebalanced
 from equipoise.serving.rebalanced import RebalancedSigmoid as RebalancedSigmoid
+from equipoise.serving.thresholds import cost_thresholds as cost_thresholds
+from equipoise.serving.thresholds import f1_thresholds as f1_thresholds
+from equipoise.serving.thresholds import precision_thresholds as precision_thresholds
 
 __version__: str

@@ -29,10 +29,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.arrays import as_array
 from equipoise.metrics.average_precision import BINS as SCORE_BINS
 from equipoise.metrics.average_precision import Ranking, bin_of, binned_average_precision
 from equipoise.metrics.evaluation import BINS, percent
+from equipoise.metrics.multilabel_checks import check_multilabel, check_thresholds
 from equipoise.prior import FloatArray, IntArray, Prior
 
 if TYPE_CHECKING:
@@ -290,8 +290,10 @@ def evaluate_multilabel(
     >>> result.scores()["map_tail"], (result + result).num_items
     (1.0, 6)
     """
-    scores, truth = _checked(logits, target, prior, probabilities)
-    limits = _thresholds(threshold, prior.num_classes, probabilities)
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_multilabel")
+    scores, truth = check_multilabel(logits, target, probabilities=probabilities, num_classes=prior.num_classes)
+    limits = check_thresholds(threshold, prior.num_classes, probabilities=probabilities)
     known, positive, chosen = truth >= 0, truth == 1, scores >= limits
     chance = scores.astype(np.float64) if probabilities else _sigmoid(scores.astype(np.float64))
     bins = np.clip(np.ceil(chance * BINS).astype(np.int64) - 1, 0, BINS - 1) + BINS * np.arange(prior.num_classes)
@@ -370,47 +372,6 @@ def _f1_per_class(hits: NDArray[Any], positives: NDArray[Any], predicted: NDArra
 def _middle(values: FloatArray) -> tuple[float, float] | None:
     known = values[~np.isnan(values)]
     return (float(np.quantile(known, 0.025)), float(np.quantile(known, 0.975))) if len(known) else None
-
-
-def _checked(
-    logits: ArrayLike | Tensor, target: ArrayLike | Tensor, prior: Prior, probabilities: bool
-) -> tuple[NDArray[Any], NDArray[np.int8]]:
-    """Scores as floats and labels as 1, 0 and −1, or one error that says what is wrong."""
-    if not isinstance(prior, Prior):
-        raise TypeError(f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_multilabel")
-    scores, truth = as_array(logits), as_array(target)
-    if scores.ndim != 2 or scores.shape[1] != prior.num_classes:
-        raise ValueError(f"logits have shape {scores.shape}, prior {prior.num_classes} classes: expected [N, K]")
-    if truth.shape != scores.shape:
-        raise ValueError(f"target has shape {truth.shape}, logits {scores.shape}: expected a label for every class")
-    if scores.dtype.kind not in "iuf" or truth.dtype.kind not in "biuf":
-        raise TypeError(f"logits are {scores.dtype}, target {truth.dtype}: expected numbers")
-    scores = scores.astype(np.float32 if scores.dtype in (np.float16, np.float32) else np.float64)
-    missing = np.isnan(truth) if truth.dtype.kind == "f" else np.zeros(truth.shape, bool)
-    wrong = ~(missing | (truth == 0) | (truth == 1) | (truth == -1))
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0].tolist()
-        raise ValueError(
-            f"target[{row}, {column}] is {truth[row, column]}: expected 0 or 1, or −1 or NaN where it is not known"
-        )
-    bad = np.isnan(scores) | (((scores < 0) | (scores > 1)) if probabilities else np.zeros(scores.shape, bool))
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
-        what = "a probability from 0 to 1; are these logits?" if probabilities else "a number"
-        raise ValueError(f"row {row}, column {column} of the predictions is {scores[row, column]}: expected {what}")
-    labels = np.where(missing, -1, np.where(missing, 0, truth)).astype(np.int8)
-    if scores.size and (labels < 0).all():
-        raise ValueError("every label is missing: there is nothing to judge")
-    return scores, labels
-
-
-def _thresholds(threshold: float | ArrayLike | Tensor, num_classes: int, probabilities: bool) -> FloatArray:
-    """One limit per class, of what is judged: logits, or probabilities."""
-    given = as_array(threshold).astype(np.float64)
-    if given.shape not in ((), (num_classes,)) or not ((given > 0) & (given < 1)).all():
-        raise ValueError(f"threshold is {threshold!r}: expected a probability between 0 and 1, or one per class")
-    limits = np.broadcast_to(given, num_classes)
-    return np.array(limits if probabilities else np.log(limits) - np.log1p(-limits))
 
 
 def _sigmoid(values: FloatArray) -> FloatArray:
