@@ -216,7 +216,7 @@ FAULTS = [
     Fault("serving/calibrate.py", "above = weights[order].cumsum(0)", "above = weights.cumsum(0)", "test_calibrate.py"),
     Fault("metrics/calibration.py", "share * (right - confidence)", "right - confidence", "test_calibrate.py"),
     # equipoise adapt
-    Fault("data/predictions.py", "_ordered(prior, np.argsort(columns), opened.columns)", "_ordered(prior, columns, opened.columns)", "test_adapt.py"),
+    Fault("data/prediction_priors.py", "_ordered(prior, np.argsort(columns), opened.columns)", "_ordered(prior, columns, opened.columns)", "test_adapt.py"),
     Fault("data/predictions.py", "    if dtype.hasobject:\n", "    if False:\n", "test_adapt.py"),
     Fault("cli/adapt.py", "values = adapted.softmax(1) if found.file.probabilities else adapted", "values = adapted", "test_adapt.py"),
     Fault("cli/adapt.py", "with written_whole(out) as scratch, zipfile", "with open(out, 'wb') as scratch, zipfile", "test_adapt.py"),
@@ -354,7 +354,7 @@ FAULTS = [
     Fault("report/tables.py", "known = [value for value in values if value is not None]", "known = [value or 0.0 for value in values]", "test_detection_report.py"),
     Fault("report/tables.py", "no_wrap=place > 0", "no_wrap=False", "test_tables.py"),
     Fault("report/tables.py", "Text(visible(cell)) for cell in row", "Text(cell) for cell in row", "test_tables.py"),
-    Fault("data/predictions.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)", "pass", "test_report.py"),
+    Fault("data/prediction_priors.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found, total)", "pass", "test_report.py"),
     # detectors on whole batches
     Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "torch.where(there, labels, -1)", "labels", "test_batched_rcnn.py"),

@@ -85,7 +85,8 @@ def _report_of_files(
     column: str | None,
     title: str,
 ) -> Report:
-    from equipoise.data.predictions import open_predictions, training_prior
+    from equipoise.data.prediction_priors import training_prior
+    from equipoise.data.predictions import open_predictions
     from equipoise.report.files import judge_file
     from equipoise.report.page import Report
 

@@ -10,6 +10,7 @@ one step, and the true value lies between the AP with the negatives of every bin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,12 @@ class Ranking:
             return float("nan")
         precision = hits / np.maximum(found, 1e-300)
         return float((np.diff(hits, prepend=0.0) * precision).sum() / hits[-1])
+
+
+def known_ranking(scores: NDArray[Any], target: NDArray[np.int8]) -> Ranking:
+    """Scores of any shape, pooled, whose labels are 1 or 0; −1 is left out."""
+    known = target >= 0
+    return Ranking.of(scores[known], target[known] == 1)
 
 
 def bin_of(logits: FloatArray) -> IntArray:

@@ -30,9 +30,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.metrics.average_precision import BINS as SCORE_BINS
-from equipoise.metrics.average_precision import Ranking, bin_of, binned_average_precision
+from equipoise.metrics.average_precision import bin_of, binned_average_precision, known_ranking
 from equipoise.metrics.evaluation import BINS, percent
 from equipoise.metrics.multilabel_checks import check_multilabel, check_thresholds
+from equipoise.metrics.resampling import Resampled, interval_of, resample
 from equipoise.prior import FloatArray, IntArray, Prior
 
 if TYPE_CHECKING:
@@ -70,16 +71,10 @@ class KeptScores:
         parts = (self, other)
         return KeptScores(np.concatenate([p.scores for p in parts]), np.concatenate([p.target for p in parts]))
 
-    def ranking(self, column: int | slice) -> Ranking:
-        """The labelled items of a class, or with a slice all pairs, ranked."""
-        target = self.target[:, column]
-        known = target >= 0
-        return Ranking.of(self.scores[:, column][known], target[known] == 1)
-
     def average_precisions(self) -> tuple[FloatArray, FloatArray]:
         """AP per class and, last, of all pairs; each with its error, 0."""
         columns: list[int | slice] = [*range(self.scores.shape[1]), slice(None)]
-        values = np.array([self.ranking(column).average_precision() for column in columns])
+        values = np.array([known_ranking(self.scores[:, c], self.target[:, c]).average_precision() for c in columns])
         return values, np.zeros_like(values)
 
 
@@ -142,14 +137,14 @@ class MultilabelEvaluation:
         """Every number by name, from 0 to 1; NaN where it is undefined (an empty group, no positive)."""
         values, errors = self.scores_.average_precisions()
         found = {"map": _mean(values[:-1]), "map_error": _mean(errors[:-1])}
-        found |= {f"map_{name}": _mean(values[:-1][members]) for name, members in self._members()}
+        found |= {f"map_{name}": _mean(values[:-1][members]) for name, members in self.members()}
         found |= {"micro_ap": float(values[-1]), "micro_ap_error": float(errors[-1])}
         per_class = np.array(
             [_ratio(*pair) for pair in zip(2 * self.hits, self.positives + self.predicted, strict=True)]
         )
         per_class[self.positives == 0] = math.nan
         found["f1_macro"] = _mean(per_class)
-        found |= {f"f1_{name}": _mean(per_class[members]) for name, members in self._members()}
+        found |= {f"f1_{name}": _mean(per_class[members]) for name, members in self.members()}
         hits, positives, predicted = (int(sums.sum()) for sums in (self.hits, self.positives, self.predicted))
         found["f1_micro"] = _ratio(2 * hits, positives + predicted)
         found["f1_samples"] = _ratio(self.rows[1], self.rows[0])
@@ -172,24 +167,20 @@ class MultilabelEvaluation:
 
         Every value is None once scores are binned: the items are no longer there to be drawn.
         """
-        names = ["map", *(f"map_{name}" for name, _ in self._members()), "micro_ap", "f1_macro", "f1_micro"]
+        names = ["map", *(f"map_{name}" for name, _ in self.members()), "micro_ap", "f1_macro", "f1_micro"]
+        drawn = self.resampled(resamples=resamples, seed=seed)
+        if drawn is None:
+            return dict.fromkeys(names)
+        groups = [drawn.mean_precision(members) for _, members in self.members()]
+        ends = [drawn.mean_precision(), *groups, drawn.micro_precision, drawn.mean_f1(), drawn.micro_f1]
+        return {name: interval_of(values) for name, values in zip(names, ends, strict=True)}
+
+    def resampled(self, *, resamples: int = RESAMPLES, seed: int = 0) -> Resampled | None:
+        """The scores of every class over items drawn again with replacement, seeded; None once scores are binned."""
         kept = self.scores_
         if isinstance(kept, BinnedScores) or not self.num_items:
-            return dict.fromkeys(names)
-        random = np.random.default_rng(seed)
-        rankings = [(kept.ranking(column), kept.target[:, column] >= 0) for column in range(self.prior.num_classes)]
-        pooled, known = kept.ranking(slice(None)), kept.target >= 0
-        chosen = kept.scores >= self.thresholds
-        drawn = []
-        for _ in range(resamples):
-            weights = np.bincount(random.integers(self.num_items, size=self.num_items), minlength=self.num_items)
-            times = weights.astype(np.float64)
-            values = np.array([ranking.average_precision(times[of]) for ranking, of in rankings])
-            every = np.broadcast_to(times[:, None], known.shape)[known]
-            f1 = _f1(times, chosen, kept.target)
-            groups = [_mean(values[members]) for _, members in self._members()]
-            drawn.append([_mean(values), *groups, pooled.average_precision(every), *f1])
-        return {name: _middle(column) for name, column in zip(names, np.array(drawn).T, strict=True)}
+            return None
+        return resample(kept.scores, kept.target, self.thresholds, resamples=resamples, seed=seed)
 
     # ---------------------------------------------------------------- adding up
 
@@ -241,7 +232,8 @@ class MultilabelEvaluation:
 
     # ---------------------------------------------------------------- inside
 
-    def _members(self) -> list[tuple[str, IntArray]]:
+    def members(self) -> list[tuple[str, IntArray]]:
+        """The classes of the head, the medium group and the tail; none of each where the prior was not counted."""
         groups = self.prior.groups() if self.prior.counted else {}
         return [(name, np.asarray(groups.get(group, []), np.int64)) for name, group in GROUPS.items()]
 
@@ -353,25 +345,6 @@ def _together(
         return kept[0] + kept[1]
     one, other = (p if isinstance(p, BinnedScores) else BinnedScores.of(p, probabilities) for p in (one, other))
     return one + other
-
-
-def _f1(times: FloatArray, chosen: NDArray[np.bool_], truth: NDArray[np.int8]) -> tuple[float, float]:
-    """Macro and micro F1 of items counted `times` each."""
-    hits = times @ ((truth == 1) & chosen)
-    positives, predicted = times @ (truth == 1), times @ ((truth >= 0) & chosen)
-    macro = _mean(_f1_per_class(hits, positives, predicted))
-    return macro, _ratio(2 * hits.sum(), positives.sum() + predicted.sum())
-
-
-def _f1_per_class(hits: NDArray[Any], positives: NDArray[Any], predicted: NDArray[Any]) -> FloatArray:
-    """NaN for a class without positives: there is nothing of it to find."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(positives > 0, 2 * hits / (positives + predicted), math.nan)
-
-
-def _middle(values: FloatArray) -> tuple[float, float] | None:
-    known = values[~np.isnan(values)]
-    return (float(np.quantile(known, 0.025)), float(np.quantile(known, 0.975))) if len(known) else None
 
 
 def _sigmoid(values: FloatArray) -> FloatArray:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from equipoise.data.predictions import Predictions, aligned
+from equipoise.data.prediction_priors import aligned
+from equipoise.data.predictions import Predictions
 from equipoise.metrics.evaluation import Evaluation
 from equipoise.metrics.judging import Judged, judge
 from equipoise.metrics.sweep import LogitsMean
