@@ -11,8 +11,9 @@ from equipoise.data.prediction_priors import aligned
 from equipoise.data.predictions import Predictions
 from equipoise.metrics.evaluation import Evaluation
 from equipoise.metrics.judging import Judged, judge
+from equipoise.metrics.multilabel_judging import JudgedMultilabel, judge_multilabel
 from equipoise.metrics.sweep import LogitsMean
-from equipoise.prior import Prior
+from equipoise.prior import FloatArray, Prior
 from equipoise.report.tables import grouped
 from equipoise.training.records import Record
 
@@ -55,6 +56,35 @@ def judge_file(
         advance(len(labels))
     if not parts:
         raise ValueError(f"{predictions.path} has no rows: there is nothing to judge")
+    return sum(parts[1:], parts[0])
+
+
+def judge_multilabel_file(
+    predictions: Predictions,
+    prior: Prior,
+    where: str,
+    *,
+    threshold: float | FloatArray = 0.5,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> JudgedMultilabel:
+    """Judge every row of a file with several labels per item; classes in the order of `prior`, read from `where`.
+
+    A threshold per class is in the order of the file's columns.
+    """
+    columns = aligned(predictions, prior, where)
+    limits = threshold
+    if columns is not None and np.ndim(threshold):
+        limits = np.asarray(threshold)[columns]
+    parts: list[JudgedMultilabel] = []
+    for batch in predictions.batches():
+        outputs, labels = batch.outputs, batch.labels
+        if columns is not None:
+            outputs, labels = outputs[:, columns], labels[:, columns]
+        part = judge_multilabel(outputs, labels, prior, probabilities=predictions.probabilities, threshold=limits)
+        parts.append(part)
+        if len(parts) == MERGED_AT_ONCE:
+            parts = [sum(parts[1:], parts[0])]
+        advance(len(labels))
     return sum(parts[1:], parts[0])
 
 

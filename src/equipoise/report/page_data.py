@@ -283,10 +283,10 @@ def _swallowed(confusions: Confusions, prior: Prior) -> list[dict[str, Any]]:
     return rows
 
 
-def paired(name: str, other: str, room: int = 44) -> str:
+def paired(name: str, other: str, room: int = 44, between: str = "→") -> str:
     """Both names in one line of a narrow chart: of long ones the beginnings; from left to right in every script."""
     left, right = (max(room // 2, room - len(beside)) for beside in (other, name))
-    return f"{LEFT_TO_RIGHT}{cut(name, left)} → {cut(other, right)}"
+    return f"{LEFT_TO_RIGHT}{cut(name, left)} {between} {cut(other, right)}"
 
 
 def _calibration(model: Model) -> list[dict[str, Any]]:

@@ -217,6 +217,12 @@ def page(title: str, body: str, data: dict[str, Any], specs: dict[str, Any]) -> 
     return "".join(found)
 
 
+def frame(page: str, title: str) -> str:
+    """A whole page in a frame of its own, for notebooks."""
+    style = "width:100%;height:900px;border:1px solid #8884;border-radius:8px"
+    return f'<iframe srcdoc="{html.escape(page, quote=True)}" style="{style}" title="{html.escape(title)}"></iframe>'
+
+
 def _policy(scripts: list[str], css: str) -> str:
     """What the page may do: run these scripts, named by their digests, and no other; no eval, no network."""
     digests = [base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in (*scripts, css)]
