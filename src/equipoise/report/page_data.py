@@ -94,7 +94,10 @@ def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...])
     parts = list(result) if isinstance(result, Sequence) else [result]
     for part in parts:
         if not isinstance(part, Evaluation | Judged):
-            raise TypeError(f"{name!r} is a {type(part).__name__}: pass what eq.evaluate or eq.judge returns")
+            raise TypeError(
+                f"{name!r} is a {type(part).__name__}: pass what eq.evaluate or eq.judge returns (for several labels "
+                "per item there is eq.MultilabelReport)"
+            )
     if not parts:
         raise ValueError(f"there is nothing to report of {name!r}: give at least one evaluation")
     evaluations = [part.evaluation if isinstance(part, Judged) else part for part in parts]
