@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 EXACT_PAIRS = 1 << 25
 GROUPS = {"head": "many", "medium": "medium", "tail": "few"}  # what this literature calls them: what Prior.groups does
 RESAMPLES = 200
+BLOCK = 1 << 15  # (item, class) pairs
 
 
 @dataclass(frozen=True)
@@ -308,9 +309,17 @@ def evaluate_multilabel(
         bin_items=per_bin(known),
         bin_positives=per_bin(positive),
         bin_probability=per_bin(known, chance),
-        rows=_row_sums(scores, truth, chosen),
+        rows=_in_blocks(scores, truth, chosen),
         scores_=kept,
     )
+
+
+def _in_blocks(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.bool_]) -> FloatArray:
+    """`_row_sums` of so many rows at a time that what they need stays in a cache."""
+    step = max(1, BLOCK // max(truth.shape[1], 1))
+    starts = range(0, max(len(truth), 1), step)
+    parts = [_row_sums(*(array[start : start + step] for array in (scores, truth, chosen))) for start in starts]
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _row_sums(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.bool_]) -> FloatArray:
