@@ -131,6 +131,19 @@ def test_unknown_labels_and_other_orders_are_read(write: Any, tmp_path: Path) ->
     assert found.labelled.tolist() == [60, 60, 40]
 
 
+def test_a_file_without_a_label_is_refused_and_a_batch_without_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ELEMENTS_AT_ONCE", 30)  # ten rows
+    outputs, target = sample()
+    target[:10] = -1
+    found = judge_multilabel_file(open_either(write_npz(tmp_path / "a", outputs, target)), PRIOR, "c").evaluation
+    assert found.labelled.tolist() == [50] * 3
+    path = write_npz(tmp_path / "b", outputs, np.full_like(target, -1))
+    with pytest.raises(ValueError, match=r"b\.npz: every label is missing"):
+        judge_multilabel_file(open_either(path), PRIOR, "c")
+
+
 def test_an_empty_cell_of_a_target_column_is_not_known(tmp_path: Path) -> None:
     path = write_csv(tmp_path / "a", ["a", "b", "target_a", "target_b"], [[1.5, -1, 1, ""], [0.2, 3, 0, 1]])
     assert next(open_either(path).batches()).labels.tolist() == [[1, -1], [0, 1]]

@@ -80,12 +80,16 @@ def judge_multilabel_file(
         outputs, labels = batch.outputs, batch.labels
         if columns is not None:
             outputs, labels = outputs[:, columns], labels[:, columns]
-        part = judge_multilabel(outputs, labels, prior, probabilities=predictions.probabilities, threshold=limits)
-        parts.append(part)
+        rows = slice(0 if (labels < 0).all() else None)  # without a label there is nothing to judge, so far
+        options = {"probabilities": predictions.probabilities, "threshold": limits}
+        parts.append(judge_multilabel(outputs[rows], labels[rows], prior, **options))
         if len(parts) == MERGED_AT_ONCE:
             parts = [sum(parts[1:], parts[0])]
         advance(len(labels))
-    return sum(parts[1:], parts[0])
+    whole = sum(parts[1:], parts[0])
+    if not whole.evaluation.labelled.any():
+        raise ValueError(f"{predictions.path}: every label is missing, so that there is nothing to judge")
+    return whole
 
 
 # -------------------------------------------------------------------- run records
