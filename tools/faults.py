@@ -226,6 +226,18 @@ FAULTS = [
     # the prior-shift experiment
     Fault("experiments/prior_shift/recipe.py", "index[VALIDATION_PER_CLASS:] for index", "index[:TEST_PER_CLASS] for index", "test_prior_shift.py"),
     Fault("experiments/prior_shift/report.py", 'if one["shift"] == shift', "if True", "test_prior_shift.py"),
+    # several labels per item: thresholds, files, the page
+    Fault("serving/thresholds.py", "(1.0, 1.0) if rate is None else (rate / hits[-1], (1 - rate) / misses[-1])", "(1.0, 1.0)", "test_thresholds.py"),
+    Fault("serving/thresholds.py", "        if positive.all() or not positive.any():", "        if not positive.any():", "test_thresholds.py"),
+    Fault("serving/rebalanced.py", "now.copy_(limit)  # in place, as the shift is", "pass", "test_thresholds.py"),
+    Fault("serving/correction.py", 'content.get("threshold", "0.5")', 'content["threshold"]', "test_thresholds.py"),
+    Fault("metrics/average_precision.py", "    known = target >= 0\n", "    known = target >= -1\n", "test_multilabel.py"),
+    Fault("metrics/multilabel_judging.py", "low - most_elsewhere, -np.inf)", "low - elsewhere, -np.inf)", "test_multilabel_judging.py"),
+    Fault("data/multilabel_predictions.py", 'if cell == "" and empty is not None', "if False", "test_multilabel_predictions.py"),
+    Fault("report/files.py", "outputs, labels = outputs[:, columns], labels[:, columns]", "outputs = outputs[:, columns]", "test_multilabel_predictions.py"),
+    Fault("data/prediction_priors.py", "total = prior.total if source.multilabel and prior.counted else None", "total = None", "test_multilabel_report.py"),
+    Fault("report/multilabel_data.py", "np.nan_to_num(best, nan=-1.0).argmax(1)", "np.nan_to_num(best, nan=-1.0).argmin(1)", "test_multilabel_report.py"),
+    Fault("integrations/sklearn_multilabel.py", "list(classes).index(1)", "0", "test_sklearn_multilabel.py"),
     # scikit-learn
     Fault("integrations/sklearn.py", "move = move[1:] - move[:1]", "move = move[1:]", "test_sklearn.py"),
     Fault("integrations/sklearn.py", "log_ratio(source, target, tau=tau)", "log_ratio(source, target)", "test_sklearn.py"),
