@@ -1,8 +1,8 @@
 """`evaluate_multilabel`, chunk after chunk, beside torchmetrics: time and peak memory, in one run.
 
     python benchmarks/multilabel.py                      kept and binned, beside torchmetrics
-    python benchmarks/multilabel.py --million            and 1,000,000 items × 1,000 classes, which torchmetrics cannot
-                                                         keep: 12 GB
+    python benchmarks/multilabel.py --million            and 1,000,000 items × 1,000 classes, whose logits and
+                                                         labels alone are 12 GB
     python benchmarks/multilabel.py --out FILE.json      write the measurements
     python benchmarks/multilabel.py --table FILE.json    print the table of such a file
 

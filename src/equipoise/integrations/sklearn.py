@@ -205,7 +205,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 f"{self.estimator!r} has no predict_proba: wrap it first, "
                 "e.g. in sklearn.calibration.CalibratedClassifierCV, which gives it one"
             )
-        shape = getattr(y, "shape", ())
+        shape: Any = getattr(y, "shape", ())
         if len(shape) == 2 and shape[1] > 1:
             raise ValueError(
                 f"y should be a 1d array, got an array of shape {shape} instead: an item with several labels has "

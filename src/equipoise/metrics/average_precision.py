@@ -42,6 +42,8 @@ class Ranking:
 
     def average_precision(self, weights: FloatArray | None = None) -> float:
         """AP of the items, each counted `weights` times; NaN where no positive is left."""
+        hits: NDArray[Any]
+        found: NDArray[Any]
         if weights is None:
             hits, found = np.cumsum(self.positive, dtype=np.int64)[self.ends], self.ends + 1
         else:

@@ -318,7 +318,8 @@ def _in_blocks(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np
     """`_row_sums` of so many rows at a time that what they need stays in a cache."""
     step = max(1, BLOCK // max(truth.shape[1], 1))
     starts = range(0, max(len(truth), 1), step)
-    parts = [_row_sums(*(array[start : start + step] for array in (scores, truth, chosen))) for start in starts]
+    blocks = [slice(start, start + step) for start in starts]
+    parts = [_row_sums(scores[rows], truth[rows], chosen[rows]) for rows in blocks]
     return np.asarray(np.sum(parts, axis=0))
 
 

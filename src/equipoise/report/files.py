@@ -81,8 +81,8 @@ def judge_multilabel_file(
         if columns is not None:
             outputs, labels = outputs[:, columns], labels[:, columns]
         rows = slice(0 if (labels < 0).all() else None)  # without a label there is nothing to judge, so far
-        options = {"probabilities": predictions.probabilities, "threshold": limits}
-        parts.append(judge_multilabel(outputs[rows], labels[rows], prior, **options))
+        outputs, truth, said = outputs[rows], labels[rows], predictions.probabilities
+        parts.append(judge_multilabel(outputs, truth, prior, probabilities=said, threshold=limits))
         if len(parts) == MERGED_AT_ONCE:
             parts = [sum(parts[1:], parts[0])]
         advance(len(labels))
