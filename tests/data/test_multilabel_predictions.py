@@ -257,6 +257,7 @@ def test_training_sets_of_every_kind_are_counted_alike(kind: str, tmp_path: Path
     shown = CliRunner().invoke(app, ["inspect", str(path), "--json"])
     assert json.loads(shown.output)["multilabel"] is True
     assert "BalancedSigmoidLoss" in shown.output
+    assert "print(eq.evaluate_multilabel(logits, target, prior))" in shown.output
 
 
 def test_a_named_column_of_lists_is_read_and_a_label_column_holds_one(tmp_path: Path) -> None:

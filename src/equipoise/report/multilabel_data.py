@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from equipoise.metrics.multilabel import MultilabelEvaluation
+from equipoise.metrics.multilabel import LabelResult, MultilabelEvaluation
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.metrics.resampling import Resampled, interval_of
 from equipoise.prior import FloatArray, Prior
@@ -30,10 +30,12 @@ MOST_RESAMPLED = 1 << 22  # (item, label) pairs: beyond, drawing the items again
 
 @dataclass(frozen=True)
 class Model:
-    """One model of the page: what was judged, and its items drawn again (None where there are too many)."""
+    """One model of the page: what was judged, its scores, and its items drawn again (None where there are too many)."""
 
     name: str
     judged: JudgedMultilabel
+    scores: dict[str, float]
+    rows: list[LabelResult]
     drawn: Resampled | None
     notes: tuple[str, ...] = ()
 
@@ -65,7 +67,8 @@ def as_models(
             raise ValueError(f"{name!r} was judged on no items: there is nothing to report")
         few = evaluation.num_items * evaluation.prior.num_classes <= MOST_RESAMPLED
         drawn = evaluation.resampled(resamples=resamples) if few else None
-        models.append(Model(str(name), judged, drawn, tuple(notes.get(name, ()))))
+        scores, rows = evaluation.scores(), evaluation.per_class  # once: both rank all scores
+        models.append(Model(str(name), judged, scores, rows, drawn, tuple(notes.get(name, ()))))
     prior = models[0].judged.prior
     if not prior.counted:
         raise ValueError("the prior was stated as probabilities: a report needs counts, Prior.from_counts(...)")
@@ -104,7 +107,7 @@ def notes_of(models: list[Model], drawn: list[int], num_classes: int) -> list[st
 
 def headlines(model: Model) -> dict[str, Score | None]:
     """mAP, by group, micro-AP and F1, each with its 95 % interval, and ECE; None for an empty group."""
-    scores, drawn = model.evaluation.scores(), model.drawn
+    scores, drawn = model.scores, model.drawn
     members = dict(model.evaluation.members())
     found: dict[str, Score | None] = {}
     for key, _, _ in HEADLINES:
@@ -121,7 +124,7 @@ def headlines(model: Model) -> dict[str, Score | None]:
 
 def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
     """Of a model: its headline numbers, `columns` with a value per drawn class, and the `rows` of the other charts."""
-    judged, rows = model.judged, model.evaluation.per_class
+    judged, rows = model.judged, model.rows
     precision, f1 = ([getattr(row, name) for row in rows] for name in ("average_precision", "f1"))
     ends = {name: _ends(model, part) for name, part in (("precision", "precision"), ("f1", "f1"))}
     best = judged.f1_at()
@@ -186,7 +189,7 @@ def _log_odds(evaluation: MultilabelEvaluation) -> FloatArray:
 
 def _slopes(model: Model, score: str) -> list[dict[str, Any]]:
     """The mean of each group with its interval."""
-    scores, rows = model.evaluation.scores(), []
+    scores, rows = model.scores, []
     values = {name: scores[f"{score}_{name}"] for name, _ in model.evaluation.members()}
     beside = apart({name: 100 * value for name, value in values.items() if not np.isnan(value)})
     for name, members in model.evaluation.members():
@@ -250,7 +253,7 @@ def _calibration(evaluation: MultilabelEvaluation) -> list[dict[str, Any]]:
 
 def _group_ece(model: Model, group: str) -> float | None:
     members = dict(model.evaluation.members())[group]
-    errors = [row.ece for row in model.evaluation.per_class if row.index in set(members.tolist())]
+    errors = [model.rows[index].ece for index in members]
     known = [error for error in errors if error is not None]
     return rounded(float(np.mean(known))) if known else None
 
