@@ -48,11 +48,12 @@ def test_a_class_is_missed_where_the_other_is_present() -> None:
     assert all(pair.low > pair.elsewhere for pair in pairs)
 
 
-def test_what_chance_explains_is_not_shown() -> None:
-    for seed in range(20):
-        random = np.random.default_rng(seed)
-        target = (random.random((60, 3)) < 0.5).astype(np.int64)
-        assert eq.judge_multilabel(random.normal(size=(60, 3)), target, PRIOR).misses() == []
+def test_what_chance_explains_is_not_shown_however_many_pairs_there_are() -> None:
+    for classes, items in ((3, 60), (80, 400)):  # of 6,320 pairs, 21 lie apart at 95 % each
+        random = np.random.default_rng(0)
+        target = (random.random((items, classes)) < 0.3).astype(np.int64)
+        prior = eq.Prior.from_counts([50] * classes, total=1000)
+        assert eq.judge_multilabel(random.normal(size=(items, classes)), target, prior).misses() == []
 
 
 def test_a_class_that_never_stands_alone_is_not_compared() -> None:

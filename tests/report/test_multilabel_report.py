@@ -98,7 +98,15 @@ def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "No intervals: there are too many scores to draw the items again." in page
     assert "The models were judged on different test items" in page
     assert data_of(page)["models"][0]["headline"]["map"]["low"] is None
+    assert "95 % interval" not in page.partition("Who is missed")[0]
+    assert "Bars are 95 % intervals" in made_with_intervals()
     assert "5 labels are not known and left out." in made(eq.judge_multilabel(logits, masked, PRIOR)).to_html()
+
+
+def made_with_intervals() -> str:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(multilabel_data, "MOST_RESAMPLED", 10**6)
+        return made(judged()).to_html()
 
 
 def test_names_come_out_as_text_and_the_policy_allows_nothing_unsafe() -> None:

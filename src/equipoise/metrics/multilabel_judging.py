@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from equipoise.metrics.intervals import wilson_intervals
+from equipoise.metrics.intervals import wilson_interval, wilson_intervals
 from equipoise.metrics.multilabel import MultilabelEvaluation, evaluate_multilabel
 from equipoise.metrics.multilabel_checks import check_multilabel
 from equipoise.prior import FloatArray, IntArray, Prior
@@ -57,8 +58,10 @@ class JudgedMultilabel:
     def misses(self, most: int = 12) -> list[Missed]:
         """Pairs in which a class is surely missed more often beside another than without it, the surest first.
 
-        That is, the 95 % intervals of its share of misses beside the other and without it lie apart. A class that never
-        occurs without the other is left out: there is nothing to compare.
+        That is, the intervals of its share of misses beside the other and without it lie apart, at a level that allows
+        for the number of pairs compared (Bonferroni): of very many pairs, chance alone makes some stand out. `low` and
+        `high` are the plain 95 % interval. A class that never occurs without the other is left out: there is nothing to
+        compare.
         """
         if self.together is None or self.missed is None:
             return []
@@ -66,15 +69,17 @@ class JudgedMultilabel:
         apart = positives[:, None] - self.together
         with np.errstate(invalid="ignore", divide="ignore"):
             elsewhere = np.where(apart > 0, (lost[:, None] - self.missed) / apart, np.nan)
-        low, high = _intervals(self.missed, self.together)
-        _, most_elsewhere = _intervals(lost[:, None] - self.missed, apart)
-        gap = np.where((self.together > 0) & (apart > 0), low - most_elsewhere, -np.inf)
-        np.fill_diagonal(gap, -np.inf)
+        compared = (self.together > 0) & (apart > 0)
+        np.fill_diagonal(compared, False)
+        z = NormalDist().inv_cdf(1 - 0.025 / max(int(compared.sum()), 1))
+        least, _ = _intervals(self.missed, self.together, z)
+        _, most_elsewhere = _intervals(lost[:, None] - self.missed, apart, z)
+        gap = np.where(compared, least - most_elsewhere, -np.inf)
         order = np.argsort(-gap, axis=None, kind="stable")[:most]
         found = []
         for i, k in zip(*np.unravel_index(order[gap.ravel()[order] > 0], gap.shape), strict=True):
             times, items = int(self.missed[i, k]), int(self.together[i, k])
-            ends = float(low[i, k]), float(high[i, k])
+            ends = wilson_interval(times, items)
             found.append(Missed(int(i), int(k), times, items, times / items, *ends, float(elsewhere[i, k])))
         return found
 
@@ -93,8 +98,8 @@ class JudgedMultilabel:
         return self if other == 0 else NotImplemented
 
 
-def _intervals(times: FloatArray, items: FloatArray) -> tuple[FloatArray, FloatArray]:
-    low, high = wilson_intervals(times.ravel(), items.ravel())
+def _intervals(times: FloatArray, items: FloatArray, z: float) -> tuple[FloatArray, FloatArray]:
+    low, high = wilson_intervals(times.ravel(), items.ravel(), z)
     return low.reshape(times.shape), high.reshape(times.shape)
 
 

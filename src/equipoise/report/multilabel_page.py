@@ -121,21 +121,22 @@ class MultilabelReport:
             f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
             f"Judged on {counted(first.num_items, 'test item')}, {multilabel_data.how_many(prior, first)}."
         )
+        certain = any(model.drawn is not None for model in self.models)
         notes = multilabel_data.notes_of(self.models, drawn, prior.num_classes)
         parts = [
             top(self.title, lead),
             sections.picker() if several else "",
             f'<main class="{"" if several else "single"}">',
-            _headline_section(self.models),
+            _headline_section(self.models, certain),
             *(f'<p class="note">{text(note)}</p>' for note in notes),
-            _classes_section(several, prior.num_classes),
-            _slopes_section(several),
+            _classes_section(several, prior.num_classes, certain),
+            _slopes_section(several, certain),
             _missed_section(several),
             _thresholds_section(several),
             _calibration_section(several),
             sections.counts_section(),
             "</main>",
-            foot(BOOTSTRAP if any(model.drawn for model in self.models) else "none"),
+            foot(BOOTSTRAP if certain else "none"),
         ]
         return "\n".join(parts)
 
@@ -153,7 +154,7 @@ NAMES = {
 # -------------------------------------------------------------------- sections
 
 
-def _headline_section(models: list[multilabel_data.Model]) -> str:
+def _headline_section(models: list[multilabel_data.Model], certain: bool) -> str:
     rows = []
     for model in models:
         cells = [f"<td>{text(page_data.cut(model.name, 200))}</td>"]
@@ -165,31 +166,32 @@ def _headline_section(models: list[multilabel_data.Model]) -> str:
     heads = "".join(f"<th>{words}</th>" for words in ("", *(words for _, words, _ in HEADLINES)))
     return (
         '<section class="first"><div class="cards four" id="cards"></div>'
-        '<p class="how">Percent; below each its 95 % interval. mAP is average precision, averaged over classes with a '
-        "positive test item: it ranks the items of one class, so that it cannot see how the classes compare. micro-AP "
-        "and F1 can. Groups are by training items: head more than 100, tail fewer than 20. A dash is a group without "
-        "positives, not a zero.</p>"
+        f'<p class="how">Percent{"; below each its 95 % interval" if certain else ""}. mAP is average precision, '
+        "averaged over classes with a positive test item: it ranks the items of one class, so that it cannot see how "
+        "the classes compare. micro-AP and F1 can. Groups are by training items: head more than 100, tail fewer than "
+        "20. A dash is a group without positives, not a zero.</p>"
         f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
         "</section>"
     )
 
 
-def _classes_section(several: bool, num_classes: int) -> str:
+def _classes_section(several: bool, num_classes: int, certain: bool) -> str:
     line = "is the mean of neighbouring classes" if neighbours(num_classes) else "joins them"
     return section(
         "Every class",
-        "Each point is a class, against how often it was seen in training, with its 95 % interval: first average "
-        f"precision, then F1 at its threshold. The line {line}. Where F1 falls to the right and average precision does "
-        "not, the tail is ranked well but its threshold is wrong.",
+        "Each point is a class, against how often it was seen in training"
+        f"{', with its 95 % interval' if certain else ''}: first average precision, then F1 at its threshold. The line "
+        f"{line}. Where F1 falls to the right and average precision does not, the tail is ranked well but its "
+        "threshold is wrong.",
         pair("precision", several) + pair("f1", several),
     )
 
 
-def _slopes_section(several: bool) -> str:
+def _slopes_section(several: bool, certain: bool) -> str:
     compared = ": where they lie apart, the change is more than the chance of the test set" if several else ""
     return section(
         "Head and tail, before → after" if several else "Head and tail",
-        f"Means over the classes of each group. Bars are 95 % intervals{compared}.",
+        f"Means over the classes of each group.{f' Bars are 95 % intervals{compared}.' if certain else ''}",
         f'<div class="two">{figure("precision_slopes")}{figure("f1_slopes")}</div>',
     )
 
@@ -198,7 +200,8 @@ def _missed_section(several: bool) -> str:
     return section(
         "Who is missed where whom is present",
         "Of the test items that have both classes, the share in which the first is not predicted, with its 95 % "
-        "interval; the grey mark is its share of misses without the other. Shown are pairs whose intervals lie apart.",
+        "interval; the grey mark is its share of misses without the other. Shown are pairs that differ surely, for all "
+        "pairs that were compared together.",
         pair("missed", several, empty="No class is surely missed more often beside another than without it."),
     )
 
