@@ -5,7 +5,7 @@
     .txt                      one label per line, or "path label" lines as in the lists of ImageNet-LT
     .csv, .tsv, .parquet      one column of class indices or names, or of lists of them (`tags.py`); without a label
                               column, columns of zeros and ones, one per class
-    .npz                      predictions, of which `labels`, or a multi-hot `targets`, are counted
+    .npz                      predictions with several labels per item: their multi-hot `targets` are counted
     .json                     counts or probabilities (a list, {class: n}, `Prior.to_json()`), COCO or LVIS annotations
 
 Labels are class indices where all of them are whole numbers ("7.0" is 7, as pandas writes it), else names, numbered in
@@ -94,8 +94,8 @@ def read_prior(path: str | os.PathLike[str], *, column: str | None = None, count
             return _array(found, counts_of)
         if ending == ".txt":
             return Source(found, _prior_of_labels(_lines(found), found), labels=True)
-        if ending == ".npz":
-            return _predictions(found)
+        if ending == ".npz" and (source := _targets(found)) is not None:
+            return source
         if ending in SEPARATORS:
             return _csv(found, column)
         if ending == ".parquet":
@@ -358,13 +358,12 @@ def _parquet(path: Path, column: str | None) -> Source:
     return Source(path, _prior_of_labels(pairs, path, "row"), column=column, labels=True)
 
 
-def _predictions(path: Path) -> Source:
-    """The labels of a file of predictions; a multi-hot label that is not known does not count."""
+def _targets(path: Path) -> Source | None:
+    """Several labels per item, in a file of predictions; unknown ones do not count. None where items have one."""
     from equipoise.data.predictions import NpzPredictions
 
-    opened = NpzPredictions(path, several=True)
-    counts = np.zeros(opened.num_classes, np.int64)
-    for batch in opened.batches():
-        counts += (batch.labels == 1).sum(0) if opened.multilabel else np.bincount(batch.labels, minlength=len(counts))
-    prior = Prior.from_counts(counts, opened.num_items, class_names=opened.columns)
-    return Source(path, prior, multilabel=opened.multilabel)
+    opened = NpzPredictions(path, labelled=False, several=True)
+    if not opened.multilabel:
+        return None
+    counts = np.sum([(batch.labels == 1).sum(0) for batch in opened.batches()], axis=0)
+    return Source(path, Prior.from_counts(counts, opened.num_items, class_names=opened.columns), multilabel=True)
