@@ -49,7 +49,12 @@ def test_comments_in_the_readme_say_what_the_code_gives() -> None:
     assert f"# {namespace['prior']!r}" in (ROOT / "README.md").read_text()
 
 
-MEASURED = [("losses.py", "overhead.md"), ("report.py", "report.md"), ("sklearn_imbalanced.py", "sklearn.md")]
+MEASURED = [
+    ("losses.py", "overhead.md"),
+    ("report.py", "report.md"),
+    ("sklearn_imbalanced.py", "sklearn.md"),
+    ("multilabel.py", "multilabel.md"),
+]
 
 
 @pytest.mark.parametrize(("script", "document"), MEASURED)
@@ -62,6 +67,17 @@ def test_a_measured_table_is_that_of_its_record(script: str, document: str) -> N
     assert found
     for record, shown in found:
         assert shown == benchmark["table"](ROOT / record)
+
+
+def test_several_labels_are_judged_no_slower_and_in_less_memory_than_by_torchmetrics() -> None:
+    record = json.loads((ROOT / "results" / "benchmarks" / "multilabel-cpu.json").read_text())
+    assert [row["kind"] for row in record["runs"]].count("kept") == 2
+    for row in record["runs"]:
+        ours, theirs = row["equipoise"], row["torchmetrics"]
+        assert ours["cpu_seconds"] <= theirs["cpu_seconds"]
+        assert ours["memory_mb"] <= theirs["memory_mb"]
+        if row["kind"] == "kept":  # torchmetrics sums in single precision
+            assert ours["scores"] == pytest.approx(theirs["scores"], rel=1e-5)
 
 
 def test_the_report_of_a_million_predictions_stays_within_its_limits() -> None:

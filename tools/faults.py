@@ -230,7 +230,7 @@ FAULTS = [
     Fault("serving/calibrate.py", "above = weights[order].cumsum(0)", "above = weights.cumsum(0)", "test_calibrate.py"),
     Fault("metrics/calibration.py", "share * (right - confidence)", "right - confidence", "test_calibrate.py"),
     # equipoise adapt
-    Fault("data/predictions.py", "_ordered(prior, np.argsort(columns), opened.columns)", "_ordered(prior, columns, opened.columns)", "test_adapt.py"),
+    Fault("data/prediction_priors.py", "_ordered(prior, np.argsort(columns), opened.columns)", "_ordered(prior, columns, opened.columns)", "test_adapt.py"),
     Fault("data/predictions.py", "    if dtype.hasobject:\n", "    if False:\n", "test_adapt.py"),
     Fault("cli/adapt.py", "values = adapted.softmax(1) if found.file.probabilities else adapted", "values = adapted", "test_adapt.py"),
     Fault("cli/adapt.py", "with written_whole(out) as scratch, zipfile", "with open(out, 'wb') as scratch, zipfile", "test_adapt.py"),
@@ -255,6 +255,18 @@ FAULTS = [
     Fault("data/yolo.py", 'np.unique(classes) if by == "images" else classes', "classes", "test_yolo.py"),
     Fault("metrics/dense.py", "self.labelled + self.predicted - self.hits", "self.labelled + self.predicted", "test_dense.py"),
     Fault("serving/rebalanced.py", "elif isinstance(model, LogitsOf):", "elif isinstance(model, nn.Identity):", "test_output_objects.py"),
+    # several labels per item: thresholds, files, the page
+    Fault("serving/thresholds.py", "(1.0, 1.0) if rate is None else (rate / hits[-1], (1 - rate) / misses[-1])", "(1.0, 1.0)", "test_thresholds.py"),
+    Fault("serving/thresholds.py", "        if positive.all() or not positive.any():", "        if not positive.any():", "test_thresholds.py"),
+    Fault("serving/rebalanced.py", "now.copy_(limit)  # in place, as the shift is", "pass", "test_thresholds.py"),
+    Fault("serving/correction.py", 'content.get("threshold", "0.5")', 'content["threshold"]', "test_thresholds.py"),
+    Fault("metrics/average_precision.py", "    known = target >= 0\n", "    known = target >= -1\n", "test_multilabel.py"),
+    Fault("metrics/multilabel_judging.py", "z = NormalDist().inv_cdf(1 - 0.025 / max(int(compared.sum()), 1))", "z = 1.96", "test_multilabel_judging.py"),
+    Fault("data/multilabel_predictions.py", 'if cell == "" and empty is not None', "if False", "test_multilabel_predictions.py"),
+    Fault("report/files.py", "outputs, labels = outputs[:, columns], labels[:, columns]", "outputs = outputs[:, columns]", "test_multilabel_predictions.py"),
+    Fault("data/prediction_priors.py", "total = prior.total if source.multilabel and prior.counted else None", "total = None", "test_multilabel_report.py"),
+    Fault("report/multilabel_data.py", "np.nan_to_num(best, nan=-1.0).argmax(1)", "np.nan_to_num(best, nan=-1.0).argmin(1)", "test_multilabel_report.py"),
+    Fault("integrations/sklearn_multilabel.py", "list(classes).index(1)", "0", "test_sklearn_multilabel.py"),
     # scikit-learn
     Fault("integrations/sklearn.py", "move = move[1:] - move[:1]", "move = move[1:]", "test_sklearn.py"),
     Fault("integrations/sklearn.py", "log_ratio(source, target, tau=tau)", "log_ratio(source, target)", "test_sklearn.py"),
@@ -383,7 +395,7 @@ FAULTS = [
     Fault("report/tables.py", "known = [value for value in values if value is not None]", "known = [value or 0.0 for value in values]", "test_detection_report.py"),
     Fault("report/tables.py", "no_wrap=place > 0", "no_wrap=False", "test_tables.py"),
     Fault("report/tables.py", "Text(visible(cell)) for cell in row", "Text(cell) for cell in row", "test_tables.py"),
-    Fault("data/predictions.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)", "pass", "test_report.py"),
+    Fault("data/prediction_priors.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found, total)", "pass", "test_report.py"),
     # detectors on whole batches
     Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "torch.where(there, labels, -1)", "labels", "test_batched_rcnn.py"),

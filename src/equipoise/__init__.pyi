@@ -43,6 +43,8 @@ from equipoise.metrics.judging import Judged as Judged
 from equipoise.metrics.judging import judge as judge
 from equipoise.metrics.multilabel import MultilabelEvaluation as MultilabelEvaluation
 from equipoise.metrics.multilabel import evaluate_multilabel as evaluate_multilabel
+from equipoise.metrics.multilabel_judging import JudgedMultilabel as JudgedMultilabel
+from equipoise.metrics.multilabel_judging import judge_multilabel as judge_multilabel
 from equipoise.models.balanced_head import fold_prior as fold_prior
 from equipoise.models.balanced_head import fold_sigmoid_prior as fold_sigmoid_prior
 from equipoise.models.balanced_head import unfold_prior as unfold_prior
@@ -50,6 +52,7 @@ from equipoise.models.heads import NormalizedLinear as NormalizedLinear
 from equipoise.prior import Prior as Prior
 from equipoise.prior import sigmoid_shift as sigmoid_shift
 from equipoise.prior import softmax_shift as softmax_shift
+from equipoise.report.multilabel_page import MultilabelReport as MultilabelReport
 from equipoise.report.page import Report as Report
 from equipoise.samplers.class_balanced import ClassBalancedSampler as ClassBalancedSampler
 from equipoise.samplers.class_balanced import progressive as progressive
@@ -67,5 +70,8 @@ from equipoise.serving.export import export_program as export_program
 from equipoise.serving.export import fold_correction as fold_correction
 from equipoise.serving.rebalanced import Rebalanced as Rebalanced
 from equipoise.serving.rebalanced import RebalancedSigmoid as RebalancedSigmoid
+from equipoise.serving.thresholds import cost_thresholds as cost_thresholds
+from equipoise.serving.thresholds import f1_thresholds as f1_thresholds
+from equipoise.serving.thresholds import precision_thresholds as precision_thresholds
 
 __version__: str

@@ -133,7 +133,9 @@ SOURCES: dict[str, tuple[str, bytes | None]] = {
     "csv of ids": ("a.csv", b"label\n0\n99999999999\n"),
     "parquet of ids": ("a.parquet", parquet(label=[0, 10**15])),
     "parquet of fractions": ("a.parquet", parquet(label=[0.0, 0.5])),
-    "parquet of lists of text": ("a.parquet", parquet(label=[["a"], ["b"]])),
+    "parquet of lists of nothing": ("a.parquet", parquet(label=[[], []])),
+    "csv of a broken list": ("a.csv", b'tags\n"[1, ]"\n'),
+    "csv of lists of nothing": ("a.csv", b"tags\n;\n"),
     "parquet of labels cut off": ("a.parquet", TABLE[:-3]),
     "a folder of nothing": ("folder", None),
 }

@@ -242,3 +242,36 @@ def test_evaluations_that_do_not_belong_together_do_not_add() -> None:
         one + evaluate_multilabel(logits, target, prior, threshold=0.4)
     with pytest.raises(ValueError, match="different priors"):
         one + evaluate_multilabel(logits, target, Prior.uniform(9))
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_scores_are_those_of_torchmetrics(ties: bool) -> None:
+    torchmetrics = pytest.importorskip("torchmetrics.functional.classification")
+    logits, target, prior = case(ties=ties)
+    scores, truth = torch.from_numpy(logits).double(), torch.from_numpy(target)
+    options = {"num_labels": 9, "validate_args": True}
+    expected = {
+        "map": torchmetrics.multilabel_average_precision(scores, truth, average="macro", **options),
+        "micro_ap": torchmetrics.multilabel_average_precision(scores, truth, average="micro", **options),
+        "f1_macro": torchmetrics.multilabel_f1_score(scores, truth, average="macro", **options),
+        "f1_micro": torchmetrics.multilabel_f1_score(scores, truth, average="micro", **options),
+        "precision_micro": torchmetrics.multilabel_precision(scores, truth, average="micro", **options),
+        "recall_micro": torchmetrics.multilabel_recall(scores, truth, average="micro", **options),
+    }
+    found = evaluate_multilabel(logits, target, prior, threshold=0.5 + 1e-12).scores()  # torchmetrics: p > 0.5
+    # torchmetrics sums 400 terms per class, and 3,600 of all, in single precision
+    assert {name: found[name] for name in expected} == pytest.approx(
+        {name: float(value) for name, value in expected.items()}, rel=3600 * 2**-24
+    )
+    per_class = torchmetrics.multilabel_average_precision(scores, truth, average=None, **options)
+    rows = evaluate_multilabel(logits, target, prior).per_class
+    assert [row.average_precision for row in rows] == pytest.approx(per_class.tolist(), rel=400 * 2**-24)
+
+
+@pytest.mark.parametrize("block", [1, 7, 64])
+def test_blocks_of_rows_give_the_sums_of_all(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, target, prior = case(items=50)
+    whole = evaluate_multilabel(logits, target, prior).scores()
+    monkeypatch.setattr(multilabel, "BLOCK", block)
+    assert evaluate_multilabel(logits, target, prior).scores() == pytest.approx(whole, rel=1e-12, nan_ok=True)
+    assert evaluate_multilabel(logits[:0], target[:0], prior).num_items == 0

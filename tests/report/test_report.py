@@ -500,7 +500,7 @@ def test_the_options_are_these() -> None:
     assert options == {
         "inspect": ["source", "--column", "--json", "--html"],
         "report": [
-            *("predictions", "--counts", "--out", "--logits-mean", "--name", "--label", "--column", "--title"),
-            "--figures",
+            *("predictions", "--counts", "--out", "--logits-mean", "--name", "--label", "--column", "--threshold"),
+            *("--title", "--figures"),
         ],
     }

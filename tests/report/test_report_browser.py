@@ -1,23 +1,15 @@
-"""The report in a real browser: opened from disk without errors or network, moved, hovered, and read.
-
-Needs Chromium and its driver (Debian: apt-get install chromium chromium-driver). Without them the tests are skipped,
-but not where CI=true: there they fail.
-"""
+"""The report in a real browser: opened from disk without errors or network, moved, hovered, and read."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
+from helpers.browser import PATIENCE, Driver, Open, ready, requests, shown, text, tooltip
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
@@ -38,58 +30,6 @@ NAMES = [
 ]
 PRIOR = eq.Prior.from_counts([900, 300, 90, 40, 9, 2], class_names=NAMES)
 MODELS = ["<b>Softmax</b>", "Balanced & Softmax"]
-FLAGS = (
-    *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
-    *("--disable-background-networking", "--disable-component-update", "--no-first-run", "--disable-extensions"),
-)
-PATIENCE = 120  # seconds, against waiting forever: a busy machine may take its time
-Driver = webdriver.Chrome
-Open = Callable[..., Driver]
-
-
-def programs() -> tuple[str, str]:
-    browser = next((found for name in ("chromium", "google-chrome", "chrome") if (found := shutil.which(name))), None)
-    driver = shutil.which("chromedriver")
-    if browser is None or driver is None:
-        message = "needs chromium and chromedriver: apt-get install chromium chromium-driver"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
-    return browser, driver
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Driver]:
-    browser, service = programs()
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=Service(service))
-    yield opened
-    opened.quit()
-
-
-@pytest.fixture
-def open_page(driver: Driver) -> Open:
-    def opened(path: Path, width: int = 1200, height: int = 900) -> Driver:
-        driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
-        )
-        driver.get("about:blank")
-        for kind in ("browser", "performance"):
-            driver.get_log(kind)  # what came before is not ours
-        driver.get(path.as_uri())
-        WebDriverWait(driver, PATIENCE).until(ready)
-        return driver
-
-    return opened
-
-
-def ready(driver: Driver) -> bool:
-    return bool(driver.execute_script("return document.documentElement.dataset.ready === 'yes'"))
 
 
 @pytest.fixture(scope="module")
@@ -107,20 +47,6 @@ def report() -> eq.Report:
 @pytest.fixture(scope="module")
 def page(report: eq.Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return report.save(tmp_path_factory.mktemp("report") / "report.html")
-
-
-def requests(driver: Driver) -> list[str]:
-    """What the browser asked for, whatever came of it."""
-    events = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
-    return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-
-
-def text(driver: Driver, selector: str) -> str:
-    return str(driver.find_element(By.CSS_SELECTOR, selector).text)
-
-
-def shown(driver: Driver, read: str) -> str:
-    return text(driver, f'[data-read="{read}"]')
 
 
 def marker(driver: Driver) -> float:
@@ -290,13 +216,6 @@ def test_hovering_a_class_shows_its_name_number_and_interval(open_page: Open, pa
         assert f"{percent(row.accuracy or 0)} % of {row.items}" in words
         assert f"{percent(row.low)} to {percent(row.high)}" in words
     assert driver.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element img") == []
-
-
-def tooltip(driver: Driver, start: str) -> str:
-    """What the tooltip says, once it is there and has a name that starts so."""
-    found = driver.find_elements(By.CSS_SELECTOR, "#vg-tooltip-element.visible")
-    words = " ".join(found[0].text.split()) if found else ""
-    return words if start in words else ""
 
 
 # -------------------------------------------------------------------- other pages

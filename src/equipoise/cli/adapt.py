@@ -219,7 +219,7 @@ def _read(path: Path, label: str | None, *, labelled: bool = False) -> _Whole:
 
 def _prior(text: str, file: Predictions, option: str, column: str | None) -> Prior:
     """The prior that an option names, its classes in the order of the columns."""
-    from equipoise.data.predictions import prior_of_columns
+    from equipoise.data.prediction_priors import prior_of_columns
 
     if text == "uniform":
         return Prior.uniform(file.num_classes, class_names=file.columns)

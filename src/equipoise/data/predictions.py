@@ -31,20 +31,12 @@ from numpy.typing import NDArray
 from equipoise.arrays import MOST_CLASSES
 from equipoise.data.parquet import open_parquet, read_columns
 from equipoise.data.reading import SEPARATORS, npy_header, read_table, reading, shown, twice
-from equipoise.data.sources import (
-    LABEL_COLUMNS,
-    Source,
-    as_text,
-    is_number,
-    is_whole,
-    label_column,
-    read_prior,
-    read_source,
-)
-from equipoise.prior import IntArray, Prior
+from equipoise.data.sources import LABEL_COLUMNS, as_text, is_number, is_whole, label_column
+from equipoise.prior import FloatArray, IntArray
 
 ELEMENTS_AT_ONCE = 1 << 23
 TOLERANCE = 1e-3  # of a row of probabilities' sum; half precision gets more
+TARGETS = ("targets", "target")  # what a multi-hot array may be called beside "labels"
 INDEX_COLUMN = "__index_level_0__"  # how pandas calls its index in a .parquet file; in a .csv it has no name
 NAME_BYTES = 4096  # of a name in an array: 1,024 characters
 NAMES_BYTES = 1 << 28  # of all class names
@@ -53,7 +45,10 @@ PARQUET_BUFFER = 1 << 16  # of each column: without it Arrow reads whole column 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows: float predictions [n, K], class indices [n] (-1 where the file has none), the number of the first."""
+    """Some rows: float predictions [n, K], class indices [n] (-1 where the file has none), the number of the first.
+
+    Where items have several labels, these are 1, 0 and -1 (not known), [n, K].
+    """
 
     first: int
     outputs: NDArray[Any]
@@ -72,6 +67,8 @@ class Predictions(ABC):
     columns: list[str] | None
     labelled: bool
     probabilities: bool
+    multilabel = False  # whether an item may have several labels
+    thresholds: FloatArray | None = None  # [K], where the file brings them
     logits_mean: str | None = None
     label_size = 0  # of a label, in numbers of eight bytes
     _headers: list[str] | None  # of the classes' columns, for errors
@@ -90,7 +87,8 @@ class Predictions(ABC):
             for outputs, labels in self.raw_batches():
                 self._first = first
                 self._check_outputs(outputs)
-                found = np.full(len(outputs), -1) if labels is None else self._indices(labels)
+                read = self._multi_hot if self.multilabel else self._indices
+                found = np.full(len(outputs), -1) if labels is None else read(labels)
                 yield Batch(first, outputs, found)
                 first += len(outputs)
         if first == 0:
@@ -120,12 +118,32 @@ class Predictions(ABC):
         if bad.any():
             row, column = np.argwhere(bad)[0]
             raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}: predictions are finite")
+        if self.multilabel:
+            self._check_chances(outputs)
+            return
         wrong = ~_distributions(outputs) if self.probabilities else np.isneginf(outputs).all(axis=1)
         if wrong.any():
             values = outputs[row := int(wrong.argmax())]
             sums = f"sum {values.sum(dtype=np.float64):.4g}, least {values.min():.4g}"
             what = f"no distribution ({sums}): were logits meant?" if self.probabilities else "-inf for every class"
             raise self.fail(row, f" is {what}")
+
+    def _check_chances(self, outputs: NDArray[Any]) -> None:
+        """Of several labels per item every probability stands for itself."""
+        wrong = (outputs < 0) | (outputs > 1)
+        if self.probabilities and wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}, no probability: logits?")
+
+    def _multi_hot(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """Labels [n, K] as 1, 0 and -1, which NaN becomes."""
+        missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(labels.shape, bool)
+        wrong = ~(missing | (labels == 0) | (labels == 1) | (labels == -1))
+        if wrong.any():
+            row, column = np.argwhere(wrong)[0]
+            what = f"{labels[row, column]}, expected 0 or 1, or -1 where it is not known"
+            raise self.fail(row, f": its label of {self.column(column)} is {what}")
+        return np.where(missing, -1, np.where(missing, 0, labels)).astype(np.int8)
 
     def _indices(self, labels: NDArray[Any]) -> IntArray:
         """Class indices: numbers are places, unless the columns are named after numbers; text is a column's name."""
@@ -191,66 +209,6 @@ def open_predictions(path: str | os.PathLike[str], *, label: str | None = None, 
     raise ValueError(f"{found} ends in {ending or 'nothing'!r}: expected predictions, .npz, .parquet or .csv")
 
 
-# -------------------------------------------------------------------- the prior beside them
-
-
-def aligned(predictions: Predictions, prior: Prior, where: str) -> IntArray | None:
-    """Which column of the file each class of `prior` (read from `where`) is; None where the order is the same.
-
-    Classes are matched by name where both sides have names, else by position.
-    """
-    names, wanted = predictions.columns, prior.class_names
-    if names is None or wanted is None or list(names) == list(wanted):
-        if predictions.num_classes != prior.num_classes:
-            raise ValueError(
-                f"{predictions.path} has {predictions.num_classes} columns of classes, {where} has {prior.num_classes} "
-                "classes: both must be those of the model"
-            )
-        return None
-    for one, other, here, there in ((names, wanted, predictions.path, where), (wanted, names, where, predictions.path)):
-        missing = [name for name in one if name not in set(other)]
-        if missing:
-            raise ValueError(f"{here} has the class {shown(missing)!r}, {there} has not: give both the same classes")
-        _check_once(one, f"{here} has the class")
-    place = {name: index for index, name in enumerate(names)}
-    return np.array([place[name] for name in wanted], np.int64)
-
-
-def training_prior(
-    path: str | os.PathLike[str], opened: Sequence[Predictions], *, column: str | None = None
-) -> tuple[Prior, str]:
-    """The counts in `path`, with class names from the first file that has any, and where the classes came from."""
-    return _completed(read_source(path, column=column, counts_of=opened[0].num_classes), opened)
-
-
-def prior_of_columns(path: str | os.PathLike[str], opened: Predictions, *, column: str | None = None) -> Prior:
-    """The counts or probabilities in `path`, with the classes named and ordered as the columns of `opened`."""
-    source = read_prior(path, column=column, counts_of=opened.num_classes)
-    prior, where = _completed(source, [opened])
-    columns = aligned(opened, prior, where)
-    return prior if columns is None else _ordered(prior, np.argsort(columns), opened.columns)
-
-
-def _completed(source: Source, opened: Sequence[Predictions]) -> tuple[Prior, str]:
-    """The prior of a source with the classes of the predictions: labels do not show one that never occurs."""
-    prior, named = source.prior, next((file for file in opened if file.columns is not None), None)
-    if source.labels and prior.class_names is None:
-        prior = Prior.from_counts([*prior.counts.tolist(), *[0] * (opened[0].num_classes - prior.num_classes)])
-    elif source.labels and named is not None and named.columns is not None:
-        found = dict(zip(prior.class_names or (), prior.counts.tolist(), strict=True))
-        prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)
-    if prior.class_names is None and named is not None:
-        aligned(named, prior, str(source.path))
-        return _ordered(prior, np.arange(prior.num_classes), named.columns), f"{named.path} (with {source.path})"
-    return prior, str(source.path)
-
-
-def _ordered(prior: Prior, order: IntArray, names: list[str] | None) -> Prior:
-    if prior.counted:
-        return Prior.from_counts(prior.counts[order], prior.total, class_names=names)
-    return Prior.from_probabilities(prior.probabilities[order], class_names=names)
-
-
 # -------------------------------------------------------------------- .npz
 
 
@@ -267,34 +225,40 @@ class _Array:
 class NpzPredictions(Predictions):
     """Arrays in a zip file, read as a stream: nothing is mapped into memory, nothing is unpacked on disk."""
 
-    def __init__(self, path: Path, labelled: bool) -> None:
+    def __init__(self, path: Path, labelled: bool = True, *, several: bool = False) -> None:
         self.path = path
         with _opened(path) as archive:
             members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             kinds = [name for name in ("logits", "probabilities") if name in members]
-            if len(kinds) != 1 or (labelled and "labels" not in members):
+            allowed = ("labels", *TARGETS) if several else ("labels",)
+            truth = next((name for name in allowed if name in members), None)
+            if len(kinds) != 1 or (labelled and truth is None):
                 raise ValueError(
                     f"{path} has the arrays {shown(sorted(members)) or 'none at all'}: expected "
                     f"{repr('labels') + ', and ' if labelled else ''}'logits' or 'probabilities'"
                 )
-            _check_once(archive.namelist(), f"{path} has", "write it anew")
-            self.probabilities, self.labelled = kinds[0] == "probabilities", "labels" in members
+            check_once(archive.namelist(), f"{path} has", "write it anew")
+            self.probabilities, self.labelled = kinds[0] == "probabilities", truth is not None
             self._outputs = _described(archive, path, kinds[0])
-            self._labels = _described(archive, path, "labels") if self.labelled else None
+            self._labels = None if truth is None else _described(archive, path, truth)
+            self.multilabel = several and self._labels is not None and len(self._labels.shape) == 2
             self._check_shapes()
             self.columns = self._headers = self._texts(archive, "class_names", self.num_classes)
             mean = self._texts(archive, "logits_mean", 1)
-        _check_once(self.columns or [], f"{path}: class_names has")
+            self.thresholds = self._thresholds(archive) if self.multilabel and "thresholds" in members else None
+        check_once(self.columns or [], f"{path}: class_names has")
         self.logits_mean = None if mean is None else mean[0]
         if self.logits_mean not in (None, "train", "uniform"):
             raise ValueError(f"{path}: logits_mean is {shown([self.logits_mean])!r}, expected 'train' or 'uniform'")
 
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
         with _opened(self.path) as archive:
-            labels = self._rows(archive, self._labels, 1) if self._labels else None
+            width = self.num_classes if self.multilabel else 1
+            labels = self._rows(archive, self._labels, width) if self._labels else None
             for part in self._rows(archive, self._outputs, self.num_classes):
                 outputs = part.astype(np.float64) if part.dtype.kind in "iu" else part
-                yield outputs, None if labels is None else as_text(next(labels).ravel())
+                found = None if labels is None else as_text(next(labels))
+                yield outputs, found if found is None or self.multilabel else found.ravel()
 
     def copy_others(self, archive: zipfile.ZipFile, without: Container[str]) -> set[str]:
         """Member after member, as a stream, compressed as it was."""
@@ -323,6 +287,13 @@ class NpzPredictions(Predictions):
             raise ValueError(f"{what} have {self.num_classes} columns, at most {MOST_CLASSES}")
         if self._labels is not None:
             shape, dtype = self._labels.shape, self._labels.dtype
+            if self.multilabel:
+                if shape != self._outputs.shape or dtype.kind not in "biuf":
+                    raise ValueError(
+                        f"{self.path}: {self._labels.name} are {dtype} of shape {shape}, {self._outputs.name} have "
+                        f"shape {self._outputs.shape}: expected a 0 or 1 for every class of every row"
+                    )
+                return
             if shape != (self.num_items,):
                 raise ValueError(
                     f"{self.path}: labels have shape {shape}, expected one for each of {self.num_items} rows"
@@ -343,6 +314,16 @@ class NpzPredictions(Predictions):
         with archive.open(f"{name}.npy") as stream:
             array = as_text(np.asarray(np.lib.format.read_array(stream, allow_pickle=False)))
         return [str(text) for text in array.ravel()]
+
+    def _thresholds(self, archive: zipfile.ZipFile) -> FloatArray:
+        """One probability per class; what they mean is checked where they are used."""
+        found = _described(archive, self.path, "thresholds")
+        if found.shape not in ((), (self.num_classes,)) or found.dtype.kind != "f":
+            raise ValueError(
+                f"{self.path}: thresholds are {found.dtype} of shape {found.shape}, expected one per class"
+            )
+        with archive.open("thresholds.npy") as stream:
+            return np.asarray(np.lib.format.read_array(stream, allow_pickle=False), np.float64)
 
     def _rows(self, archive: zipfile.ZipFile, array: _Array, columns: int) -> Iterator[NDArray[Any]]:
         width, at_once = columns * array.dtype.itemsize, self.rows_at_once
@@ -379,7 +360,8 @@ def _described(archive: zipfile.ZipFile, path: Path, name: str) -> _Array:
     return _Array(name, shape, dtype, by_column and len(shape) > 1)
 
 
-def _check_once(names: Sequence[str], what: str, instead: str = "give every class a name of its own") -> None:
+def check_once(names: Sequence[str], what: str, instead: str = "give every class a name of its own") -> None:
+    """Refuse a name that occurs twice."""
     found = twice(names)
     if found is not None:
         raise ValueError(f"{what} {shown([found])!r} twice: {instead}")
@@ -409,7 +391,7 @@ class TablePredictions(Predictions):
             raise ValueError(
                 f"{self.path} has the column {unnamed!r}, the row numbers of pandas: write the table with index=False"
             )
-        _check_once(classes, f"{self.path} has the column")
+        check_once(classes, f"{self.path} has the column")
         if all(is_whole(name) and name.isdecimal() for name in classes):
             self._numbers = {int(name): index for index, name in enumerate(classes)}
             if list(self._numbers) == list(range(self.num_classes)):  # numbers in order are no names

@@ -4,7 +4,9 @@
                               what `save_to_disk` of Hugging Face's datasets wrote
     .npy                      class indices or names [N], or a multi-hot matrix [N, K]; counts where K is known
     .txt                      one label per line, or "path label" lines as in the lists of ImageNet-LT
-    .csv, .tsv, .parquet      one column of class indices or names
+    .csv, .tsv, .parquet      one column of class indices or names, or of lists of them (`tags.py`); without a label
+                              column, columns of zeros and ones, one per class
+    .npz                      predictions with several labels per item: their multi-hot `targets` are counted
     .json                     counts or probabilities (a list, {class: n}, `Prior.to_json()`), COCO or LVIS annotations
 
 Labels are class indices where all of them are whole numbers ("7.0" is 7, as pandas writes it), else names, numbered in
@@ -29,12 +31,22 @@ from numpy.typing import NDArray
 from equipoise.arrays import MOST_CLASSES
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
 from equipoise.data.reading import SEPARATORS, npy_header, read_json, read_table, reading, shown
+from equipoise.data.tags import (
+    ONE_LABEL,
+    holds_lists,
+    is_list,
+    prior_of_columns_in_arrow,
+    prior_of_columns_in_csv,
+    prior_of_tags,
+    tags_in_csv,
+    tags_of,
+)
 from equipoise.prior import Prior
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test"})
 TEXTS = 1 << 16  # labels at once
-LABEL_COLUMNS = ("label", "labels", "target", "class", "y")
+LABEL_COLUMNS = ("label", "labels", "target", "class", "y", "tags")
 
 
 @dataclass(frozen=True)
@@ -53,8 +65,8 @@ class Source:
 def read_source(path: str | os.PathLike[str], *, column: str | None = None, counts_of: int | None = None) -> Source:
     """Count what `path` holds.
 
-    `column` names the label column of a table; by default one called label, labels, target, class or y, or the only
-    one. An .npy file holds labels, unless its length is `counts_of`: then it holds the counts of so many classes.
+    `column` names the label column of a table; by default one called label, labels, target, class, y or tags, or the
+    only one. An .npy file holds labels, unless its length is `counts_of`: then it holds the counts of so many classes.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "labels.txt"
@@ -83,10 +95,12 @@ def read_prior(path: str | os.PathLike[str], *, column: str | None = None, count
             return _array(found, counts_of)
         if ending == ".txt":
             return Source(found, _prior_of_labels(_lines(found), found), labels=True)
+        if ending == ".npz" and (source := _targets(found)) is not None:
+            return source
         if ending in SEPARATORS:
-            return Source(found, _prior_of_labels(_cells(found, column), found), column=column, labels=True)
+            return _csv(found, column)
         if ending == ".parquet":
-            return Source(found, _parquet(found, column), column=column, labels=True)
+            return _parquet(found, column)
     raise ValueError(f"{found} ends in {ending or 'nothing'!r}: expected a folder, .npy, .txt, .csv, .parquet or .json")
 
 
@@ -185,7 +199,7 @@ def _folder(path: Path, column: str | None) -> Source:
     if names:
         return Source(path, count_cifar(root, names[0]), "images")
     if any(path.glob("*.parquet")):
-        return Source(path, _parquet(path, column), column=column, labels=True)
+        return _parquet(path, column)
     if (path / "state.json").is_file():
         return Source(path, _saved(path, column), column=column, labels=True)
     return Source(path, _image_folder(path), "images")
@@ -357,12 +371,56 @@ def full_cell(row: list[str], place: int, header: list[str], where: str) -> str:
     return value
 
 
-def _parquet(path: Path, column: str | None) -> Prior:
+def _csv(path: Path, column: str | None) -> Source:
+    (_, header), _ = read_table(path, column)
+    if _no_label(header, column):
+        prior = prior_of_columns_in_csv(path)
+        if prior is not None:
+            return Source(path, prior, multilabel=True)
+    place = label_column(header, column, path)
+    if header[place] not in ONE_LABEL and holds_lists(path, place):
+        prior = prior_of_tags(tags_in_csv(path, place), path)
+        return Source(path, prior, multilabel=True, column=column, labels=True)
+    return Source(path, _prior_of_labels(_cells(path, column), path), column=column, labels=True)
+
+
+def _no_label(columns: list[str], wanted: str | None) -> bool:
+    return wanted is None and len(columns) > 2 and not any(columns.count(name) == 1 for name in LABEL_COLUMNS)
+
+
+def _parquet(path: Path, column: str | None) -> Source:
     files = parquet_files(path)
     with open_parquet(files[0]) as opened:
         schema = opened.schema_arrow
+        if len(files) == 1 and _no_label(schema.names, column):
+            prior = prior_of_columns_in_arrow(opened.read())
+            if prior is not None:
+                return Source(path, prior, multilabel=True)
     name = schema.names[label_column(schema.names, column, files[0])]
-    if not str(schema.field(name).type).startswith(("string", "large_string", "dictionary<values=string")):
-        return Prior.from_parquet(path, name)
+    kind = str(schema.field(name).type)
+    if not kind.startswith(("string", "large_string", "dictionary<values=string", "list", "large_list")):
+        return Source(path, Prior.from_parquet(path, name), column=column, labels=True)
+    if kind.startswith(("list", "large_list")):
+        lists = (part for file in files for _, (part,) in read_columns(file, [name], TEXTS))
+        tags = (list(dict.fromkeys(map(str, tags))) for part in lists for tags in part.tolist())
+        return Source(path, prior_of_tags(tags, path), multilabel=True, column=column, labels=True)
     parts = (part for file in files for part in read_columns(file, [name], TEXTS))
-    return _prior_of_labels((pair for row, (texts,) in parts for pair in enumerate(texts.tolist(), row)), path, "row")
+    texts = (pair for row, (texts,) in parts for pair in enumerate(texts.tolist(), row))
+    if name in ONE_LABEL:
+        return Source(path, _prior_of_labels(texts, path, "row"), column=column, labels=True)
+    pairs = list(texts)
+    if any(is_list(text.strip()) for _, text in pairs):
+        prior = prior_of_tags((tags_of(text) for _, text in pairs), path)
+        return Source(path, prior, multilabel=True, column=column, labels=True)
+    return Source(path, _prior_of_labels(pairs, path, "row"), column=column, labels=True)
+
+
+def _targets(path: Path) -> Source | None:
+    """Several labels per item, in a file of predictions; unknown ones do not count. None where items have one."""
+    from equipoise.data.predictions import NpzPredictions
+
+    opened = NpzPredictions(path, labelled=False, several=True)
+    if not opened.multilabel:
+        return None
+    counts = np.sum([(batch.labels == 1).sum(0) for batch in opened.batches()], axis=0)
+    return Source(path, Prior.from_counts(counts, opened.num_items, class_names=opened.columns), multilabel=True)

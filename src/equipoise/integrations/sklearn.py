@@ -7,7 +7,8 @@ log π_target − tau · log π_source. The intercept is not penalised, so that 
 logits during the fit are the same: with a uniform target this *is* Balanced Softmax regression, the minimum over W and
 b of Σ cross_entropy(x W + b + tau · log π_source, y) + penalty(W).
 
-`PriorShiftClassifier` does the same to the probabilities of any classifier, fitted or not.
+`PriorShiftClassifier` does the same to the probabilities of any classifier, fitted or not; `RateShiftClassifier`, of
+`sklearn_multilabel.py`, to those of several labels per item.
 
 Classes are in the order of `classes_`. With sample weights the prior is that of the weighted data.
 
@@ -37,12 +38,14 @@ try:
     from sklearn.utils import assert_all_finite, get_tags
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+    from equipoise.integrations.sklearn_multilabel import RateShiftClassifier
 except ImportError as error:
     raise ImportError(
         f"equipoise.integrations.sklearn needs scikit-learn: pip install 'equipoise[sklearn]' ({error})"
     ) from error
 
-__all__ = ["BalancedLogisticRegression", "PriorShiftClassifier"]
+__all__ = ["BalancedLogisticRegression", "PriorShiftClassifier", "RateShiftClassifier"]
 
 Target: TypeAlias = "str | PriorLike | Mapping[Any, float]"
 
@@ -206,6 +209,12 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "e.g. in sklearn.calibration.CalibratedClassifierCV, which gives it one"
             )
         _check_tau(self.tau)
+        shape: Any = getattr(y, "shape", ())
+        if len(shape) == 2 and shape[1] > 1:
+            raise ValueError(
+                f"y should be a 1d array, got an array of shape {shape} instead: an item with several labels has "
+                "a rate per label and no prior over them, so use eq.sklearn.RateShiftClassifier"
+            )
         y = column_or_1d(y, warn=True)
         assert_all_finite(y, input_name="y")
         check_classification_targets(y)

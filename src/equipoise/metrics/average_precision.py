@@ -10,6 +10,7 @@ one step, and the true value lies between the AP with the negatives of every bin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,19 +35,31 @@ class Ranking:
 
     @classmethod
     def of(cls, scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> Ranking:
-        order = np.argsort(-scores, kind="stable")
+        order = np.argsort(-scores)  # in any order among equals, which are one step
         ranked = scores[order]
         last = np.append(ranked[1:] != ranked[:-1], True) if len(ranked) else np.zeros(0, bool)
         return cls(order, positive[order], np.flatnonzero(last))
 
     def average_precision(self, weights: FloatArray | None = None) -> float:
         """AP of the items, each counted `weights` times; NaN where no positive is left."""
-        weight = np.ones(len(self.order)) if weights is None else weights[self.order]
-        hits, found = np.cumsum(weight * self.positive)[self.ends], np.cumsum(weight)[self.ends]
+        hits: NDArray[Any]
+        found: NDArray[Any]
+        if weights is None:
+            hits, found = np.cumsum(self.positive, dtype=np.int64)[self.ends], self.ends + 1
+        else:
+            weight = weights[self.order]
+            hits, found = np.cumsum(weight * self.positive)[self.ends], np.cumsum(weight)[self.ends]
         if len(hits) == 0 or hits[-1] == 0:
             return float("nan")
-        precision = hits / np.maximum(found, 1e-300)
-        return float((np.diff(hits, prepend=0.0) * precision).sum() / hits[-1])
+        step = np.diff(hits, prepend=0)
+        seen = np.flatnonzero(step)  # recall rises here only, and here something was found
+        return float((step[seen] * (hits[seen] / found[seen])).sum() / hits[-1])
+
+
+def known_ranking(scores: NDArray[Any], target: NDArray[np.int8]) -> Ranking:
+    """Scores of any shape, pooled, whose labels are 1 or 0; −1 is left out."""
+    known = target >= 0
+    return Ranking.of(scores[known], target[known] == 1)
 
 
 def bin_of(logits: FloatArray) -> IntArray:

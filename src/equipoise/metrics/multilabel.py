@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.arrays import as_array
 from equipoise.metrics.average_precision import BINS as SCORE_BINS
-from equipoise.metrics.average_precision import Ranking, bin_of, binned_average_precision
+from equipoise.metrics.average_precision import bin_of, binned_average_precision, known_ranking
 from equipoise.metrics.evaluation import BINS, percent
+from equipoise.metrics.multilabel_checks import check_multilabel, check_thresholds
+from equipoise.metrics.resampling import Resampled, interval_of, resample
 from equipoise.prior import FloatArray, IntArray, Prior
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 EXACT_PAIRS = 1 << 25
 GROUPS = {"head": "many", "medium": "medium", "tail": "few"}  # what this literature calls them: what Prior.groups does
 RESAMPLES = 200
+BLOCK = 1 << 15  # (item, class) pairs
 
 
 @dataclass(frozen=True)
@@ -70,16 +72,10 @@ class KeptScores:
         parts = (self, other)
         return KeptScores(np.concatenate([p.scores for p in parts]), np.concatenate([p.target for p in parts]))
 
-    def ranking(self, column: int | slice) -> Ranking:
-        """The labelled items of a class, or with a slice all pairs, ranked."""
-        target = self.target[:, column]
-        known = target >= 0
-        return Ranking.of(self.scores[:, column][known], target[known] == 1)
-
     def average_precisions(self) -> tuple[FloatArray, FloatArray]:
         """AP per class and, last, of all pairs; each with its error, 0."""
         columns: list[int | slice] = [*range(self.scores.shape[1]), slice(None)]
-        values = np.array([self.ranking(column).average_precision() for column in columns])
+        values = np.array([known_ranking(self.scores[:, c], self.target[:, c]).average_precision() for c in columns])
         return values, np.zeros_like(values)
 
 
@@ -142,14 +138,14 @@ class MultilabelEvaluation:
         """Every number by name, from 0 to 1; NaN where it is undefined (an empty group, no positive)."""
         values, errors = self.scores_.average_precisions()
         found = {"map": _mean(values[:-1]), "map_error": _mean(errors[:-1])}
-        found |= {f"map_{name}": _mean(values[:-1][members]) for name, members in self._members()}
+        found |= {f"map_{name}": _mean(values[:-1][members]) for name, members in self.members()}
         found |= {"micro_ap": float(values[-1]), "micro_ap_error": float(errors[-1])}
         per_class = np.array(
             [_ratio(*pair) for pair in zip(2 * self.hits, self.positives + self.predicted, strict=True)]
         )
         per_class[self.positives == 0] = math.nan
         found["f1_macro"] = _mean(per_class)
-        found |= {f"f1_{name}": _mean(per_class[members]) for name, members in self._members()}
+        found |= {f"f1_{name}": _mean(per_class[members]) for name, members in self.members()}
         hits, positives, predicted = (int(sums.sum()) for sums in (self.hits, self.positives, self.predicted))
         found["f1_micro"] = _ratio(2 * hits, positives + predicted)
         found["f1_samples"] = _ratio(self.rows[1], self.rows[0])
@@ -172,24 +168,20 @@ class MultilabelEvaluation:
 
         Every value is None once scores are binned: the items are no longer there to be drawn.
         """
-        names = ["map", *(f"map_{name}" for name, _ in self._members()), "micro_ap", "f1_macro", "f1_micro"]
+        names = ["map", *(f"map_{name}" for name, _ in self.members()), "micro_ap", "f1_macro", "f1_micro"]
+        drawn = self.resampled(resamples=resamples, seed=seed)
+        if drawn is None:
+            return dict.fromkeys(names)
+        groups = [drawn.mean_precision(members) for _, members in self.members()]
+        ends = [drawn.mean_precision(), *groups, drawn.micro_precision, drawn.mean_f1(), drawn.micro_f1]
+        return {name: interval_of(values) for name, values in zip(names, ends, strict=True)}
+
+    def resampled(self, *, resamples: int = RESAMPLES, seed: int = 0) -> Resampled | None:
+        """The scores of every class over items drawn again with replacement, seeded; None once scores are binned."""
         kept = self.scores_
         if isinstance(kept, BinnedScores) or not self.num_items:
-            return dict.fromkeys(names)
-        random = np.random.default_rng(seed)
-        rankings = [(kept.ranking(column), kept.target[:, column] >= 0) for column in range(self.prior.num_classes)]
-        pooled, known = kept.ranking(slice(None)), kept.target >= 0
-        chosen = kept.scores >= self.thresholds
-        drawn = []
-        for _ in range(resamples):
-            weights = np.bincount(random.integers(self.num_items, size=self.num_items), minlength=self.num_items)
-            times = weights.astype(np.float64)
-            values = np.array([ranking.average_precision(times[of]) for ranking, of in rankings])
-            every = np.broadcast_to(times[:, None], known.shape)[known]
-            f1 = _f1(times, chosen, kept.target)
-            groups = [_mean(values[members]) for _, members in self._members()]
-            drawn.append([_mean(values), *groups, pooled.average_precision(every), *f1])
-        return {name: _middle(column) for name, column in zip(names, np.array(drawn).T, strict=True)}
+            return None
+        return resample(kept.scores, kept.target, self.thresholds, resamples=resamples, seed=seed)
 
     # ---------------------------------------------------------------- adding up
 
@@ -241,7 +233,8 @@ class MultilabelEvaluation:
 
     # ---------------------------------------------------------------- inside
 
-    def _members(self) -> list[tuple[str, IntArray]]:
+    def members(self) -> list[tuple[str, IntArray]]:
+        """The classes of the head, the medium group and the tail; none of each where the prior was not counted."""
         groups = self.prior.groups() if self.prior.counted else {}
         return [(name, np.asarray(groups.get(group, []), np.int64)) for name, group in GROUPS.items()]
 
@@ -290,8 +283,10 @@ def evaluate_multilabel(
     >>> result.scores()["map_tail"], (result + result).num_items
     (1.0, 6)
     """
-    scores, truth = _checked(logits, target, prior, probabilities)
-    limits = _thresholds(threshold, prior.num_classes, probabilities)
+    if not isinstance(prior, Prior):
+        raise TypeError(f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_multilabel")
+    scores, truth = check_multilabel(logits, target, probabilities=probabilities, num_classes=prior.num_classes)
+    limits = check_thresholds(threshold, prior.num_classes, probabilities=probabilities)
     known, positive, chosen = truth >= 0, truth == 1, scores >= limits
     chance = scores.astype(np.float64) if probabilities else _sigmoid(scores.astype(np.float64))
     bins = np.clip(np.ceil(chance * BINS).astype(np.int64) - 1, 0, BINS - 1) + BINS * np.arange(prior.num_classes)
@@ -314,9 +309,18 @@ def evaluate_multilabel(
         bin_items=per_bin(known),
         bin_positives=per_bin(positive),
         bin_probability=per_bin(known, chance),
-        rows=_row_sums(scores, truth, chosen),
+        rows=_in_blocks(scores, truth, chosen),
         scores_=kept,
     )
+
+
+def _in_blocks(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.bool_]) -> FloatArray:
+    """`_row_sums` of so many rows at a time that what they need stays in a cache."""
+    step = max(1, BLOCK // max(truth.shape[1], 1))
+    starts = range(0, max(len(truth), 1), step)
+    blocks = [slice(start, start + step) for start in starts]
+    parts = [_row_sums(scores[rows], truth[rows], chosen[rows]) for rows in blocks]
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _row_sums(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.bool_]) -> FloatArray:
@@ -351,66 +355,6 @@ def _together(
         return kept[0] + kept[1]
     one, other = (p if isinstance(p, BinnedScores) else BinnedScores.of(p, probabilities) for p in (one, other))
     return one + other
-
-
-def _f1(times: FloatArray, chosen: NDArray[np.bool_], truth: NDArray[np.int8]) -> tuple[float, float]:
-    """Macro and micro F1 of items counted `times` each."""
-    hits = times @ ((truth == 1) & chosen)
-    positives, predicted = times @ (truth == 1), times @ ((truth >= 0) & chosen)
-    macro = _mean(_f1_per_class(hits, positives, predicted))
-    return macro, _ratio(2 * hits.sum(), positives.sum() + predicted.sum())
-
-
-def _f1_per_class(hits: NDArray[Any], positives: NDArray[Any], predicted: NDArray[Any]) -> FloatArray:
-    """NaN for a class without positives: there is nothing of it to find."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(positives > 0, 2 * hits / (positives + predicted), math.nan)
-
-
-def _middle(values: FloatArray) -> tuple[float, float] | None:
-    known = values[~np.isnan(values)]
-    return (float(np.quantile(known, 0.025)), float(np.quantile(known, 0.975))) if len(known) else None
-
-
-def _checked(
-    logits: ArrayLike | Tensor, target: ArrayLike | Tensor, prior: Prior, probabilities: bool
-) -> tuple[NDArray[Any], NDArray[np.int8]]:
-    """Scores as floats and labels as 1, 0 and −1, or one error that says what is wrong."""
-    if not isinstance(prior, Prior):
-        raise TypeError(f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_multilabel")
-    scores, truth = as_array(logits), as_array(target)
-    if scores.ndim != 2 or scores.shape[1] != prior.num_classes:
-        raise ValueError(f"logits have shape {scores.shape}, prior {prior.num_classes} classes: expected [N, K]")
-    if truth.shape != scores.shape:
-        raise ValueError(f"target has shape {truth.shape}, logits {scores.shape}: expected a label for every class")
-    if scores.dtype.kind not in "iuf" or truth.dtype.kind not in "biuf":
-        raise TypeError(f"logits are {scores.dtype}, target {truth.dtype}: expected numbers")
-    scores = scores.astype(np.float32 if scores.dtype in (np.float16, np.float32) else np.float64)
-    missing = np.isnan(truth) if truth.dtype.kind == "f" else np.zeros(truth.shape, bool)
-    wrong = ~(missing | (truth == 0) | (truth == 1) | (truth == -1))
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0].tolist()
-        raise ValueError(
-            f"target[{row}, {column}] is {truth[row, column]}: expected 0 or 1, or −1 or NaN where it is not known"
-        )
-    bad = np.isnan(scores) | (((scores < 0) | (scores > 1)) if probabilities else np.zeros(scores.shape, bool))
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
-        what = "a probability from 0 to 1; are these logits?" if probabilities else "a number"
-        raise ValueError(f"row {row}, column {column} of the predictions is {scores[row, column]}: expected {what}")
-    labels = np.where(missing, -1, np.where(missing, 0, truth)).astype(np.int8)
-    if scores.size and (labels < 0).all():
-        raise ValueError("every label is missing: there is nothing to judge")
-    return scores, labels
-
-
-def _thresholds(threshold: float | ArrayLike | Tensor, num_classes: int, probabilities: bool) -> FloatArray:
-    """One limit per class, of what is judged: logits, or probabilities."""
-    given = as_array(threshold).astype(np.float64)
-    if given.shape not in ((), (num_classes,)) or not ((given > 0) & (given < 1)).all():
-        raise ValueError(f"threshold is {threshold!r}: expected a probability between 0 and 1, or one per class")
-    limits = np.broadcast_to(given, num_classes)
-    return np.array(limits if probabilities else np.log(limits) - np.log1p(-limits))
 
 
 def _sigmoid(values: FloatArray) -> FloatArray:

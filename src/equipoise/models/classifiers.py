@@ -107,7 +107,7 @@ def _network(name: str, *, pretrained: bool) -> tuple[nn.Module, str]:
         import timm
 
         network = timm.create_model(plain, pretrained=pretrained)
-        last: Any = network.get_classifier()  # type: ignore[operator]
+        last: Any = network.get_classifier()
         named = [own for own, module in network.named_modules() if module is last]
         if len(named) != 1 or not isinstance(last, nn.Linear):
             raise ValueError(f"{name} does not end in one linear layer: its head cannot be replaced")

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from equipoise.data.predictions import Predictions, aligned
+from equipoise.data.prediction_priors import aligned
+from equipoise.data.predictions import Predictions
 from equipoise.metrics.evaluation import Evaluation
 from equipoise.metrics.judging import Judged, judge
+from equipoise.metrics.multilabel_judging import JudgedMultilabel, judge_multilabel
 from equipoise.metrics.sweep import LogitsMean
-from equipoise.prior import Prior
+from equipoise.prior import FloatArray, Prior
 from equipoise.report.tables import grouped
 from equipoise.training.records import Record
 
@@ -55,6 +57,39 @@ def judge_file(
     if not parts:
         raise ValueError(f"{predictions.path} has no rows: there is nothing to judge")
     return sum(parts[1:], parts[0])
+
+
+def judge_multilabel_file(
+    predictions: Predictions,
+    prior: Prior,
+    where: str,
+    *,
+    threshold: float | FloatArray = 0.5,
+    advance: Callable[[int], None] = lambda rows: None,
+) -> JudgedMultilabel:
+    """Judge every row of a file with several labels per item; classes in the order of `prior`, read from `where`.
+
+    A threshold per class is in the order of the file's columns.
+    """
+    columns = aligned(predictions, prior, where)
+    limits = threshold
+    if columns is not None and np.ndim(threshold):
+        limits = np.asarray(threshold)[columns]
+    parts: list[JudgedMultilabel] = []
+    for batch in predictions.batches():
+        outputs, labels = batch.outputs, batch.labels
+        if columns is not None:
+            outputs, labels = outputs[:, columns], labels[:, columns]
+        rows = slice(0 if (labels < 0).all() else None)  # without a label there is nothing to judge, so far
+        outputs, truth, said = outputs[rows], labels[rows], predictions.probabilities
+        parts.append(judge_multilabel(outputs, truth, prior, probabilities=said, threshold=limits))
+        if len(parts) == MERGED_AT_ONCE:
+            parts = [sum(parts[1:], parts[0])]
+        advance(len(labels))
+    whole = sum(parts[1:], parts[0])
+    if not whole.evaluation.labelled.any():
+        raise ValueError(f"{predictions.path}: every label is missing, so that there is nothing to judge")
+    return whole
 
 
 # -------------------------------------------------------------------- run records

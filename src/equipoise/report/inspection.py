@@ -120,12 +120,7 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
         advice.append(Advice("Loss", words, f"loss = torch.nn.{plain}()"))
     else:
         advice += _for_several_labels(source.prior) if several else _for_one_label()
-    words = (
-        "Overall accuracy hides the tail: judge on a test set with equally many items a class, by group and with "
-        f"intervals. With 100 test items a class its accuracy is known to about ± {_half_width(100)} points, with 10 "
-        f"to about ± {_half_width(10)}."
-    )
-    advice.append(Advice("Judge", words, "" if several else "print(eq.evaluate(logits, target, prior))"))
+    advice.append(_judge(several))
     if few := groups["few"].classes - len(absent):
         advice.append(_expected(few, equal, several))
     if absent:
@@ -135,6 +130,22 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
         )
         advice.append(Advice("Absent", words))
     return advice
+
+
+def _judge(several: bool) -> Advice:
+    if several:
+        words = (
+            "Average precision ranks the items of one class, and cannot see how the classes compare: judge it by "
+            "group, beside micro-AP and F1, which can, with intervals. Choose a threshold per class on a validation "
+            "set: eq.f1_thresholds(logits, target)."
+        )
+        return Advice("Judge", words, "print(eq.evaluate_multilabel(logits, target, prior))")
+    words = (
+        "Overall accuracy hides the tail: judge on a test set with equally many items a class, by group and with "
+        f"intervals. With 100 test items a class its accuracy is known to about ± {_half_width(100)} points, with 10 "
+        f"to about ± {_half_width(10)}."
+    )
+    return Advice("Judge", words, "print(eq.evaluate(logits, target, prior))")
 
 
 def _for_one_label() -> list[Advice]:

@@ -8,7 +8,6 @@ who is taken for whom, and the prior sweep. Whatever is not known of a model is 
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -133,9 +132,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """The page in a frame of its own, for notebooks."""
-        page = html.escape(self.to_html(), quote=True)
-        style = "width:100%;height:900px;border:1px solid #8884;border-radius:8px"
-        return f'<iframe srcdoc="{page}" style="{style}" title="{html.escape(self.title)}"></iframe>'
+        return sections.frame(self.to_html(), self.title)
 
     def __repr__(self) -> str:
         names = ", ".join(model.name for model in self.models)

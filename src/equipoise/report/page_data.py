@@ -94,7 +94,10 @@ def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...])
     parts = list(result) if isinstance(result, Sequence) else [result]
     for part in parts:
         if not isinstance(part, Evaluation | Judged):
-            raise TypeError(f"{name!r} is a {type(part).__name__}: pass what eq.evaluate or eq.judge returns")
+            raise TypeError(
+                f"{name!r} is a {type(part).__name__}: pass what eq.evaluate or eq.judge returns (for several labels "
+                "per item there is eq.MultilabelReport)"
+            )
     if not parts:
         raise ValueError(f"there is nothing to report of {name!r}: give at least one evaluation")
     evaluations = [part.evaluation if isinstance(part, Judged) else part for part in parts]
@@ -155,8 +158,9 @@ def _mean(correct: FloatArray, items: Any) -> Headline | None:
     return Headline(float((correct[seen] / items[seen]).mean()), *mean_interval(correct, items))
 
 
-def class_data(prior: Prior, drawn: list[int]) -> dict[str, Any]:
-    group = _group_of(prior)
+def class_data(prior: Prior, drawn: list[int], called: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Columns of the drawn classes; `called` gives the groups other names."""
+    group = _group_of(prior, called)
     rank = np.empty(prior.num_classes, np.int64)
     rank[np.argsort(-prior.counts, kind="stable")] = np.arange(1, prior.num_classes + 1)
     names = [prior.name(index) for index in drawn]
@@ -182,15 +186,15 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "name": cut(model.name, 200),
         "headline": {
-            key: {name: _rounded(share) for name, share in vars(value).items()} if value else None
+            key: {name: rounded(share) for name, share in vars(value).items()} if value else None
             for key, value in headlines(model).items()
         },
         "total_variation": round(model.total_variation, 4),
         "columns": {
             "items": items[drawn].tolist(),
-            "accuracy": _numbers((correct / np.maximum(items, 1))[drawn]),
-            "low": _numbers(low[drawn]),
-            "high": _numbers(high[drawn]),
+            "accuracy": numbers((correct / np.maximum(items, 1))[drawn]),
+            "low": numbers(low[drawn]),
+            "high": numbers(high[drawn]),
             "p": [float(f"{value:.4g}") for value in model.marginal[drawn]],
         },
         "rows": {"slopes": _slopes(model)},
@@ -203,8 +207,8 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
     if model.sweep is not None:
         found["sweep"] = {
             "as_it_is": model.sweep.as_it_is,
-            "accuracy": [_numbers(row) for row in model.sweep.accuracy()],
-            "groups": {name: _numbers(values) for name, values in model.sweep.groups().items()},
+            "accuracy": [numbers(row) for row in model.sweep.accuracy()],
+            "groups": {name: numbers(values) for name, values in model.sweep.groups().items()},
         }
         found["rows"] |= {"world": _worlds(model.sweep), "tau": _taus(model.sweep)}
     return found
@@ -227,7 +231,7 @@ def rows_of(kind: str, models: Mapping[str, dict[str, Any]], classes: dict[str, 
 def _slopes(model: Model) -> list[dict[str, Any]]:
     members = model.runs[0].prior.groups()
     found = {name: value for name, value in headlines(model).items() if name in GROUPS and value is not None}
-    beside = _apart({name: 100 * value.value for name, value in found.items()})
+    beside = apart({name: 100 * value.value for name, value in found.items()})
     return [
         {
             "group": name,
@@ -235,17 +239,17 @@ def _slopes(model: Model) -> list[dict[str, Any]]:
             "low": 100 * value.low,
             "high": 100 * value.high,
             "beside": beside[name],
-            "interval": _interval(value.value, value.low, value.high),
+            "interval": interval(value.value, value.low, value.high),
             "classes": len(members[name]),
         }
         for name, value in found.items()
     ]
 
 
-def _apart(values: dict[str, float], room: float = 5.5, most: float = 100) -> dict[str, float]:
+def apart(values: dict[str, float], room: float = 5.5, most: float = 100) -> dict[str, float]:
     """The height of each number, so far from the next that both can be read, and not above `most`.
 
-    >>> _apart({"many": 66.0, "medium": 20.0, "few": 65.5}), _apart({"many": 100.0, "few": 98.0})
+    >>> apart({"many": 66.0, "medium": 20.0, "few": 65.5}), apart({"many": 100.0, "few": 98.0})
     ({'medium': 20.0, 'few': 65.5, 'many': 71.0}, {'few': 94.5, 'many': 100})
     """
     heights: dict[str, float] = {}
@@ -275,17 +279,17 @@ def _swallowed(confusions: Confusions, prior: Prior) -> list[dict[str, Any]]:
     rows = []
     for rank, pair in enumerate(confusions.swallowed(prior, most=12)):
         name, other = (cut(prior.name(index), 300) for index in (pair.true, pair.predicted))
-        row = {"rank": rank, "name": name, "other": other, "pair": _paired(name, other), "group": group[pair.true]}
+        row = {"rank": rank, "name": name, "other": other, "pair": paired(name, other), "group": group[pair.true]}
         numbers = {"share": 100 * pair.share, "low": 100 * pair.low, "high": 100 * pair.high}
-        words = {"times": f"{pair.times} of {pair.items}", "interval": _interval(pair.share, pair.low, pair.high)}
+        words = {"times": f"{pair.times} of {pair.items}", "interval": interval(pair.share, pair.low, pair.high)}
         rows.append(row | numbers | words)
     return rows
 
 
-def _paired(name: str, other: str, room: int = 44) -> str:
+def paired(name: str, other: str, room: int = 44, between: str = "→") -> str:
     """Both names in one line of a narrow chart: of long ones the beginnings; from left to right in every script."""
     left, right = (max(room // 2, room - len(beside)) for beside in (other, name))
-    return f"{LEFT_TO_RIGHT}{cut(name, left)} → {cut(other, right)}"
+    return f"{LEFT_TO_RIGHT}{cut(name, left)} {between} {cut(other, right)}"
 
 
 def _calibration(model: Model) -> list[dict[str, Any]]:
@@ -297,20 +301,20 @@ def _calibration(model: Model) -> list[dict[str, Any]]:
         )
         for b in np.flatnonzero(items):
             row = {"group": name, "items": int(items[b]), "share": round(float(items[b] / np.sum(items)), DIGITS)}
-            shares = {"confidence": _one_digit(confidence[b] / items[b]), "accuracy": _one_digit(correct[b] / items[b])}
+            shares = {"confidence": one_digit(confidence[b] / items[b]), "accuracy": one_digit(correct[b] / items[b])}
             rows.append(row | shares)
     return rows
 
 
 def _group_ece(model: Model, group: str) -> float | None:
     found = [ece for run in model.runs if (ece := run.groups()[group].ece) is not None]
-    return _rounded(float(np.mean(found))) if found else None
+    return rounded(float(np.mean(found))) if found else None
 
 
 def _worlds(sweep: PriorSweep) -> list[dict[str, Any]]:
     accuracy = sweep.accuracy()
     return [
-        {"how": how, "alpha": alpha, "accuracy": _one_digit(accuracy[i, tau])}
+        {"how": how, "alpha": alpha, "accuracy": one_digit(accuracy[i, tau])}
         for i, alpha in enumerate(WORLDS.tolist())
         for how, tau in (("told the prior", i), ("as it is", sweep.as_it_is))
     ]
@@ -318,19 +322,20 @@ def _worlds(sweep: PriorSweep) -> list[dict[str, Any]]:
 
 def _taus(sweep: PriorSweep) -> list[dict[str, Any]]:
     return [
-        {"group": group, "tau": tau, "accuracy": _one_digit(value)}
+        {"group": group, "tau": tau, "accuracy": one_digit(value)}
         for group, values in sweep.groups().items()
         for tau, value in zip(TAUS.tolist(), values, strict=True)
     ]
 
 
-def _interval(value: float, low: float, high: float) -> str:
+def interval(value: float, low: float, high: float) -> str:
+    """In percent."""
     return f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def _one_digit(share: float) -> float | None:
+def one_digit(share: float) -> float | None:
     """In percent."""
-    return _rounded(100 * share, 1)
+    return rounded(100 * share, 1)
 
 
 def drawn_classes(prior: Prior, models: int) -> list[int]:
@@ -346,13 +351,15 @@ def cut(name: str, longest: int) -> str:
     return name if len(name) <= longest else name[: longest - 1] + "…"
 
 
-def _numbers(values: FloatArray) -> list[float | None]:
-    return [_rounded(value) for value in values]
+def numbers(values: FloatArray) -> list[float | None]:
+    """Rounded; None for NaN."""
+    return [rounded(value) for value in values]
 
 
-def _rounded(value: float, digits: int = DIGITS) -> float | None:
+def rounded(value: float, digits: int = DIGITS) -> float | None:
+    """None for NaN, which JSON has not."""
     return None if np.isnan(value) else round(float(value), digits)
 
 
-def _group_of(prior: Prior) -> dict[int, str]:
-    return {index: name for name, members in prior.groups().items() for index in members}
+def _group_of(prior: Prior, called: Mapping[str, str] | None = None) -> dict[int, str]:
+    return {index: (called or {}).get(name, name) for name, members in prior.groups().items() for index in members}

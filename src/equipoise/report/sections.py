@@ -27,6 +27,9 @@ HEADLINES = (
 )
 
 
+LAST = len(WORLDS) - 1  # place of every slider: all sweeps have as many
+
+
 def headline_section(models: list[Model]) -> str:
     rows = []
     for model in models:
@@ -50,109 +53,112 @@ def headline_section(models: list[Model]) -> str:
 
 def classes_section(several: bool, num_classes: int) -> str:
     line = "is the mean of neighbouring classes" if neighbours(num_classes) else "joins them"
-    return _section(
+    return section(
         "Every class",
         "Each point is a class: its accuracy against how often it was seen in training, with its 95 % interval. The "
         f"line {line}. A model that ignores the tail falls to the right.",
-        _pair("classes", several),
+        pair("classes", several),
     )
 
 
 def slopes_section(several: bool) -> str:
     compared = ": where they lie apart, the change is more than the chance of the test set" if several else ""
-    return _section(
+    return section(
         "Head and tail, before → after" if several else "Head and tail",
         f"Mean accuracy of the classes of each group. Bars are 95 % intervals{compared}.",
-        _figure("slopes", wide=True),
+        figure("slopes", wide=True),
     )
 
 
 def marginal_section(several: bool) -> str:
     roles = ["before", "after"] if several else ["after"]
     far = ", ".join(f'<span class="tag {role}"></span><b data-tv="{role}"></b> %' for role in roles)
-    return _section(
+    return section(
         "What the model says by itself",
         "p(y) is the mean predicted probability of each class over the whole test set. The thin line is uniform: on a "
         "balanced test set that is where a fair model stays.",
-        _figure("marginal", wide=True) + f'<p class="note">Distance from uniform (total variation): {far}</p>',
+        figure("marginal", wide=True) + f'<p class="note">Distance from uniform (total variation): {far}</p>',
     )
 
 
 def swallowed_section(several: bool) -> str:
     empty = "No class is taken for one of a larger group, or the predictions are not known."
-    return _section(
+    return section(
         "Who swallows whom",
         "Where test items of each group end up, and which rare classes are most surely taken for which more frequent "
         "ones (the pairs with the highest lower end of their 95 % interval).",
-        _pair("flow", several) + _pair("swallowed", several, empty=empty),
+        pair("flow", several) + pair("swallowed", several, empty=empty),
     )
 
 
 def calibration_section(several: bool) -> str:
-    return _section(
+    return section(
         "How sure, and how right",
         "Accuracy against confidence for each group. On the thin diagonal a model is as sure as it is right; below it, "
         "too sure. The expected calibration error (ECE, in percent) is given for each group.",
-        _pair("calibration", several, empty="These results do not say how sure the model was.", below="ece"),
+        pair("calibration", several, empty="These results do not say how sure the model was.", below="ece"),
     )
 
 
 def sweep_section(several: bool) -> str:
-    world = _slider("alpha", "The world it is used in", "long-tailed, as training", "uniform", "reversed")
-    tau = _slider("tau", "The correction", "0: plain", "1: equal classes", "2: beyond", readout="tau-readout")
+    world = slider("alpha", "The world it is used in", "long-tailed, as training", "uniform", "reversed")
+    tau = slider("tau", "The correction", "0: plain", "1: equal classes", "2: beyond", readout="tau-readout")
     empty = "Not known what these predictions mean: there is no sweep of them."
     both = '<h3>Both together</h3><div class="readout" id="both-readout" aria-live="polite"></div>'
-    return _section(
+    return section(
         "If the world were different",
         "Classes may be as unequal where the model is used as in training, equal, or the other way round: the deployed "
         "prior is the training prior to the power alpha, from 1 through 0 to −1. A model that is told the prior shifts "
         "its logits by it (<code>eq.adjust_logits</code>); as it is, it does not know.",
-        _figure("world", wide=True, before=world, empty=empty),
-    ) + _section(
+        figure("world", wide=True, before=world, empty=empty),
+    ) + section(
         "How much to correct",
         "tau is how much of log π_train is taken off the logits of a plain loss. Logits of a plain loss stand at 0 as "
         "they are, those of a balanced loss at 1. A larger tau gives to the tail what it takes from the head.",
-        tau + _pair("tau", several, empty=empty) + both,
+        tau + pair("tau", several, empty=empty) + both,
     )
 
 
-def _slider(name: str, label: str, *ends: str, readout: str = "world-readout") -> str:
-    last = len(WORLDS) - 1
+def slider(name: str, label: str, *ends: str, readout: str = "world-readout") -> str:
+    """A slider over the places of a sweep, and where page.js writes what it shows."""
     marks = "".join(f"<span>{end}</span>" for end in ends)
     return (
         f'<div class="slider"><label for="{name}">{label}</label><output id="{name}-value"></output>'
-        f'<input type="range" id="{name}" min="0" max="{last}" value="{last // 2}">'
+        f'<input type="range" id="{name}" min="0" max="{LAST}" value="{LAST // 2}">'
         f'<div class="ends">{marks}</div></div><div class="readout" id="{readout}" aria-live="polite"></div>'
     )
 
 
 def counts_section() -> str:
-    return _section(
+    return section(
         "The training set",
         "Training items of each class, the largest first, on a logarithmic axis.",
-        _figure("counts"),
+        figure("counts"),
     )
 
 
-def _section(title: str, how: str, content: str) -> str:
+def section(title: str, how: str, content: str) -> str:
+    """A part of the page with its heading and how to read it."""
     return f'<section><h2>{title}</h2><p class="how">{how}</p>{content}</section>'
 
 
-def _figure(
+def figure(
     chart: str, *, role: str = "", wide: bool = False, before: str = "", empty: str = "", below: str = ""
 ) -> str:
+    """A place that page.js draws a chart in."""
     chosen = f' data-role="{role}"' if role else ""
     missing = f'<p class="empty" hidden>{empty}</p>' if empty else ""
     size = ' class="wide"' if wide else ""
     return f'<figure data-chart="{chart}"{chosen}{size}>{before}<div class="chart"></div>{missing}{below}</figure>'
 
 
-def _pair(chart: str, several: bool, *, empty: str = "Not known.", below: str = "") -> str:
+def pair(chart: str, several: bool, *, empty: str = "Not known.", below: str = "") -> str:
+    """The same chart for both chosen models, or for the only one."""
     parts = []
     for role in ["before", "after"] if several else ["after"]:
         title = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
         under = f'<p class="note">ECE: <span data-{below}="{role}"></span></p>' if below else ""
-        parts.append(f"<div>{title}{_figure(chart, role=role, empty=empty, below=under)}</div>")
+        parts.append(f"<div>{title}{figure(chart, role=role, empty=empty, below=under)}</div>")
     return f'<div class="pair">{"".join(parts)}</div>'
 
 
@@ -172,12 +178,15 @@ def top(title: str, lead: str) -> str:
     )
 
 
-def foot() -> str:
+WILSON = "Wilson, 95 %; of means over classes by the square-and-add method"
+
+
+def foot(intervals: str = WILSON) -> str:
     from equipoise import __version__
 
     return (
-        f"<footer>Made by Equipoise {__version__}, drawn by Vega-Lite. Intervals: Wilson, 95 %; of means over classes "
-        "by the square-and-add method. This file needs no network.</footer>"
+        f"<footer>Made by Equipoise {__version__}, drawn by Vega-Lite. Intervals: {intervals}. This file needs no "
+        "network.</footer>"
     )
 
 
@@ -206,6 +215,12 @@ def page(title: str, body: str, data: dict[str, Any], specs: dict[str, Any]) -> 
         key, rest = piece.split("}}", 1)
         found += [parts[key], rest]
     return "".join(found)
+
+
+def frame(page: str, title: str) -> str:
+    """A whole page in a frame of its own, for notebooks."""
+    style = "width:100%;height:900px;border:1px solid #8884;border-radius:8px"
+    return f'<iframe srcdoc="{html.escape(page, quote=True)}" style="{style}" title="{html.escape(title)}"></iframe>'
 
 
 def _policy(scripts: list[str], css: str) -> str:

@@ -9,7 +9,7 @@ every line: a chart can be read in grey and by the colour-blind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from equipoise.prior import Prior
@@ -111,13 +111,13 @@ def neighbours(num_classes: int) -> int:
     return num_classes // 20
 
 
-def _extent(prior: Prior) -> list[float]:
+def extent(prior: Prior) -> list[float]:
     """Both ends of an axis of training items, absent classes at 0.5; of some width where all classes are equal."""
     low, high = max(float(prior.counts.min()), 0.5), float(prior.counts.max())
     return [low, high] if low < high else [low / 2, 2 * high]
 
 
-def _spec(description: str, height: int, **content: Any) -> Spec:
+def chart(description: str, height: int, **content: Any) -> Spec:
     return {
         "$schema": SCHEMA,
         "description": description,
@@ -129,7 +129,7 @@ def _spec(description: str, height: int, **content: Any) -> Spec:
     } | content
 
 
-def _columns(*fields: str) -> list[Spec]:
+def unfold(*fields: str) -> list[Spec]:
     """Unfold columns into rows, a row per class."""
     return [{"flatten": list(fields)}]
 
@@ -140,7 +140,7 @@ def _names(title: str, angle: int, longest: int) -> Spec:
     return {"field": "name", "type": "nominal", "sort": {"field": "rank"}, "title": title, "axis": axis}
 
 
-def _points(size: int, opacity: float) -> Spec:
+def points(size: int, opacity: float) -> Spec:
     return {"filled": True, "size": size, "opacity": opacity}
 
 
@@ -154,15 +154,28 @@ def _line_scales(lines: Sequence[str]) -> tuple[Spec, Spec, Spec]:
     return colour, shape, dash
 
 
-def _tooltip(**fields: str) -> list[Spec]:
+def tooltip(**fields: str) -> list[Spec]:
     return [{"field": field, "type": "nominal", "title": title} for field, title in fields.items()]
 
 
-BY_GROUP = by("group", GROUPS, GROUP_COLOURS, GROUP_LEGEND)
-BY_SHAPE = by("group", GROUPS, SHAPES[:3], GROUP_LEGEND)
+class Looks(NamedTuple):
+    """How the three groups are told apart: by colour and shape, and their lines by dash."""
+
+    colour: Spec
+    shape: Spec
+    dash: Spec
+
+
+def looks(names: Sequence[str], legend: Spec) -> Looks:
+    """The looks of groups of these names, from the largest classes to the smallest."""
+    dash = by("line", [f"{name} line" for name in names], GROUP_DASHES)
+    return Looks(by("group", names, GROUP_COLOURS, legend), by("group", names, SHAPES[:3], legend), dash)
+
+
+BY_COUNT = looks(GROUPS, GROUP_LEGEND)
+BY_GROUP, BY_SHAPE, BY_DASH = BY_COUNT
 # A second name for the group: legends of one field would merge, and draw the dash around the shape.
 OWN_LINE = computed(line="datum.group + ' line'")
-BY_DASH = by("line", [f"{name} line" for name in GROUPS], GROUP_DASHES)
 COUNTED = {"counted": "format(datum.count, ',')"}
 
 
@@ -185,56 +198,69 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str]) -> dict[str, Spec]
     }
 
 
-def class_counts(prior: Prior, most_names: int = 0) -> Spec:
+def class_counts(prior: Prior, most_names: int = 0, groups: Looks = BY_COUNT) -> Spec:
     """Training items of each class, largest first, on a logarithmic axis; with names where they are few."""
     x: Spec = {"field": "rank", "type": "ordinal", "axis": {"labels": False, "title": "class, largest first"}}
     if prior.class_names is not None and prior.num_classes <= most_names:
         x = _names("largest first", -40 if prior.num_classes <= MOST_NAMES else -90, 120)
     axis = {"format": ",d", "values": ticks(prior, decades=True)}
     y = number("shown", "training items", scale={"type": "log", "domainMin": 0.7}, axis=axis)
-    tooltip = _tooltip(name="class", counted="training items", group="group")
-    encoding = {"x": x, "y": y, "y2": {"datum": 0.7}, "color": BY_GROUP, "tooltip": tooltip}
-    return _spec(
+    shown = tooltip(name="class", counted="training items", group="group")
+    encoding = {"x": x, "y": y, "y2": {"datum": 0.7}, "color": groups.colour, "tooltip": shown}
+    return chart(
         "Training items of each class, largest first, on a logarithmic axis",
         220,
-        transform=_columns("name", "rank", "count", "group") + computed(shown="max(datum.count, 0.7)", **COUNTED),
+        transform=unfold("name", "rank", "count", "group") + computed(shown="max(datum.count, 0.7)", **COUNTED),
         **layer("bar", {}, encoding),
     )
 
 
 def class_accuracy(prior: Prior) -> Spec:
     """Accuracy of each class against its training items, by group, with intervals; the absent at half an item."""
+    right = "format(100 * datum.accuracy, '.1f') + ' % of ' + format(datum.items, ',')"
+    return class_scores(prior, "accuracy", "accuracy", ("low", "high"), ("right", right), BY_COUNT)
+
+
+def class_scores(
+    prior: Prior, field: str, title: str, ends: tuple[str, str], words: tuple[str, str], groups: Looks
+) -> Spec:
+    """A score of each class against its training items. `ends` are the fields of its interval, None where there is
+    none; `words` say what the tooltip calls the score, and how it is written."""
     crowded, beside = prior.num_classes > CROWDED, neighbours(prior.num_classes)
-    scale = {"type": "log", "reverse": True, "nice": False, "padding": 8, "domain": _extent(prior)}
-    title = "training items of the class → rarer"
-    x = number("shown", title, scale=scale, axis={"format": ",d", "values": ticks(prior)})
+    scale = {"type": "log", "reverse": True, "nice": False, "padding": 8, "domain": extent(prior)}
+    low, high = ends
+    x = number(
+        "shown", "training items of the class → rarer", scale=scale, axis={"format": ",d", "values": ticks(prior)}
+    )
     hover = {"param": "hovered", "empty": False, "value": 1}
     derived = computed(
         shown="max(datum.count, 0.5)",
-        percent="100 * datum.accuracy",
-        below="100 * datum.low",
-        above="100 * datum.high",
-        right="format(100 * datum.accuracy, '.1f') + ' % of ' + format(datum.items, ',')",
-        interval="format(100 * datum.low, '.1f') + ' to ' + format(100 * datum.high, '.1f')",
+        percent=f"100 * datum.{field}",
+        below=f"100 * datum.{low}",
+        above=f"100 * datum.{high}",
+        words=words[1],
+        interval=f"datum.{low} === null ? '–' : format(100 * datum.{low}, '.1f') + ' to ' + "
+        f"format(100 * datum.{high}, '.1f')",
         **COUNTED,
     )
-    words = {"name": "class", "counted": "training items", "right": "right", "interval": "accuracy, 95 %"}
-    interval = {"x": x, "y": number("below"), "y2": {"field": "above"}, "color": BY_GROUP}
+    fields = {"name": "class", "counted": "training items", "words": words[0], "interval": f"{title}, 95 %"}
+    interval = {"x": x, "y": number("below"), "y2": {"field": "above"}, "color": groups.colour}
     interval |= {"opacity": {"condition": hover, "value": 0.03 if crowded else 0.35}}
     line = {"color": "var(--ink)", "strokeWidth": 2.5 if crowded else 1.5, "opacity": 0.8}
     around = {"x": x, "y": number("around"), "order": number("rank")}
-    point: Spec = {"x": x, "y": number("percent", "accuracy, %", **PERCENT), "color": BY_GROUP, "shape": BY_SHAPE}
+    y = number("percent", f"{title}, %", **PERCENT)
+    point: Spec = {"x": x, "y": y, "color": groups.colour, "shape": groups.shape}
     point |= {"opacity": {"condition": hover, "value": 0.6 if crowded else 0.9}}
-    point |= {"tooltip": _tooltip(**words, group="group")}
+    point |= {"tooltip": tooltip(**fields, group="group")}
     select = {"type": "point", "on": "pointerover", "clear": "pointerout"}
     look = {"filled": True, "size": 30 if crowded else 85, "strokeWidth": 0.5}
-    unfolded = _columns("name", "rank", "count", "group", "items", "accuracy", "low", "high")
-    return _spec(
-        "Accuracy of each class against its number of training items",
+    unfolded = unfold("name", "rank", "count", "group", "items", field, low, high)
+    return chart(
+        f"{title[0].upper()}{title[1:]} of each class against its number of training items",
         300,
         transform=[*unfolded, {"filter": "datum.items > 0"}, *derived],
         layer=[
-            layer("rule", {"strokeWidth": 1.2}, interval),
+            layer("rule", {"strokeWidth": 1.2}, interval, transform=[{"filter": f"datum.{low} !== null"}]),
             layer("line", line, around, transform=[smoothed("percent", beside)]),
             layer("point", look, point, params=[{"name": "hovered", "select": select}]),
         ],
@@ -252,36 +278,37 @@ def marginal_likelihood(prior: Prior, lines: Sequence[str]) -> Spec:
     # a second name for the line: one legend, that of the dashes
     shape = by("point", [f"{name} point" for name in lines], shape["scale"]["range"])
     title = "p(y), %"
-    tooltip = _tooltip(name="class", counted="training items", percent="p(y), %", model="model")
-    single = {"x": x, "y": number("percent", title), "color": colour, "shape": shape, "tooltip": tooltip}
+    shown = tooltip(name="class", counted="training items", percent="p(y), %", model="model")
+    single = {"x": x, "y": number("percent", title), "color": colour, "shape": shape, "tooltip": shown}
     line = {"x": x, "y": number("around", title), "color": colour, "strokeDash": dash}
     means = smoothed("percent", 0 if few else max(2, num_classes // 25)) | {"groupby": ["role"]}
     uniform = {"values": [{"percent": 100 / num_classes}]}
     derived = computed(percent="100 * datum.p", point="datum.role + ' point'", **COUNTED)
-    return _spec(
+    return chart(
         "Mean predicted probability of each class on the test set",
         300,
-        transform=_columns("name", "rank", "count", "p") + derived,
+        transform=unfold("name", "rank", "count", "p") + derived,
         layer=[
-            layer("point", _points(40, 0.8) if few else _points(14, 0.4), single),
+            layer("point", points(40, 0.8) if few else points(14, 0.4), single),
             layer("line", {"strokeWidth": 2.5}, line, transform=[means]),
             layer("rule", {"color": "var(--muted)", "strokeWidth": 1}, {"y": number("percent")}, data=uniform),
         ],
     )
 
 
-def group_slopes(lines: Sequence[str]) -> Spec:
+def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = BY_COUNT) -> Spec:
     """Many, medium and few, before → after; numbers stand outside of the lines."""
     several = len(lines) > 1
     axis = {"labels": several, "labelAngle": 0, "title": None, "labelFontSize": 13, "labelColor": "var(--ink)"}
     x = {"field": "role", "type": "ordinal", "sort": list(lines), "scale": {"padding": 0.35}, "axis": axis}
-    mean = {"x": x, "y": number("accuracy", "mean accuracy of the group's classes, %", **PERCENT), "color": BY_GROUP}
-    interval = {"x": x, "y": number("low"), "y2": {"field": "high"}, "color": BY_GROUP}
-    tooltip = _tooltip(group="group", model="model", interval="accuracy, 95 %", classes="classes")
+    mean = {"x": x, "y": number("accuracy", f"mean {title} of the group's classes, %", **PERCENT)}
+    mean |= {"color": groups.colour}
+    interval = {"x": x, "y": number("low"), "y2": {"field": "high"}, "color": groups.colour}
+    shown = tooltip(group="group", model="model", interval=f"{title}, 95 %", classes="classes")
     layers = [
         layer("rule", {"strokeWidth": 6, "strokeOpacity": 0.25}, interval),
-        layer("line", {"strokeWidth": 3}, mean | {"strokeDash": BY_DASH}, transform=OWN_LINE),
-        layer("point", _points(110, 1), mean | {"shape": BY_SHAPE, "tooltip": tooltip}),
+        layer("line", {"strokeWidth": 3}, mean | {"strokeDash": groups.dash}, transform=OWN_LINE),
+        layer("point", points(110, 1), mean | {"shape": groups.shape, "tooltip": shown}),
     ]
     label = {"baseline": "middle", "fontWeight": 600, "fontSize": 13}
     numbers = {"x": x, "y": number("beside"), "text": number("accuracy", format=".1f")}
@@ -292,8 +319,8 @@ def group_slopes(lines: Sequence[str]) -> Spec:
     if several:
         first = [{"filter": "datum.place == 0"}]
         layers.append(layer("text", label | {"align": "right", "dx": -14}, numbers, transform=first))
-    description = "Mean accuracy of the classes with many, medium and few training items, before and after"
-    return _spec(description, 320, layer=layers)
+    description = f"Mean {title} of the classes with many, medium and few training items, before and after"
+    return chart(description, 320, layer=layers)
 
 
 def group_flow() -> Spec:
@@ -303,8 +330,8 @@ def group_flow() -> Spec:
     colour = by("end", ["right", *GROUPS], ["var(--right)", *GROUP_COLOURS], legend)
     y = {"field": "group", "type": "nominal", "sort": GROUPS, "axis": {"title": None, "labelFontSize": 13}}
     x = number("from", "share of the group's test items, %", **PERCENT)
-    tooltip = _tooltip(group="test items with", words="predicted as", share="share, %")
-    bar = {"y": y, "x": x, "x2": {"field": "to"}, "color": colour, "tooltip": tooltip}
+    shown = tooltip(group="test items with", words="predicted as", share="share, %")
+    bar = {"y": y, "x": x, "x2": {"field": "to"}, "color": colour, "tooltip": shown}
     ink = [
         {"test": "datum.end == 'right'", "value": "var(--ink)"},
         {"test": "datum.end == 'medium'", "value": "var(--on-medium)"},
@@ -322,19 +349,19 @@ def group_flow() -> Spec:
         layer("bar", {"stroke": "var(--paper)", "height": {"band": 0.8}}, bar),
         layer("text", {"fontWeight": 600, "fontSize": 12}, label, transform=wide),
     ]
-    return _spec("Where the test items of each group go", 150, transform=derived, layer=layers)
+    return chart("Where the test items of each group go", 150, transform=derived, layer=layers)
 
 
 def swallowed(pairs: int) -> Spec:
     """Which frequent classes swallow which rare ones: a bar with its interval, the names above it."""
     y = {"field": "rank", "type": "ordinal", "axis": None, "scale": {"domain": list(range(max(pairs, 1)))}}
-    tooltip = _tooltip(name="class", other="taken for", times="times", interval="share, 95 %")
+    shown = tooltip(name="class", other="taken for", times="times", interval="share, 95 %")
     x = number("share", "share of the class's test items, %", **PERCENT)
-    bar = {"y": y, "x": x, "tooltip": tooltip, "color": by("group", GROUPS, GROUP_COLOURS)}
+    bar = {"y": y, "x": x, "tooltip": shown, "color": by("group", GROUPS, GROUP_COLOURS)}
     interval = {"y": y, "x": number("low"), "x2": {"field": "high"}}
-    names = {"y": y, "x": {"value": 2}, "text": {"field": "pair"}, "tooltip": tooltip}
+    names = {"y": y, "x": {"value": 2}, "text": {"field": "pair"}, "tooltip": shown}
     words = {"align": "left", "baseline": "middle", "dy": -5, "limit": {"expr": "max(width - 8, 60)"}}
-    return _spec(
+    return chart(
         "Classes that are taken for more frequent ones, as a share of their test items",
         38 * max(pairs, 1),
         layer=[
@@ -345,20 +372,20 @@ def swallowed(pairs: int) -> Spec:
     )
 
 
-def calibration() -> Spec:
-    """Accuracy against confidence, by group."""
-    x, y = (number(name, f"{name}, %", **PERCENT) for name in ("confidence", "accuracy"))
-    group = {"x": x, "y": y, "color": BY_GROUP}
-    titles = {"group": "group", "items": "test items", "confidence": "confidence, %", "accuracy": "accuracy, %"}
+def calibration(said: str = "confidence", seen: str = "accuracy", groups: Looks = BY_COUNT) -> Spec:
+    """Accuracy against confidence, by group; or what else was said and seen."""
+    x, y = number("confidence", f"{said}, %", **PERCENT), number("accuracy", f"{seen}, %", **PERCENT)
+    group = {"x": x, "y": y, "color": groups.colour}
+    titles = {"group": "group", "items": "test items", "confidence": f"{said}, %", "accuracy": f"{seen}, %"}
     size = number("share", scale={"range": [25, 260]}, legend=None)
-    point = group | {"shape": BY_SHAPE, "size": size, "tooltip": _tooltip(**titles)}
+    point = group | {"shape": groups.shape, "size": size, "tooltip": tooltip(**titles)}
     diagonal, ends = {"x": number("at"), "y": number("at")}, {"values": [{"at": 0}, {"at": 100}]}
-    return _spec(
-        "Accuracy against confidence for the classes with many, medium and few training items",
+    return chart(
+        f"{seen[0].upper()}{seen[1:]} against {said} for the classes with many, medium and few training items",
         300,
         layer=[
             layer("line", {"color": "var(--muted)", "strokeWidth": 1}, diagonal, data=ends),
-            layer("line", {"strokeWidth": 2}, group | {"strokeDash": BY_DASH}, transform=OWN_LINE),
+            layer("line", {"strokeWidth": 2}, group | {"strokeDash": groups.dash}, transform=OWN_LINE),
             layer("point", {"filled": True, "opacity": 0.9}, point),
         ],
     )
@@ -373,13 +400,13 @@ def world_sweep(lines: Sequence[str]) -> Spec:
     y = number("accuracy", "accuracy in that world, %", scale={"zero": False})
     muted = LINES | {"symbolStrokeColor": "var(--muted)"}
     dash = by("how", ["told the prior", "as it is"], [[1, 0], [2, 3]], muted)
-    tooltip = _tooltip(model="model", how="how", accuracy="accuracy, %", alpha="alpha")
+    shown = tooltip(model="model", how="how", accuracy="accuracy, %", alpha="alpha")
     colour, shape, _ = _line_scales(lines)
     if len(lines) > 1:
         colour["legend"] = shape["legend"] = {"symbolSize": 90, "symbolOpacity": 1, "labelLimit": 0, "padding": 4}
-    layers = _swept("alpha", {"x": x, "y": y, "color": colour}, dash, {"tooltip": tooltip, "shape": shape}, 2.5, 90)
+    layers = swept("alpha", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown, "shape": shape}, 2.5, 90)
     description = "Accuracy as the deployed prior moves from long-tailed through uniform to reversed"
-    return _spec(description, 300, params=[{"name": "alpha", "value": 0}], layer=layers)
+    return chart(description, 300, params=[{"name": "alpha", "value": 0}], layer=layers)
 
 
 def tau_sweep(tau: float = 1) -> Spec:
@@ -390,14 +417,14 @@ def tau_sweep(tau: float = 1) -> Spec:
     axis = {"values": [0, 0.5, 1, 1.5, 2], "format": ".1f"}
     x = number("tau", "tau", scale={"domain": [0, 2], "nice": False}, axis=axis)
     y = number("accuracy", "mean accuracy of classes, %", **PERCENT)
-    tooltip = _tooltip(group="group", accuracy="accuracy, %", tau="tau")
-    layers = _swept("tau", {"x": x, "y": y, "color": colour}, dash, {"tooltip": tooltip}, 2.2, 70)
-    return _spec(
+    shown = tooltip(group="group", accuracy="accuracy, %", tau="tau")
+    layers = swept("tau", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown}, 2.2, 70)
+    return chart(
         "Accuracy of each group as tau moves from 0 to 2", 300, params=[{"name": "tau", "value": tau}], layer=layers
     )
 
 
-def _swept(field: str, encoding: Spec, dash: Spec, points: Spec, width: float, size: int) -> list[Spec]:
+def swept(field: str, encoding: Spec, dash: Spec, marked: Spec, width: float, size: int) -> list[Spec]:
     """Lines over `field`, a rule at what the slider chose (the parameter of that name), and points where they cross."""
     rule = {"color": "var(--muted)", "strokeWidth": 1, "strokeDash": [3, 3]}
     chosen = {"data": {"values": [{}]}, "transform": computed(**{field: field})}
@@ -405,5 +432,5 @@ def _swept(field: str, encoding: Spec, dash: Spec, points: Spec, width: float, s
     return [
         layer("rule", rule, {"x": number(field)}, **chosen),
         layer("line", {"strokeWidth": width}, encoding | {"strokeDash": dash}),
-        layer("point", _points(size, 1), encoding | points, transform=crossed),
+        layer("point", points(size, 1), encoding | marked, transform=crossed),
     ]

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from equipoise.arrays import as_array
+from equipoise.arrays import as_array, fp32, rate_logits
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 
 # Below this, in log odds, two priors are the same: single precision can hardly tell them apart.
@@ -70,10 +70,14 @@ class SigmoidCorrection:
     target_rate: float | tuple[float, ...]
     scale: float | None = None
     dim: int = -1
+    threshold: float | tuple[float, ...] = 0.5
 
     def __post_init__(self) -> None:
         _make_plain(self, "scale", "dim")
-        self.shift()  # refuses rates that are none, and numbers of classes that disagree
+        shift = self.shift()  # refuses rates that are none, and numbers of classes that disagree
+        limit = self.limit()
+        if shift.ndim == limit.ndim == 1 and len(shift) != len(limit):
+            raise ValueError(f"threshold has {len(limit)} classes, the rates have {len(shift)}")
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -82,19 +86,25 @@ class SigmoidCorrection:
     def shift(self) -> Tensor:
         return sigmoid_shift(self.source, self.target_rate)
 
+    def limit(self) -> Tensor:
+        """The corrected logit from which a class is predicted: fp32 [K], or []."""
+        return fp32(rate_logits(self.threshold, "threshold"))
+
     def changes(self, shift: Tensor) -> bool:
         return float(shift.abs().max()) > SAME
 
     def to_metadata(self) -> dict[str, str]:
         source = self.source.to_json() if isinstance(self.source, Prior) else json.dumps(self.source)
-        return {"source": source, "target_rate": json.dumps(self.target_rate)} | _shared_metadata(self)
+        content = {"source": source, "target_rate": json.dumps(self.target_rate)}
+        return content | {"threshold": json.dumps(self.threshold)} | _shared_metadata(self)
 
     @classmethod
     def from_metadata(cls, content: Mapping[str, str]) -> Self:
         source = json.loads(content["source"])
         rates = Prior.from_json(content["source"]) if isinstance(source, dict) else as_rates(source)
         scale, dim = json.loads(content["scale"]), json.loads(content["dim"])
-        return cls(rates, as_rates(json.loads(content["target_rate"])), scale, dim)
+        threshold = as_rates(json.loads(content.get("threshold", "0.5")))  # older files have none
+        return cls(rates, as_rates(json.loads(content["target_rate"])), scale, dim, threshold)
 
 
 def as_rates(value: Any) -> Any:

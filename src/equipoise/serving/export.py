@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from equipoise.files import written_whole
+from equipoise.losses.shared import along
 from equipoise.models.balanced_head import unfold_prior
-from equipoise.serving.rebalanced import Rebalanced, Served
+from equipoise.serving.rebalanced import Rebalanced, RebalancedSigmoid, Served
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -62,12 +63,18 @@ def fold_correction(served: Served, inputs: Inputs) -> nn.Module:
 
 
 def export_program(
-    served: Served, inputs: Inputs, *, probabilities: bool = False, dynamic_batch: bool = True
+    served: Served,
+    inputs: Inputs,
+    *,
+    probabilities: bool = False,
+    decisions: bool = False,
+    dynamic_batch: bool = True,
 ) -> ExportedProgram:
     """`torch.export` of the corrected model. `inputs` is an example: a tensor, or a tuple of arguments.
 
     Gives logits, or with `probabilities=True` their softmax (of a `RebalancedSigmoid`, their sigmoid). With
-    `dynamic_batch` the first dimension of every input tensor may have any size afterwards.
+    `decisions=True` a `RebalancedSigmoid` gives these and, second, what `decide` gives. With `dynamic_batch` the first
+    dimension of every input tensor may have any size afterwards.
 
     To keep the priors with the program: `torch.export.save(program, path, extra_files=served.metadata)`.
 
@@ -78,9 +85,17 @@ def export_program(
     True
     """
     arguments = _as_tuple(inputs)
+    if decisions and not isinstance(served, RebalancedSigmoid):
+        raise TypeError(
+            f"decisions are made at thresholds, which a {type(served).__name__} has none of: take the argmax"
+        )
     model = fold_correction(served, arguments)
+    activation: nn.Module = nn.Identity()
     if probabilities:
         activation = nn.Softmax(served.dim) if isinstance(served, Rebalanced) else nn.Sigmoid()
+    if isinstance(served, RebalancedSigmoid) and decisions:
+        model = _Deciding(model, activation, served.limit, served.dim)
+    elif probabilities:
         model = _Activated(model, activation)
     shapes = None
     if dynamic_batch:
@@ -99,12 +114,14 @@ def export_onnx(
     path: str | os.PathLike[str],
     *,
     probabilities: bool = False,
+    decisions: bool = False,
     dynamic_batch: bool = True,
 ) -> None:
     """Write the corrected model as an ONNX file; arguments as in `export_program`. Needs `equipoise[serve]`.
 
     Inputs have the names of the model's own arguments, the output is `logits` or `probabilities` (an input of that name
-    gets `_in` at its end). Priors and class names are in the file's metadata:
+    gets `_in` at its end) and, with `decisions=True`, `decisions`. Priors, class names and thresholds are in the file's
+    metadata:
     `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`. Weights of more than 1.5 GB lie beside it,
     in `path` with `.data` at its end.
     """
@@ -112,12 +129,13 @@ def export_onnx(
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise ImportError("ONNX needs onnx and onnxscript: pip install 'equipoise[serve]'") from error
-    program = export_program(served, inputs, probabilities=probabilities, dynamic_batch=dynamic_batch)
+    options = {"probabilities": probabilities, "decisions": decisions, "dynamic_batch": dynamic_batch}
+    program = export_program(served, inputs, **options)
     output = "probabilities" if probabilities else "logits"
     onnx = torch.onnx.export(
         program,
         input_names=_input_names(served.model, len(_as_tuple(inputs)), output),
-        output_names=[output],
+        output_names=[output, "decisions"] if decisions else [output],
         dynamo=True,
         verbose=False,
     )
@@ -142,6 +160,21 @@ class _Activated(nn.Module):
 
     def forward(self, *args: Any) -> Any:
         return self.activation(self.model(*args))
+
+
+class _Deciding(nn.Module):
+    """A model that gives its logits, or probabilities, and which classes reach their thresholds."""
+
+    limit: Tensor
+
+    def __init__(self, model: nn.Module, activation: nn.Module, limit: Tensor, dim: int) -> None:
+        super().__init__()
+        self.model, self.activation, self.dim = model, activation, dim
+        self.register_buffer("limit", limit.clone())
+
+    def forward(self, *args: Any) -> tuple[Any, Tensor]:
+        logits = self.model(*args)
+        return self.activation(logits), logits >= along(self.limit, logits, self.dim, "threshold")
 
 
 def _head_of_logits(served: Served, inputs: tuple[Any, ...]) -> str | None:

@@ -303,8 +303,9 @@ class RebalancedSigmoid(Served):
     """The twin of `Rebalanced` for sigmoid logits: binary and multi-label classifiers, detectors' class scores.
 
     `source` holds the rates that the logits mean, a `Prior` (as of `Prior.from_multilabel`) or rates; `target_rate` is
-    the rate where the model is used, one for all classes or one a class. `scale`, `dim` and `output` as in
-    `Rebalanced`.
+    the rate where the model is used, one for all classes or one per class. `scale`, `dim` and `output` as in
+    `Rebalanced`. `threshold` is the probability, one for all classes or one per class (as of `f1_thresholds`), from
+    which `decide` predicts a class; it is saved and exported with the model.
 
     >>> model = torch.nn.Linear(4, 1)                                    # one logit: fraud or not, 2 % in training
     >>> served = RebalancedSigmoid(model, source=0.02, target_rate=0.001)
@@ -312,9 +313,13 @@ class RebalancedSigmoid(Served):
     >>> torch.equal(served(x), eq.adjust_sigmoid_logits(model(x), source=0.02, target_rate=0.001))
     True
     >>> served.target_rate = 0.01
+    >>> served.threshold = 0.2
+    >>> torch.equal(served.decide(x), served(x).sigmoid() >= 0.2)
+    True
     """
 
     _correction: SigmoidCorrection
+    limit: Tensor
 
     def __init__(
         self,
@@ -325,9 +330,20 @@ class RebalancedSigmoid(Served):
         scale: float | None = None,
         dim: int = -1,
         output: Output | None = None,
+        threshold: float | Sequence[float] | Tensor = 0.5,
     ) -> None:
         rates = source if isinstance(source, Prior) else as_rates(source)
-        super().__init__(model, SigmoidCorrection(rates, as_rates(target_rate), scale, dim), output)
+        super().__init__(
+            model, SigmoidCorrection(rates, as_rates(target_rate), scale, dim, as_rates(threshold)), output
+        )
+
+    def decide(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Which classes the items have: True where the probability reaches the threshold. Shape as the logits."""
+        return self.decisions(self(*args, **kwargs))
+
+    def decisions(self, logits: Tensor) -> Tensor:
+        """`decide` for logits that this module gave."""
+        return logits >= along(self.limit, logits, self.dim, "threshold")
 
     @property
     def source(self) -> Prior | float | tuple[float, ...]:
@@ -342,7 +358,35 @@ class RebalancedSigmoid(Served):
     @target_rate.setter
     def target_rate(self, rate: float | Sequence[float] | Tensor) -> None:
         correction = replace(self._correction, target_rate=as_rates(rate))
+        if isinstance(self.threshold, tuple) and correction.target_rate != self.target_rate:
+            warnings.warn(
+                "the thresholds were chosen for the rates that held until now: unless they follow from costs, choose "
+                "them again and assign `threshold`",
+                stacklevel=outside(),
+            )
         self._use(correction, correction.shift())
+
+    @property
+    def threshold(self) -> float | tuple[float, ...]:
+        """The probability from which a class is predicted, for all classes or one per class. Assign to change it."""
+        return self._correction.threshold
+
+    @threshold.setter
+    def threshold(self, threshold: float | Sequence[float] | Tensor) -> None:
+        self._correction = replace(self._correction, threshold=as_rates(threshold))
+        self._use_limit(self._correction.limit())
+
+    def _use(self, correction: Any, shift: Tensor) -> None:
+        super()._use(correction, shift)
+        self._use_limit(correction.limit())
+
+    def _use_limit(self, limit: Tensor) -> None:
+        now = self._buffers.get("limit")
+        if now is not None and now.shape == limit.shape and not now.is_inference():
+            with torch.no_grad():
+                now.copy_(limit)  # in place, as the shift is
+        else:
+            self.register_buffer("limit", limit.to(self.shift.device), persistent=False)
 
 
 # -------------------------------------------------------------------- checks and conversions

@@ -23,10 +23,10 @@
 
   // ------------------------------------------------------------------ drawing
 
-  const both = new Set(["marginal", "slopes", "world"]);
-  const columns = new Set(["classes", "marginal"]);
+  const both = new Set(["marginal", "slopes", "world", "precision_slopes", "f1_slopes"]);
+  const columns = new Set(["classes", "marginal", "precision", "f1", "chosen"]);
 
-  // What a chart shows of the chosen models: columns of all classes, or rows; page_data.rows_of is the same function.
+  // What a chart shows of the chosen models: columns of all classes, or rows; rows_of of page_data and multilabel_data.
   function rowsOf(kind, role) {
     if (kind === "counts") return [classes];
     return (both.has(kind) ? ROLES : [role]).flatMap((name, place) => {
@@ -66,8 +66,8 @@
     for (const mark of document.querySelectorAll("[data-name]")) mark.textContent = models[chosen[mark.dataset.name]].name;
     for (const mark of document.querySelectorAll("[data-ece]")) {
       const found = models[chosen[mark.dataset.ece]].ece;
-      mark.textContent = GROUPS.filter((group) => found && found[group] !== null)
-        .map((group) => `${group} ${percent(found[group])}`).join(", ");
+      mark.textContent = Object.entries(found || {}).filter(([, ece]) => ece !== null)
+        .map(([group, ece]) => `${group} ${percent(ece)}`).join(", ");
     }
     for (const mark of document.querySelectorAll("[data-tv]")) {
       mark.textContent = percent(models[chosen[mark.dataset.tv]].total_variation);
@@ -79,16 +79,17 @@
     place.replaceChildren();
     const after = models[chosen.after];
     const before = models[chosen.before];
-    for (const [key, what] of data.headlines) {
+    for (const [key, what, group = GROUPS.includes(key) ? key : ""] of data.headlines) {
       const found = after.headline[key];
       const card = add(place, "div", undefined, "card");
       card.dataset.headline = key;
       const title = add(card, "div", undefined, "what");
-      if (GROUPS.includes(key)) add(title, "span", undefined, `shape ${key}`);
+      if (group) add(title, "span", undefined, `shape ${group}`);
       add(title, "span", what);
       const big = add(card, "div", found === null ? "–" : percent(found.value), "big");
       if (found !== null) add(big, "small", "%");
-      add(card, "div", found === null ? "no such class in the test set" : `95 %: ${range(found.low, found.high)}`, "range");
+      const interval = found !== null && found.low === null ? "" : found && `95 %: ${range(found.low, found.high)}`;
+      add(card, "div", found === null ? "no such class in the test set" : interval, "range");
       if (models.length > 1 && found !== null && before.headline[key] !== null) {
         const was = add(card, "div", undefined, "was");
         const change = 100 * (found.value - before.headline[key].value);
@@ -105,23 +106,38 @@
     }
     await Promise.all([...document.querySelectorAll("figure[data-chart]")].map(draw));
     if (element("alpha")) await Promise.all([moveWorld(), moveTau()]);
+    if (element("odds")) await moveOdds();
   }
 
   // ------------------------------------------------------------------ sliders
 
-  const swept = () => ROLES.filter((role) => models[chosen[role]].sweep);
+  const swept = (kind = "sweep") => ROLES.filter((role) => models[chosen[role]][kind]);
 
   /** A fresh line for each model that can be swept: [role, its sweep, the line, which begins with its name]. */
-  function readouts(id) {
+  function readouts(id, kind = "sweep") {
     const readout = element(id);
     readout.replaceChildren();
-    return swept().map((role) => {
-      const { name, sweep } = models[chosen[role]];
+    return swept(kind).map((role) => {
+      const { name, [kind]: sweep } = models[chosen[role]];
       const line = add(readout, "div");
       add(line, "span", undefined, `tag ${role}`);
       add(line, "span", `${name}: `);
       return [role, sweep, line];
     });
+  }
+
+  async function moveOdds() {
+    const place = Number(element("odds").value);
+    const odds = data.odds[place];
+    element("odds-value").textContent = `threshold ${Number((100 / (1 + Math.exp(-odds))).toPrecision(3))} %`;
+    for (const [role, curve, line] of readouts("odds-readout", "curve")) {
+      add(line, "span", "F1 ");
+      Object.entries(curve).forEach(([group, values], i) => {
+        add(line, "span", `${i ? ", " : ""}${group} `);
+        add(line, "b", percent(values[place])).dataset.read = `${role}-${group}`;
+      });
+    }
+    await Promise.all(["curvebefore", "curveafter"].filter((key) => views[key]).map((key) => views[key].signal("odds", odds).runAsync()));
   }
 
   async function moveWorld() {
@@ -185,6 +201,7 @@
     element("alpha").addEventListener("input", moveWorld);
     element("tau").addEventListener("input", moveTau);
   }
+  if (element("odds")) element("odds").addEventListener("input", moveOdds);
   const theme = element("theme");
   theme.addEventListener("click", () => {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;

@@ -1,0 +1,137 @@
+"""Several labels per item in a table: lists in a column, or a column of zeros and ones per class.
+
+    lists        cat;owl  or  cat|owl  or  ["cat", "owl"]  or  [0, 3]; an empty cell has no label. In .parquet also a
+                 column of lists
+    multi-hot    0 and 1, a column per class
+
+Of a training set, a column is read as lists if it is not called label, target, class or y (which hold one label) and a
+cell of it is a list. Where no column holds labels, all columns of zeros and ones are classes, and the others are left
+alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from equipoise.data.reading import read_table, shown
+from equipoise.prior import Prior
+
+MARKS = ";|"
+ONE_LABEL = ("label", "target", "class", "y")  # columns that hold one label, whatever is in it
+
+
+def is_list(cell: str) -> bool:
+    """Whether a cell holds a list of labels: with a mark between them, or as JSON.
+
+    >>> is_list("cat;owl"), is_list('["cat"]'), is_list("cat"), is_list("")
+    (True, True, False, False)
+    """
+    return any(mark in cell for mark in MARKS) or (cell.startswith("[") and cell.endswith("]"))
+
+
+def tags_of(cell: str) -> list[str]:
+    """The labels in a cell, each once, in their order.
+
+    >>> tags_of("cat; owl;"), tags_of("[0, 3]"), tags_of("cat"), tags_of("")
+    (['cat', 'owl'], ['0', '3'], ['cat'], [])
+    """
+    cell = cell.strip()
+    if cell.startswith("[") and cell.endswith("]"):
+        try:
+            found = json.loads(cell.replace("'", '"')) if '"' not in cell else json.loads(cell)
+        except ValueError:
+            raise ValueError(f'{shown([cell])!r} is no list: write ["cat", "owl"] or cat;owl') from None
+        if any(type(value) not in (str, int) for value in found):
+            raise ValueError(f"{shown([cell])!r} holds what is no label: expected names, or class indices")
+        parts = [str(value) for value in found]
+    else:
+        parts = cell.replace(MARKS[1], MARKS[0]).split(MARKS[0])
+    return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def multi_hot(lists: Iterable[list[str]], place: dict[str, int], num_classes: int) -> tuple[NDArray[np.int8], str, int]:
+    """Zeros and ones [n, K]; and the first label that no class has, with its row ("" and −1 where all are known)."""
+    rows = list(lists)
+    made = np.zeros((len(rows), num_classes), np.int8)
+    for row, tags in enumerate(rows):
+        for tag in tags:
+            column = place.get(tag)
+            if column is None:
+                return made, tag, row
+            made[row, column] = 1
+    return made, "", -1
+
+
+# -------------------------------------------------------------------- the prior of a training set
+
+
+def prior_of_tags(lists: Iterable[list[str]], path: Path) -> Prior:
+    """Items with each label, of all items: names in sorted order, or indices where all labels are whole numbers."""
+    counts: Counter[str] = Counter()
+    total = 0
+    for tags in lists:
+        counts.update(tags)
+        total += 1
+    if not counts:
+        raise ValueError(f"{path} has no labels: there is nothing to count")
+    if all(tag.isascii() and tag.isdecimal() and len(tag) <= 7 for tag in counts):
+        indexed = np.zeros(1 + max(map(int, counts)), np.int64)
+        for tag, number in counts.items():
+            indexed[int(tag)] += number
+        return Prior.from_counts(indexed, total)
+    return Prior.from_counts({name: counts[name] for name in sorted(counts)}, total)
+
+
+def tags_in_csv(path: Path, place: int) -> Iterator[list[str]]:
+    """The labels of every line."""
+    _, rows = read_table(path)
+    for line, row in rows:
+        try:
+            yield tags_of(row[place] if place < len(row) else "")
+        except ValueError as error:
+            raise ValueError(f"{path}, line {line}: {error}") from None
+
+
+def holds_lists(path: Path, place: int) -> bool:
+    """Whether a cell of a .csv file's column is a list."""
+    _, rows = read_table(path)
+    return any(place < len(row) and is_list(row[place].strip()) for _, row in rows)
+
+
+def prior_of_columns_in_csv(path: Path) -> Prior | None:
+    """Positives of each column that holds zeros and ones only; None where no column does."""
+    (_, header), rows = read_table(path)
+    ones, binary, total = np.zeros(len(header), np.int64), np.ones(len(header), bool), 0
+    for _, row in rows:
+        cells = [cell.strip() for cell in row] + [""] * (len(header) - len(row))
+        for column in np.flatnonzero(binary):
+            cell = cells[column]
+            binary[column] = cell in ("0", "1", "0.0", "1.0")
+            ones[column] += cell in ("1", "1.0")
+        total += 1
+    return _prior_of_columns(header, ones, binary, total)
+
+
+def prior_of_columns_in_arrow(table: Any) -> Prior | None:
+    """The same of an Arrow table."""
+    ones, binary = np.zeros(table.num_columns, np.int64), np.zeros(table.num_columns, bool)
+    for place, column in enumerate(table.columns):
+        if str(column.type).startswith(("bool", "int", "uint", "float", "double")) and not column.null_count:
+            values = column.to_numpy()
+            binary[place] = bool(((values == 0) | (values == 1)).all())
+            ones[place] = int(values.sum()) if binary[place] else 0
+    return _prior_of_columns(table.column_names, ones, binary, table.num_rows)
+
+
+def _prior_of_columns(header: list[str], ones: NDArray[Any], binary: NDArray[Any], total: int) -> Prior | None:
+    if not total or binary.sum() < 2:
+        return None
+    names = [name.removeprefix("target_") for name, kept in zip(header, binary, strict=True) if kept]
+    return Prior.from_counts(ones[binary], total, class_names=names)

@@ -1,0 +1,264 @@
+"""The numbers of the page for several labels per item: headline scores with intervals, and rows for the charts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from equipoise.metrics.multilabel import LabelResult, MultilabelEvaluation
+from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
+from equipoise.metrics.resampling import Resampled, interval_of
+from equipoise.prior import FloatArray, Prior
+from equipoise.report.multilabel_specs import GROUPS
+from equipoise.report.page_data import apart, cut, interval, numbers, one_digit, paired, rounded
+
+HEADLINES = (
+    ("map", "mAP", ""),
+    ("map_head", "mAP head", "many"),
+    ("map_medium", "mAP medium", "medium"),
+    ("map_tail", "mAP tail", "few"),
+    ("micro_ap", "micro-AP", ""),
+    ("f1_macro", "mean F1", ""),
+    ("f1_micro", "F1 of all pairs", ""),
+    ("ece", "ECE", ""),
+)
+MOST_RESAMPLED = 1 << 22  # (item, label) pairs: beyond, drawing the items again takes minutes
+
+
+@dataclass(frozen=True)
+class Model:
+    """One model of the page: what was judged, its scores, and its items drawn again (None where there are too many)."""
+
+    name: str
+    judged: JudgedMultilabel
+    scores: dict[str, float]
+    rows: list[LabelResult]
+    drawn: Resampled | None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def evaluation(self) -> MultilabelEvaluation:
+        return self.judged.evaluation
+
+
+@dataclass(frozen=True)
+class Score:
+    """A number with its 95 % interval, None where items were not drawn again."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def as_models(
+    results: Mapping[str, JudgedMultilabel], notes: Mapping[str, Sequence[str]], resamples: int
+) -> list[Model]:
+    if not results:
+        raise ValueError("there is nothing to report: give at least one model")
+    models = []
+    for name, judged in results.items():
+        if not isinstance(judged, JudgedMultilabel):
+            raise TypeError(f"{name!r} is a {type(judged).__name__}: pass what judge_multilabel returns")
+        evaluation = judged.evaluation
+        if not evaluation.num_items:
+            raise ValueError(f"{name!r} was judged on no items: there is nothing to report")
+        few = evaluation.num_items * evaluation.prior.num_classes <= MOST_RESAMPLED
+        drawn = evaluation.resampled(resamples=resamples) if few else None
+        scores, rows = evaluation.scores(), evaluation.per_class  # once: both rank all scores
+        models.append(Model(str(name), judged, scores, rows, drawn, tuple(notes.get(name, ()))))
+    prior = models[0].judged.prior
+    if not prior.counted:
+        raise ValueError("the prior was stated as probabilities: a report needs counts, Prior.from_counts(...)")
+    wrong = next((model for model in models if model.judged.prior != prior), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{wrong.name!r} was judged with another training prior than {models[0].name!r}: "
+            "judge all with the prior of one training set"
+        )
+    return models
+
+
+def notes_of(models: list[Model], drawn: list[int], num_classes: int) -> list[str]:
+    """What is to be known of the numbers."""
+    notes = [f"{model.name}: {note}" for model in models for note in model.notes]
+    first = models[0].evaluation
+    if any(not np.array_equal(model.evaluation.positives, first.positives) for model in models):
+        notes.append("The models were judged on different test items: small differences may come from those.")
+    empty = int((first.positives == 0).sum())
+    if empty:
+        notes.append(f"{empty:,} of {num_classes:,} classes have no positive test item: no score, and in no mean.")
+    missing = first.num_items * num_classes - int(first.labelled.sum())
+    if missing:
+        notes.append(f"{missing:,} labels are not known and left out.")
+    if any(model.evaluation.binned for model in models):
+        notes.append("Average precision is from histograms of the scores: there are too many to keep.")
+    if any(model.drawn is None for model in models):
+        notes.append("No intervals: there are too many scores to draw the items again.")
+    if any(model.judged.together is None for model in models):
+        notes.append("Who is missed where whom is present is not shown: there are too many classes.")
+    if len(drawn) < num_classes:
+        shown = f"{len(drawn):,} of {num_classes:,}, evenly spaced from head to tail"
+        notes.append(f"Charts of classes show {shown}; all numbers are of all classes.")
+    return notes
+
+
+def headlines(model: Model) -> dict[str, Score | None]:
+    """mAP, by group, micro-AP and F1, each with its 95 % interval, and ECE; None for an empty group."""
+    scores, drawn = model.scores, model.drawn
+    members = dict(model.evaluation.members())
+    found: dict[str, Score | None] = {}
+    for key, _, _ in HEADLINES:
+        if drawn is None or key == "ece":
+            ends = None
+        elif key in ("micro_ap", "f1_micro"):
+            ends = interval_of(drawn.micro_precision if key == "micro_ap" else drawn.micro_f1)
+        else:
+            means = drawn.mean_f1 if key == "f1_macro" else drawn.mean_precision
+            ends = interval_of(means(members.get(key.removeprefix("map_"))))
+        found[key] = None if np.isnan(scores[key]) else Score(scores[key], *(ends or (None, None)))
+    return found
+
+
+def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
+    """Of a model: its headline numbers, `columns` with a value per drawn class, and the `rows` of the other charts."""
+    judged, rows = model.judged, model.rows
+    precision, f1 = ([getattr(row, name) for row in rows] for name in ("average_precision", "f1"))
+    ends = {name: _ends(model, part) for name, part in (("precision", "precision"), ("f1", "f1"))}
+    best = judged.f1_at()
+    most = np.where(np.isnan(best).all(1), np.nan, LOG_ODDS[np.nan_to_num(best, nan=-1.0).argmax(1)])
+    columns = {
+        "items": model.evaluation.positives.astype(np.float64),
+        "precision": np.array(precision, np.float64),
+        "f1": np.array(f1, np.float64),
+        **{f"{name}_{end}": ends[name][:, side] for name in ends for side, end in enumerate(("low", "high"))},
+        "used": _log_odds(model.evaluation),
+        "best": most,
+    }
+    curve = _curve(judged)
+    return {
+        "name": cut(model.name, 200),
+        "headline": {
+            key: {name: None if share is None else rounded(share) for name, share in vars(value).items()}
+            if value
+            else None
+            for key, value in headlines(model).items()
+        },
+        "columns": {name: numbers(values[drawn]) for name, values in columns.items()},
+        "curve": {name: numbers(values) for name, values in curve.items()},
+        "ece": {name: _group_ece(model, name) for name in GROUPS.values()},
+        "rows": {
+            "precision_slopes": _slopes(model, "map"),
+            "f1_slopes": _slopes(model, "f1"),
+            "missed": _missed(judged),
+            "curve": _curve_rows(curve),
+            "calibration": _calibration(model.evaluation),
+        },
+    }
+
+
+# -------------------------------------------------------------------- the rows of charts, in percent
+
+
+def rows_of(kind: str, models: Mapping[str, dict[str, Any]], classes: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a chart shows of some models, by what they are called there; page.js has the same function."""
+    if kind == "counts":
+        return [classes]
+    found = []
+    for place, (role, model) in enumerate(models.items()):
+        rows = [classes | model["columns"]] if kind in ("precision", "f1", "chosen") else model["rows"][kind]
+        found += [row | {"role": role, "model": model["name"], "place": place} for row in rows]
+    return found
+
+
+def _ends(model: Model, part: str) -> FloatArray:
+    """The 95 % interval of each class, [K, 2]; NaN where there is none."""
+    classes = model.judged.prior.num_classes
+    if model.drawn is None:
+        return np.full((classes, 2), np.nan)
+    values = getattr(model.drawn, part)
+    return np.array([interval_of(values[:, index]) or (np.nan, np.nan) for index in range(classes)])
+
+
+def _log_odds(evaluation: MultilabelEvaluation) -> FloatArray:
+    limits = evaluation.thresholds
+    return np.log(limits) - np.log1p(-limits) if evaluation.probabilities else limits
+
+
+def _slopes(model: Model, score: str) -> list[dict[str, Any]]:
+    """The mean of each group with its interval."""
+    scores, rows = model.scores, []
+    values = {name: scores[f"{score}_{name}"] for name, _ in model.evaluation.members()}
+    beside = apart({name: 100 * value for name, value in values.items() if not np.isnan(value)})
+    for name, members in model.evaluation.members():
+        if name not in beside:
+            continue
+        ends = None
+        if model.drawn is not None:
+            means = model.drawn.mean_precision if score == "map" else model.drawn.mean_f1
+            ends = interval_of(means(members))
+        low, high = ends or (values[name], values[name])
+        words = interval(values[name], low, high) if ends else f"{100 * values[name]:.1f}"
+        row = {"group": name, "accuracy": 100 * values[name], "beside": beside[name], "classes": len(members)}
+        rows.append(row | {"low": 100 * low, "high": 100 * high, "interval": words})
+    return rows
+
+
+def _missed(judged: JudgedMultilabel) -> list[dict[str, Any]]:
+    prior, rows = judged.prior, []
+    group = {index: GROUPS[name] for name, members in prior.groups().items() for index in members}
+    for rank, pair in enumerate(judged.misses()):
+        name, other = (cut(prior.name(index), 300) for index in (pair.index, pair.other))
+        row = {"rank": rank, "name": name, "other": other, "pair": paired(name, other, between="beside")}
+        shares = {key: 100 * getattr(pair, key) for key in ("share", "low", "high", "elsewhere")}
+        words = {"times": f"{pair.times} of {pair.items}", "interval": interval(pair.share, pair.low, pair.high)}
+        rows.append(row | shares | words | {"without": f"{100 * pair.elsewhere:.1f}", "group": group[pair.index]})
+    return rows
+
+
+def _curve(judged: JudgedMultilabel) -> dict[str, FloatArray]:
+    """Mean F1 over the classes of each group that have positives, at each threshold."""
+    scores, members = judged.f1_at(), judged.evaluation.members()
+    found = {}
+    for name, index in [("all", np.arange(len(scores))), *members]:
+        known = scores[index][~np.isnan(scores[index]).any(1)]
+        if len(known):
+            found[name] = known.mean(0)
+    return found
+
+
+def _curve_rows(curve: Mapping[str, FloatArray]) -> list[dict[str, Any]]:
+    chance = 1 / (1 + np.exp(-LOG_ODDS))
+    return [
+        {"group": name, "odds": float(odds), "f1": one_digit(value), "threshold": float(f"{100 * at:.3g}")}
+        for name, values in curve.items()
+        for odds, at, value in zip(LOG_ODDS, chance, values, strict=True)
+    ]
+
+
+def _calibration(evaluation: MultilabelEvaluation) -> list[dict[str, Any]]:
+    rows = []
+    for name, members in evaluation.members():
+        items, positives, chance = (
+            getattr(evaluation, sums)[members].sum(0) for sums in ("bin_items", "bin_positives", "bin_probability")
+        )
+        for b in np.flatnonzero(items):
+            row = {"group": name, "items": int(items[b]), "share": rounded(items[b] / items.sum())}
+            row |= {"confidence": one_digit(chance[b] / items[b]), "accuracy": one_digit(positives[b] / items[b])}
+            rows.append(row)
+    return rows
+
+
+def _group_ece(model: Model, group: str) -> float | None:
+    members = dict(model.evaluation.members())[group]
+    errors = [model.rows[index].ece for index in members]
+    known = [error for error in errors if error is not None]
+    return rounded(float(np.mean(known))) if known else None
+
+
+def how_many(prior: Prior, evaluation: MultilabelEvaluation) -> str:
+    """Labels per test item, in words."""
+    each = evaluation.positives.sum() / evaluation.num_items
+    return f"{each:.1f} of {prior.num_classes:,} labels each"

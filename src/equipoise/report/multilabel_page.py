@@ -1,0 +1,227 @@
+"""The page for several labels per item: average precision and F1 from head to tail, in one HTML file.
+
+    eq.MultilabelReport({"BCE": eq.judge_multilabel(...), "Balanced": eq.judge_multilabel(...)}).save("page.html")
+
+The page is that of `Report`, with other charts: average precision cannot see a prior, F1 and micro-AP can, so both are
+shown; which classes are missed where which others are present; what the thresholds do; calibration.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from equipoise.files import write_text
+from equipoise.metrics.evaluation import percent
+from equipoise.metrics.multilabel import RESAMPLES
+from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
+from equipoise.report import multilabel_data, multilabel_specs, page_data, sections
+from equipoise.report.figures import save, standing_alone
+from equipoise.report.inspection import how_unequal
+from equipoise.report.multilabel_data import HEADLINES, headlines
+from equipoise.report.sections import figure, foot, pair, section, slider, text, top
+from equipoise.report.specs import COLOURS, Spec, neighbours
+from equipoise.training.records import counted
+
+BOOTSTRAP = "the middle 95 % of draws of the test items with replacement, seeded"
+TITLE = "Several labels, from head to tail"
+
+
+class MultilabelReport:
+    """A page that compares models with several labels per item on a test set, first to last: before → after.
+
+    `results` are what `judge_multilabel` returns, by name; all must share the training prior. Intervals are from so
+    many `resamples` of the test items.
+
+    >>> from equipoise import Prior, judge_multilabel
+    >>> prior = Prior.from_counts([500, 5], total=600, class_names=["cat", "owl"])
+    >>> one = judge_multilabel([[2.0, -1.0], [1.0, -0.5]], [[1, 0], [1, 1]], prior)
+    >>> MultilabelReport({"BCE": one})
+    MultilabelReport(1 model: BCE; 2 classes, 2 test items)
+    """
+
+    def __init__(
+        self,
+        results: Mapping[str, JudgedMultilabel],
+        *,
+        title: str = TITLE,
+        notes: Mapping[str, Sequence[str]] | None = None,
+        resamples: int = RESAMPLES,
+    ) -> None:
+        self.title = title
+        self.models = multilabel_data.as_models(results, notes or {}, resamples)
+        self.prior = self.models[0].judged.prior
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page, whole or not at all; folders are made."""
+        write_text(path, self.to_html())
+        return Path(path)
+
+    def to_html(self) -> str:
+        """The whole page as text."""
+        drawn = page_data.drawn_classes(self.prior, len(self.models))
+        models = [multilabel_data.model_data(model, drawn) for model in self.models]
+        data = {
+            "classes": page_data.class_data(self.prior, drawn, multilabel_specs.GROUPS),
+            "headlines": HEADLINES,
+            "odds": LOG_ODDS.tolist(),
+            "models": models,
+        }
+        pairs = max(len(model["rows"]["missed"]) for model in models)
+        lines = ["before", "after"] if len(models) > 1 else ["after"]
+        specs = multilabel_specs.charts(self.prior, pairs=pairs, lines=lines)
+        return sections.page(self.title, self._body(drawn), data, specs)
+
+    def figures(self) -> dict[str, Spec]:
+        """Every figure of the page by file name: Vega-Lite specifications with their data."""
+        shown = self.models if len(self.models) <= len(COLOURS) else [self.models[0], self.models[-1]]
+        drawn = page_data.drawn_classes(self.prior, len(shown))
+        classes = page_data.class_data(self.prior, drawn, multilabel_specs.GROUPS)
+        found = {model.name: multilabel_data.model_data(model, drawn) for model in shown}
+        both = multilabel_specs.charts(self.prior, pairs=1, lines=list(found))
+
+        def drawn_of(kind: str, models: dict[str, Any], spec: Spec, title: str = "") -> Spec:
+            return standing_alone(spec, multilabel_data.rows_of(kind, models, classes), title=title)
+
+        made = {
+            name: drawn_of(kind, found, both[kind])
+            for name, kind in (
+                ("class-counts", "counts"),
+                ("group-average-precision", "precision_slopes"),
+                ("group-f1", "f1_slopes"),
+            )
+        }
+        for number, (name, model) in enumerate(found.items(), start=1):
+            one = multilabel_specs.charts(self.prior, pairs=len(model["rows"]["missed"]), lines=[name])
+            for kind in ("precision", "f1", "missed", "curve", "chosen", "calibration"):
+                if kind in model["columns"] or kind == "chosen" or model["rows"].get(kind):
+                    made[f"{number}-{NAMES[kind]}"] = drawn_of(kind, {name: model}, one[kind], name)
+        return made
+
+    def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
+        """Write every figure as PNG and SVG into a folder."""
+        figures = self.figures().items()
+        return [save(made, Path(folder) / f"{name}.{end}") for name, made in figures for end in ("png", "svg")]
+
+    def _repr_html_(self) -> str:
+        """The page in a frame of its own, for notebooks."""
+        return sections.frame(self.to_html(), self.title)
+
+    def __repr__(self) -> str:
+        items = counted(self.models[0].evaluation.num_items, "test item")
+        names = ", ".join(model.name for model in self.models)
+        classes = counted(self.prior.num_classes, "class")
+        return f"MultilabelReport({counted(len(self.models), 'model')}: {names}; {classes}, {items})"
+
+    def _body(self, drawn: list[int]) -> str:
+        prior, several, first = self.prior, len(self.models) > 1, self.models[0].evaluation
+        lead = (
+            f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
+            f"Judged on {counted(first.num_items, 'test item')}, {multilabel_data.how_many(prior, first)}."
+        )
+        certain = any(model.drawn is not None for model in self.models)
+        notes = multilabel_data.notes_of(self.models, drawn, prior.num_classes)
+        parts = [
+            top(self.title, lead),
+            sections.picker() if several else "",
+            f'<main class="{"" if several else "single"}">',
+            _headline_section(self.models, certain),
+            *(f'<p class="note">{text(note)}</p>' for note in notes),
+            _classes_section(several, prior.num_classes, certain),
+            _slopes_section(several, certain),
+            _missed_section(several),
+            _thresholds_section(several),
+            _calibration_section(several),
+            sections.counts_section(),
+            "</main>",
+            foot(BOOTSTRAP if certain else "none"),
+        ]
+        return "\n".join(parts)
+
+
+NAMES = {
+    "precision": "class-average-precision",
+    "f1": "class-f1",
+    "missed": "missed-classes",
+    "curve": "f1-by-threshold",
+    "chosen": "thresholds",
+    "calibration": "calibration",
+}
+
+
+# -------------------------------------------------------------------- sections
+
+
+def _headline_section(models: list[multilabel_data.Model], certain: bool) -> str:
+    rows = []
+    for model in models:
+        cells = [f"<td>{text(page_data.cut(model.name, 200))}</td>"]
+        for value in headlines(model).values():
+            known = value is not None and value.low is not None
+            small = f"<small>{percent(value.low)} to {percent(value.high)}</small>" if value and known else ""
+            cells.append(f"<td>{percent(value.value if value else None)}{small}</td>")
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    heads = "".join(f"<th>{words}</th>" for words in ("", *(words for _, words, _ in HEADLINES)))
+    return (
+        '<section class="first"><div class="cards four" id="cards"></div>'
+        f'<p class="how">Percent{"; below each its 95 % interval" if certain else ""}. mAP is average precision, '
+        "averaged over classes with a positive test item: it ranks the items of one class, so that it cannot see how "
+        "the classes compare. micro-AP and F1 can. Groups are by training items: head more than 100, tail fewer than "
+        "20. A dash is a group without positives, not a zero.</p>"
+        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+        "</section>"
+    )
+
+
+def _classes_section(several: bool, num_classes: int, certain: bool) -> str:
+    line = "is the mean of neighbouring classes" if neighbours(num_classes) else "joins them"
+    return section(
+        "Every class",
+        "Each point is a class, against how often it was seen in training"
+        f"{', with its 95 % interval' if certain else ''}: first average precision, then F1 at its threshold. The line "
+        f"{line}. Where F1 falls to the right and average precision does not, the tail is ranked well but its "
+        "threshold is wrong.",
+        pair("precision", several) + pair("f1", several),
+    )
+
+
+def _slopes_section(several: bool, certain: bool) -> str:
+    compared = ": where they lie apart, the change is more than the chance of the test set" if several else ""
+    return section(
+        "Head and tail, before → after" if several else "Head and tail",
+        f"Means over the classes of each group.{f' Bars are 95 % intervals{compared}.' if certain else ''}",
+        f'<div class="two">{figure("precision_slopes")}{figure("f1_slopes")}</div>',
+    )
+
+
+def _missed_section(several: bool) -> str:
+    return section(
+        "Who is missed where whom is present",
+        "Of the test items that have both classes, the share in which the first is not predicted, with its 95 % "
+        "interval; the grey mark is its share of misses without the other. Shown are pairs that differ surely, for all "
+        "pairs that were compared together.",
+        pair("missed", several, empty="No class is surely missed more often beside another than without it."),
+    )
+
+
+def _thresholds_section(several: bool) -> str:
+    moved = slider("odds", "One threshold for all classes", "0.03 %", "50 %", "99.97 %", readout="odds-readout")
+    return section(
+        "Thresholds",
+        "Mean F1 of each group if one threshold held for all classes. Below, the threshold of each class (tick) and "
+        "the one with the best F1 on these very items (point): an optimistic guide. Choose thresholds on other items, "
+        "with <code>eq.f1_thresholds</code>.",
+        moved + pair("curve", several) + pair("chosen", several),
+    )
+
+
+def _calibration_section(several: bool) -> str:
+    return section(
+        "How sure, and how right",
+        "How often a label holds against its predicted probability, for each group. On the thin diagonal a model says "
+        "what is so; below it, labels are predicted too often. The expected calibration error (ECE, in percent) is the "
+        "mean over the classes of a group.",
+        pair("calibration", several, below="ece"),
+    )
