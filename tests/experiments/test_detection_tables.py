@@ -102,6 +102,9 @@ def test_what_is_chosen_does_not_change_the_runs_that_it_was_chosen_from(tmp_pat
     names = [method.name for method in voc2012_lt.CHOICES]
     assert len(set(names)) == len(names)
     assert {method.recipe.start for method in voc2012_lt.CHOICES} == {None, names[0]}
+    first = voc2012_lt.CHOICES[0].recipe
+    second = [method.recipe for method in voc2012_lt.CHOICES if method.recipe.start]
+    assert {recipe.repeat_threshold for recipe in second} == {first.repeat_threshold}  # as what they start from
 
 
 def test_held_out_annotations_are_replaced_at_once(voc: Path, tmp_path: Path) -> None:

@@ -429,3 +429,10 @@ def test_a_weight_that_looks_like_rows_is_broadcast_as_torch_does_it() -> None:
     torch.testing.assert_close(moved(logits, target, weight=weight), loss(logits.mT, target, weight=weight.mT))
     with pytest.raises(RuntimeError, match="expand"):
         moved(logits, target, weight=torch.rand(3, 4))
+
+
+def test_equalization_draws_for_every_row_anew() -> None:
+    prior = eq.Prior.from_counts([1000] + [1] * 15)
+    loss = eq.EqualizationLoss(prior, gamma=0.5, threshold=0.01, reduction="none")
+    values = loss(torch.zeros(64, 16), torch.zeros(64, dtype=torch.int64))
+    assert len(set(values.tolist())) > 4  # as many classes are dropped in some rows as in others, but not in all
