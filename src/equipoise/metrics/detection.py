@@ -24,6 +24,7 @@ import numpy as np
 from equipoise.data.coco import instances
 from equipoise.data.masks import Rle, compress, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
+from equipoise.metrics.detection_matching import Matches, Truth, match
 from equipoise.prior import FloatArray, IntArray, Prior
 
 NUMBERS = (
@@ -51,6 +52,12 @@ class Detections:
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def __getitem__(self, rows: slice | IntArray) -> Detections:
+        masks = self.masks
+        if masks is not None:
+            masks = masks[rows] if isinstance(rows, slice) else [masks[row] for row in rows.tolist()]
+        return Detections(self.image_ids[rows], self.category_ids[rows], self.scores[rows], self.boxes[rows], masks)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Detections:
@@ -97,6 +104,17 @@ class Detections:
             yield dict(zip(("image_id", "category_id", "score"), ids, strict=True))
 
 
+def joined(parts: Sequence[Detections]) -> Detections:
+    """Detections one after another; masks where every part has them."""
+    if not parts:
+        return Detections.from_results([])
+    masks = None
+    if all(part.masks is not None for part in parts):
+        masks = [mask for part in parts for mask in part.masks or ()]
+    names = ("image_ids", "category_ids", "scores", "boxes")
+    return Detections(*(np.concatenate([getattr(part, name) for part in parts]) for name in names), masks)
+
+
 class GroundTruth:
     """An annotation file to evaluate against, read once.
 
@@ -118,16 +136,13 @@ class GroundTruth:
         self.has_masks = bool(counted) and all(annotation.get("segmentation") for annotation in counted)
         lists = {"image": content["images"], "category": content["categories"]}
         self._known = {what: np.array([entry["id"] for entry in entries]) for what, entries in lists.items()}
+        self._arrays = Truth.of(content, grouped=self.grouped, masks=self.has_masks)
         with reading(annotations):
             self._truth = hotcoco().COCO(content)
 
     def evaluate(self, detections: Detections, kind: Literal["bbox", "segm"]) -> dict[str, float | None]:
         """The 13 numbers in percent; None where nothing falls into a group."""
-        if kind not in ("bbox", "segm"):
-            raise ValueError(f"kind={kind!r}: evaluate 'bbox' or 'segm'")
-        if kind == "segm" and (detections.masks is None or not self.has_masks):
-            raise ValueError("masks were asked for, but the detections or the annotations have none")
-        self._check(detections)
+        self._check(detections, kind)
         found = hotcoco().LVISeval(self._truth, self._results(detections, kind), kind)
         found.evaluate()
         found.accumulate()
@@ -140,7 +155,16 @@ class GroundTruth:
             for name in NUMBERS
         }  # fmt: skip
 
-    def _check(self, detections: Detections) -> None:
+    def match(self, detections: Detections, kind: Literal["bbox", "segm"]) -> Matches:
+        """What the measures of `detection_measures` are computed from."""
+        self._check(detections, kind)
+        return match(self._arrays, detections, kind)
+
+    def _check(self, detections: Detections, kind: str) -> None:
+        if kind not in ("bbox", "segm"):
+            raise ValueError(f"kind={kind!r}: evaluate 'bbox' or 'segm'")
+        if kind == "segm" and (detections.masks is None or not self.has_masks):
+            raise ValueError("masks were asked for, but the detections or the annotations have none")
         for what, ids in (("image", detections.image_ids), ("category", detections.category_ids)):
             unknown = np.setdiff1d(ids, self._known[what])
             if len(unknown):
