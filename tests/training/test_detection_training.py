@@ -271,14 +271,6 @@ def test_a_run_that_stops_goes_on_as_if_it_had_not(data: CocoImages, tmp_path: P
         assert torch.equal(detector_weights(rest.model)[name], value), name
 
 
-def test_a_run_that_stops_remembers_how_often_nms_was_cut_short(data: CocoImages) -> None:
-    run, rest = quick(TINY, data, 0, CPU), quick(TINY, data, 0, CPU)
-    assert run.unsettled == 0
-    run.batched.unsettled = torch.tensor(3)  # as counted on a GPU
-    rest.load_state_dict(run.state_dict())
-    assert rest.unsettled == 3
-
-
 def test_a_loss_that_is_no_number_stops_the_run(data: CocoImages) -> None:
     run = quick(TINY, data, 0, CPU)
     with torch.no_grad():

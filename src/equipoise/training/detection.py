@@ -294,15 +294,6 @@ class DetectionTraining(Run):
         """Whether its state may be saved: not while losses of some iterations are still on the device."""
         return len(self.losses) == self.iteration
 
-    @property
-    def unsettled(self) -> int:
-        """Batches whose NMS needed more rounds than it was given, over all the processes that the run took."""
-        return 0 if self.batched.unsettled is None else int(self.batched.unsettled)
-
-    @unsettled.setter
-    def unsettled(self, number: int) -> None:
-        self.batched.unsettled = torch.tensor(number, device=self.device)
-
     def batches(self, workers: int = 0) -> Iterator[Any]:
         """What is still to be trained on, batch after batch: this process's part."""
         size = self.recipe.batch_size
@@ -373,7 +364,6 @@ class DetectionTraining(Run):
             "iteration": self.iteration,
             "losses": self.losses,
             "seconds": self.seconds,
-            "unsettled": self.unsettled,
             "model": detector_weights(self.model),
             "optimizer": self.optimizer.state_dict(),
         }
@@ -384,7 +374,6 @@ class DetectionTraining(Run):
             "iteration": self.iteration,
             "losses": self.losses,
             "training_seconds": self.seconds,
-            "unsettled": self.unsettled,
             "features_seconds": self.features_seconds,
             "detector": {
                 "backbone": self.recipe.backbone,
@@ -397,7 +386,7 @@ class DetectionTraining(Run):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
         self.seconds = float(state.get("training_seconds", state["seconds"]))  # a note has the queue's "seconds" too
-        self.unsettled, self.features_seconds = int(state["unsettled"]), state.get("features_seconds")
+        self.features_seconds = state.get("features_seconds")
         load_detector_weights(self.model, state["model"])
         if "optimizer" in state:
             self.optimizer.load_state_dict(state["optimizer"])

@@ -22,7 +22,7 @@ from torch import Tensor
 from equipoise.data.coco import CocoImages
 from equipoise.data.masks import hotcoco
 from equipoise.metrics.detection import Detections, GroundTruth
-from equipoise.models.batched_rcnn import ROUNDS, world
+from equipoise.models.batched_rcnn import world
 from equipoise.models.mask_rcnn import detector_weights, stride_of
 from equipoise.training.classification import thinned
 from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, train
@@ -35,6 +35,7 @@ from equipoise.training.weights import weights_digest
 
 EVALUATION = {"cuda": 0.02}  # seconds per image kept for it before it was measured; elsewhere none
 REPORT_EVERY = 2.0  # seconds
+NMS = "exact"  # of proposals in training; once it was cut off after some rounds, and such detectors are not these
 SHARE = 0.4  # of the device's free memory that images may take, and then features
 SHOWN = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "seconds", "evaluation_seconds")
 
@@ -186,7 +187,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         recipe, data = self.recipes[method], self.data
         backbone = {"weights": Path(data.backbone or "").name, "stride": data.stride}
         more = {"start": recipe.start and self._fingerprint(recipe.start), "length": self.settings.iterations}
-        return recipe.as_dict() | more | {"trained_on": self._trained_on} | backbone
+        return recipe.as_dict() | more | {"trained_on": self._trained_on, "nms": NMS} | backbone
 
     def _fingerprint(self, method: str) -> str:
         return hashlib.sha256(json.dumps(self._identity(method), default=str).encode()).hexdigest()[:10]
@@ -206,6 +207,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             "processes": world()[0],
             "images": "from files" if run.resident is None else "resident",
             "features": "computed once" if run in self._freezes else "computed anew",
+            "nms": NMS,
         }
 
     # what the queue does with it
@@ -297,8 +299,6 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             "features_seconds": run.features_seconds,  # for all methods
             "detections": detections,
             "predicted_images_per_second": round(len(self.images.val) / max(predicted, 1e-9), 1),
-            "nms_rounds": ROUNDS if run.device.type == "cuda" else None,  # as many as it takes
-            "nms_unsettled": run.unsettled,
         }
 
     def in_words(self, record: DetectionRecord) -> str:
