@@ -368,7 +368,7 @@ FAULTS = [
     Fault("training/queue.py", "return 0 if self.trained else 1", "return 1", "test_queue.py"),
     Fault("training/detection.py", '= state.get("features_seconds")', '= None', "test_detection_tables.py"),
     Fault("experiments/voc2012_lt/recipe.py", "SECOND_TRIED = second_stage(TRIED,", "SECOND_TRIED = second_stage(BASE,", "test_detection_tables.py"),
-    Fault("experiments/voc2012_lt/recipe.py", "    write_text(path, json.dumps(held_out))", "    path.parent.mkdir(parents=True, exist_ok=True)\n    path.write_text(json.dumps(held_out))", "test_detection_tables.py"),
+    Fault("experiments/voc2012_lt/recipe.py", "    write_text(path, json.dumps(left))", "    path.parent.mkdir(parents=True, exist_ok=True)\n    path.write_text(json.dumps(left))", "test_detection_tables.py"),
     Fault("data/masks.py", "lengths - torch.where(turn > 2, lengths.roll(2), 0)", "lengths - torch.where(turn > 1, lengths.roll(2), 0)", "test_coco_images.py"),
     Fault("training/detection.py", "- last >= every, over())", "- last >= every, False)", "test_detection_training.py"),
     Fault("experiments/voc2012_lt/report.py", "known = [ours - theirs for", "known = [theirs - ours for", "test_detection_report.py"),

@@ -106,9 +106,9 @@ def test_what_is_chosen_does_not_change_the_runs_that_it_was_chosen_from(tmp_pat
 
 def test_held_out_annotations_are_replaced_at_once(voc: Path, tmp_path: Path) -> None:
     """Two commands that share a folder may write them while the other reads."""
-    path = voc2012_lt.write_held_out(voc, tmp_path / "kept" / "held_out.json")
+    path = voc2012_lt.held_out(voc, tmp_path / "kept" / "held_out.json")
     with path.open() as reading:
-        voc2012_lt.write_held_out(voc, path)
+        voc2012_lt.held_out(voc, path)
         assert path.stat().st_ino != os.fstat(reading.fileno()).st_ino
     assert [file.name for file in path.parent.iterdir()] == ["held_out.json"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,10 @@ import numpy as np
 import pytest
 from helpers.coco_files import edit, write_lvis
 from metrics.test_detection_metrics import federate, found, random_results
+from typer.testing import CliRunner
 
+import equipoise as eq
+from equipoise.cli import app
 from equipoise.data.reading import read_json
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.metrics.detection_best import BestPerClass
@@ -17,6 +21,7 @@ from equipoise.metrics.detection_matching import IOUS
 from equipoise.metrics.detection_measures import ap_at, ap_fixed, ap_pool, pool_calibration, scaled_cap
 
 pytest.importorskip("hotcoco")
+pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
 
 SHORT = {"AP": "AP", "AP_r": "APr", "AP_c": "APc", "AP_f": "APf"}
 
@@ -240,3 +245,90 @@ def test_the_best_per_class_of_batches_are_those_of_all(tmp_path: Path, masks: b
     thresholds = kept.thresholds([7, 12, 30, 50], floor=0.001)
     assert thresholds.min() > 0.5
     assert BestPerClass(20).thresholds([7], floor=0.001).tolist() == [0.001]
+
+
+# -------------------------------------------------------------------- from results files
+
+
+def evaluated(*words: object) -> str:
+    result = CliRunner().invoke(app, ["detect", "eval", *map(str, words)], env={"COLUMNS": "400"})
+    return result.output
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, list[dict[str, Any]]]:
+    file = edit(write_lvis(tmp_path, images=8), federate)
+    results = boxes_only(random_results(read_json(file), seed=3, each=24))
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    return file, tmp_path / "results.json", results
+
+
+def test_the_command_prints_the_measures(files: Any) -> None:
+    file, results, given = files
+    said = evaluated(results, "--annotations", file, "--caps", 20, 5, "--fixed", "--pool").splitlines()
+    matches = GroundTruth(file).match(Detections.from_results(given), "bbox")
+
+    def numbers(found: dict[str, float | None]) -> str:
+        return ", ".join(f"{name} {value:.2f}" for name, value in found.items())
+
+    assert "has at most 24 detections per image" in said[0]
+    assert said[1].startswith("bbox: AP ")
+    assert said[2:7] == [
+        f"bbox, 20 per image: {numbers(ap_at(matches, 20))}",
+        f"bbox, 5 per image: {numbers(ap_at(matches, 5))}",
+        f"bbox, 1 per image, LVIS's scaled to the classes: {numbers(ap_at(matches, 1))}",
+        f"bbox, AP-fixed: {numbers(ap_fixed(matches))}",
+        f"bbox, AP-pool: {numbers(ap_pool(matches))}",
+    ]
+    assert [line.split(",")[1] for line in said[7:]] == [f" scores of {group}" for group in ("all", "r", "c", "f")]
+
+
+def test_scores_are_moved_to_the_rate_of_a_class_that_is_as_frequent_as_the_others(files: Any) -> None:
+    file, results, given = files
+    prior = eq.Prior.from_coco(file)
+    moved = Detections.from_results(given).adjusted(prior, tau=0.5)
+    shift = {i: float(s) for i, s in zip(prior.class_ids, eq.prior.sigmoid_shift(prior), strict=True)}
+    for result, score in zip(given, moved.scores, strict=True):
+        odds = result["score"] / (1 - result["score"]) * np.exp(-0.5 * shift[result["category_id"]])
+        assert score == pytest.approx(odds / (1 + odds), rel=1e-5)
+    said = evaluated(results, "--annotations", file, "--prior", file, "--pool", "--target-rate", "mean", "--tau", 0.5)
+    pooled = ap_pool(GroundTruth(file).match(moved, "bbox"))
+    assert f"AP-pool: AP {pooled['AP']:.2f}" in said
+    assert pooled["AP"] != ap_pool(GroundTruth(file).match(Detections.from_results(given), "bbox"))["AP"]
+
+
+def test_scores_of_0_and_1_stay_and_others_are_refused() -> None:
+    prior = eq.Prior.from_counts([9, 1], total=10, class_ids=[3, 8])
+
+    def scored(*scores: float, category: int = 8) -> Detections:
+        number = len(scores)
+        ids = np.ones(number, np.int64), np.full(number, category)
+        return Detections(*ids, np.array(scores), np.zeros((number, 4)))
+
+    assert scored(0.0, 1.0).adjusted(prior).scores.tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match=r"scores lie in \[-1, 0.5\]"):
+        scored(-1.0, 0.5).adjusted(prior)
+    with pytest.raises(ValueError, match="category id 4"):
+        scored(0.5, category=4).adjusted(prior)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--target-rate", "mean"), "--target-rate needs the training annotations"),
+        (("--target-rate", "much", "--prior"), "--target-rate much: expected a rate"),
+        (("--target-rate", "2", "--prior"), "target_rate"),
+        (("--caps", "0"), "Invalid value for '--caps'"),
+    ],
+)
+def test_options_that_cannot_be_followed_are_one_message(files: Any, options: tuple[str, ...], message: str) -> None:
+    file, results, _ = files
+    more = (*options, file) if options[-1] == "--prior" else options
+    said = evaluated(results, "--annotations", file, *more)
+    assert message in said
+    assert "bbox" not in said
+
+
+def test_boxes_of_negative_size_are_refused() -> None:
+    with pytest.raises(ValueError, match="width or height is negative"):
+        Detections.from_results([{"image_id": 1, "category_id": 1, "score": 0.5, "bbox": [1, 1, -2, 3]}])

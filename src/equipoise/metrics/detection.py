@@ -16,7 +16,7 @@ import contextlib
 import io
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ from equipoise.data.coco import instances
 from equipoise.data.masks import Rle, compress, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
 from equipoise.metrics.detection_matching import Matches, Truth, match
-from equipoise.prior import FloatArray, IntArray, Prior
+from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift
 
 NUMBERS = (
     "AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR@300", "ARs@300", "ARm@300", "ARl@300",
@@ -98,6 +98,32 @@ class Detections:
             for result, box, mask in zip(self._entries(), self.boxes.tolist(), masks, strict=True)
         ]
 
+    def adjusted(self, prior: Prior, target_rate: float | None = None, tau: float = 1.0) -> Detections:
+        """Scores of sigmoids that mean the rates of `prior`, made right for classes of one rate, by default the mean.
+
+            logit score'  =  logit score − tau · (logit π_j − logit t)
+
+        `prior` counts the training images that hold each category, with its ids: `Prior.from_coco(path)`.
+
+        >>> prior = eq.Prior.from_counts([90, 10], class_ids=[3, 8])
+        >>> found = Detections(np.array([1, 1]), np.array([3, 8]), np.array([0.9, 0.1]), np.zeros((2, 4)))
+        >>> found.adjusted(prior).scores.round(3).tolist()
+        [0.5, 0.5]
+        """
+        ids = np.array(prior.class_ids if prior.class_ids is not None else [], np.int64)
+        unknown = np.setdiff1d(self.category_ids, ids)
+        if len(unknown):
+            raise ValueError(f"detections have the category id {unknown[0]}, which the training annotations lack")
+        if len(self) and not (self.scores.min() >= 0 and self.scores.max() <= 1):
+            low, high = self.scores.min(), self.scores.max()
+            raise ValueError(f"scores lie in [{low:.3g}, {high:.3g}]: expected those of sigmoids, in [0, 1]")
+        moved = tau * sigmoid_shift(prior, target_rate).numpy().astype(np.float64)
+        order = np.argsort(ids)
+        columns = order[np.searchsorted(ids, self.category_ids, sorter=order)]
+        with np.errstate(divide="ignore", over="ignore"):  # scores of 0 and 1 stay what they are
+            logits = np.log(self.scores) - np.log1p(-self.scores) - moved[columns]
+            return replace(self, scores=1 / (1 + np.exp(-logits)))
+
     def _entries(self) -> Iterator[dict[str, Any]]:
         """Where, what and how sure: what the results of boxes and of masks share."""
         for ids in zip(self.image_ids.tolist(), self.category_ids.tolist(), self.scores.tolist(), strict=True):
@@ -111,8 +137,13 @@ def joined(parts: Sequence[Detections]) -> Detections:
     masks = None
     if all(part.masks is not None for part in parts):
         masks = [mask for part in parts for mask in part.masks or ()]
-    names = ("image_ids", "category_ids", "scores", "boxes")
-    return Detections(*(np.concatenate([getattr(part, name) for part in parts]) for name in names), masks)
+    return Detections(
+        np.concatenate([part.image_ids for part in parts]),
+        np.concatenate([part.category_ids for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.boxes for part in parts]),
+        masks,
+    )
 
 
 class GroundTruth:
@@ -196,6 +227,8 @@ def _check_result(result: dict[str, Any], what: str) -> None:
     sides = box if isinstance(box, list | tuple) else ()
     if box is not None and (len(sides) != 4 or not all(type(s) in (int, float) and abs(s) < 1e9 for s in sides)):
         raise ValueError(f"{what} has the bbox {shown([box])}: expected x, y, width, height")
+    if any(side < 0 for side in sides[2:]):
+        raise ValueError(f"{what} has the bbox {shown([box])}: its width or height is negative")
     if mask and not is_rle(mask) and (box is None or not is_polygons(mask)):
         raise ValueError(f"{what} has a segmentation that is no RLE")
 

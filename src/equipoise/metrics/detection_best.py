@@ -50,6 +50,9 @@ class BestPerClass:
         return np.array([max(self._least.get(category, floor), floor) for category in category_ids])
 
     def detections(self) -> Detections:
-        """What was kept, ordered by image as it came."""
+        """The best `most` of each class, and what scores as the last of them; ordered by image as it came."""
+        for category, number in self._number.items():
+            if number > self.most:
+                self._cut(category)
         every = joined([part for parts in self._parts.values() for part in parts])
         return every[np.argsort(every.image_ids, kind="stable")]

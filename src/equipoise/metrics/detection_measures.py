@@ -147,7 +147,7 @@ def _per_class(matches: Matches, kept: BoolArray | None) -> FloatArray:
         places, of = matches.left[left], matches.left_iou[left]
         seen = seen - _left_before(of * number + matches.classes[places], places, segments, hits, len(counted))
     every = np.tile(matches.instances, len(IOUS))
-    return _interpolated(segments, seen, every).reshape(len(IOUS), number).mean(axis=0)
+    return np.asarray(_interpolated(segments, seen, every).reshape(len(IOUS), number).mean(axis=0))
 
 
 def _ranked(matches: Matches, best: int) -> IntArray:

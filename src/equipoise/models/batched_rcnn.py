@@ -470,6 +470,8 @@ class Batched(nn.Module):
 
     def _best_of_classes(self, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor) -> dict[str, Tensor]:
         heads = self.model.roi_heads
+        if heads.least is not None:
+            return self._every_box(scores, regression, boxes, sizes)
         classes, most = scores.shape[2], heads.detections_per_img
         looked_at = min(FIRST_CANDIDATES, scores[0].numel())
         top = scores.flatten(1).topk(looked_at, dim=1)
@@ -487,12 +489,22 @@ class Batched(nn.Module):
         }
         more = (kept.sum(dim=1) < most) & ((scores > heads.score_thresh).sum(dim=(1, 2)) > looked_at)
         for image in more.nonzero().flatten().tolist():  # boxes so alike that NMS left too few: look at all of them
-            every = decode(regression[image], boxes[image][:, None], heads.box_coder.weights)
-            again = heads.best(clip(every[None], sizes[image : image + 1])[0], scores[image])
-            for name, values in again.items():
+            for name, values in self._best_of_image(image, scores, regression, boxes, sizes).items():
                 results[name][image] = 0
                 results[name][image, : len(values)] = values
         return results
+
+    def _every_box(self, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor) -> dict[str, Tensor]:
+        found = [self._best_of_image(image, scores, regression, boxes, sizes) for image in range(len(sizes))]
+        return {name: nn.utils.rnn.pad_sequence([one[name] for one in found], batch_first=True) for name in found[0]}
+
+    def _best_of_image(
+        self, image: int, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor
+    ) -> dict[str, Tensor]:
+        heads = self.model.roi_heads
+        every = decode(regression[image], boxes[image][:, None], heads.box_coder.weights)
+        found: dict[str, Tensor] = heads.best(clip(every[None], sizes[image : image + 1])[0], scores[image])
+        return found
 
 
 def channels_last(pixels: Tensor) -> Tensor:

@@ -37,7 +37,7 @@ from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image,
 
 from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
 from equipoise.losses.equalization import SigmoidEqualizationLoss
-from equipoise.prior import Prior
+from equipoise.prior import Prior, sigmoid_shift
 
 RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from
 FIRST_CANDIDATES = 4096  # boxes looked at before NMS; twice as many where these leave fewer than are wanted
@@ -68,6 +68,9 @@ class SoftmaxClassification(nn.Module):
         return logits.float().softmax(1)[:, 1:]
 
 
+SigmoidCriterion = BalancedSigmoidLoss | SigmoidEqualizationLoss
+
+
 class SigmoidClassification(nn.Module):
     """K binary problems a box. `criterion` is one of the library's sigmoid losses; scores are σ(z) for every one."""
 
@@ -75,7 +78,7 @@ class SigmoidClassification(nn.Module):
     first_bias = RARE
     ignored = -99
 
-    def __init__(self, criterion: BalancedSigmoidLoss | SigmoidEqualizationLoss) -> None:
+    def __init__(self, criterion: SigmoidCriterion, moved: Tensor | None = None) -> None:
         super().__init__()
         if criterion.reduction != "batchmean":
             raise ValueError(
@@ -83,6 +86,7 @@ class SigmoidClassification(nn.Module):
                 "boxes, reduction='batchmean'"
             )
         self.criterion = criterion
+        self.moved = moved  # [K] what a trained detector's bias loses, where it is adjusted without training
 
     def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Loss of `logits` [N, K] against `labels` [N], 0 for background; `weight` [N, K] is 0 where unverified."""
@@ -106,6 +110,19 @@ def equalized_sigmoid(prior: Prior, threshold: float) -> SigmoidClassification:
 def balanced_sigmoid(prior: Prior, target_rate: float | None = None) -> SigmoidClassification:
     """Balanced Sigmoid: the paper's (None), or 0.5 for that of its authors' released detection code."""
     return SigmoidClassification(BalancedSigmoidLoss(prior, target_rate=target_rate, reduction="batchmean"))
+
+
+def adjusted_sigmoid(prior: Prior, target_rate: float | None = None, tau: float = 1.0) -> SigmoidClassification:
+    """Plain sigmoids for a trained detector whose logits lose `tau` times Balanced Sigmoid's shift: no training."""
+    plain = sigmoid(prior.num_classes)
+    return SigmoidClassification(plain.criterion, tau * sigmoid_shift(prior, target_rate))
+
+
+def adjust_bias(model: nn.Module, moved: Tensor) -> None:
+    """Take `moved` [K] off the class logits of a detector with sigmoids, for good."""
+    classifier: Any = model.get_submodule("roi_heads.box_predictor.cls_score")
+    with torch.no_grad():
+        classifier.bias -= moved.to(classifier.bias)
 
 
 # -------------------------------------------------------------------- the heads
@@ -167,6 +184,11 @@ class Heads(RoIHeads):  # type: ignore[misc]
     """torchvision's heads on regions, with a classification part, boxes and masks without a background class."""
 
     classification: Any  # a part from above
+    least: Tensor | None = None  # [K] the score from which a class counts, without a cap per image: for AP-fixed
+    boxes_only = False  # in use
+
+    def has_mask(self) -> bool:
+        return not self.boxes_only and bool(super().has_mask())
 
     def forward(
         self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Shapes, targets: Targets | None = None
@@ -226,6 +248,8 @@ class Heads(RoIHeads):  # type: ignore[misc]
 
     def best(self, boxes: Tensor, scores: Tensor) -> dict[str, Tensor]:
         """What is found in an image, of clipped boxes [N, K, 4] with scores [N, K]."""
+        if self.least is not None:
+            return every_box(boxes, scores, least=self.least, overlap=self.nms_thresh)
         options = {"threshold": self.score_thresh, "overlap": self.nms_thresh, "most": self.detections_per_img}
         return best_boxes(boxes, scores, **options)
 
@@ -281,6 +305,17 @@ def best_boxes(boxes: Tensor, scores: Tensor, *, threshold: float, overlap: floa
         if len(kept) == most or looked_at >= len(flat):
             return {"boxes": best[kept], "labels": column[kept] + 1, "scores": flat[kept]}
         looked_at *= 2
+
+
+def every_box(boxes: Tensor, scores: Tensor, *, least: Tensor, overlap: float) -> dict[str, Tensor]:
+    """The `boxes` [N, K, 4] with `scores` [N, K] of at least `least` [K], after NMS within each class; best first."""
+    row, column = torch.where(scores >= least)
+    flat, order = scores[row, column].sort(descending=True, stable=True)
+    row, column = row[order], column[order]
+    chosen = boxes[row, column]
+    valid = remove_small_boxes(chosen, min_size=1e-2)
+    kept = valid[batched_nms(chosen[valid], flat[valid], column[valid], overlap)]
+    return {"boxes": chosen[kept], "labels": column[kept] + 1, "scores": flat[kept]}
 
 
 # -------------------------------------------------------------------- images in, pictures out

@@ -13,7 +13,8 @@ COLUMNS = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box")
 @dataclass(frozen=True)
 class DetectionRecord(StoredRecord):
     """Everything about one run. Average precisions are LVIS's, in percent; AP_f, AP_c and AP_r are of masks (of boxes
-    where there are no masks), None where no class is in the group. `mask` and `box` hold all 13 numbers."""
+    where there are no masks), None where no class is in the group; so are AP_fixed, AP_pool and AP_at. `mask` and `box`
+    hold all 13 numbers."""
 
     PATTERN: ClassVar[str] = "*/*.json"
     WHAT: ClassVar[str] = "the record of a detector"
@@ -47,3 +48,10 @@ class DetectionRecord(StoredRecord):
     commit: str | None
     versions: dict[str, str]
     hardware: dict[str, str]
+    AP_fixed: float | None = None  # the measures of detection_measures; older records lack them
+    AP_pool: float | None = None
+    AP_pool_r: float | None = None
+    AP_pool_c: float | None = None
+    AP_pool_f: float | None = None
+    AP_at: dict[str, dict[str, float | None]] | None = None  # AP and AP_r by the cap on detections per image
+    measures: dict[str, Any] | None = None  # all of them, of "bbox" and, where there are masks, of "segm"

@@ -26,6 +26,7 @@ from equipoise.models.batched_rcnn import world
 from equipoise.models.mask_rcnn import detector_weights, stride_of
 from equipoise.training.classification import thinned
 from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, train
+from equipoise.training.detection_judging import fields_of, measures_of, predict_best
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.queue import Context, Kind, Settings, Status, claims_held
 from equipoise.training.recipe import Method, MethodCell
@@ -169,8 +170,8 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         return replace(recipe, warmup=recipe.warmup * iterations // max(recipe.iterations(len(self.images.train)), 1))
 
     def iterations(self, cell: MethodCell) -> int:
-        given = self.settings.iterations
-        return self.recipes[cell.method].iterations(len(self.images.train)) if given is None else given
+        given, own = self.settings.iterations, self.recipes[cell.method].iterations(len(self.images.train))
+        return own if given is None or own == 0 else given  # what is adjusted afterwards is never trained
 
     def starts_from(self, cell: MethodCell) -> MethodCell | None:
         start = self.recipes[cell.method].start
@@ -222,7 +223,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             backbone=self.data.backbone,
             stride=self.data.stride,
             start=None if start is None else dict(start),
-            iterations=self.settings.iterations,
+            iterations=self.iterations(cell),
             resident=self.images.resident(recipe, training=True),
         )
         key = (recipe.start and self._fingerprint(recipe.start), cell.seed, recipe.proposals)
@@ -242,12 +243,15 @@ class Detection(Kind[MethodCell, DetectionTraining]):
 
     def judge(self, cell: MethodCell, run: DetectionTraining, context: Context) -> DetectionRecord:
         began = time.monotonic()
-        found = self._found(run, began)
+        found = self._found(run, began, predict)
         predicted = time.monotonic() - began
-        truth, masks = self.images.truth, None
+        best = self._found(run, began, predict_best)
+        truth, masks, classes = self.images.truth, None, run.data.num_classes
+        boxes = _rounded(truth.evaluate(found, "bbox"))
+        measures = {"bbox": measures_of(truth, found, best, "bbox", classes)}
         if run.data.has_masks and truth.has_masks:
             masks = _rounded(truth.evaluate(found, "segm"))
-        boxes = _rounded(truth.evaluate(found, "bbox"))
+            measures["segm"] = measures_of(truth, found, best, "segm", classes)
         seconds = time.monotonic() - began
         self._evaluation = seconds * 1.2
         groups, weights = boxes if masks is None else masks, detector_weights(run.model)
@@ -280,16 +284,18 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             commit=self.settings.commit,
             versions=versions() | _detection_versions(),
             hardware=hardware(self.settings.device),
+            **fields_of(measures["bbox" if masks is None else "segm"]),
+            measures=measures,
         )
 
-    def _found(self, run: DetectionTraining, began: float) -> Detections:
+    def _found(self, run: DetectionTraining, began: float, find: Callable[..., Detections]) -> Detections:
         number, resident = len(self.images.val), self.images.resident(run.recipe, training=False)
 
         def report(done: int) -> None:
             self.settings.report(Status.at(done, number, 1, time.monotonic() - began, what="images evaluated"))
 
         given, workers = self.images.val, self.data.workers
-        return predict(run.model, given, run.device, batch_size=16, workers=workers, resident=resident, report=report)
+        return find(run.model, given, run.device, batch_size=16, workers=workers, resident=resident, report=report)
 
     def _engine_of_record(self, run: DetectionTraining, detections: int, predicted: float) -> dict[str, Any]:
         return self.engine(run) | {
