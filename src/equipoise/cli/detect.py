@@ -126,17 +126,23 @@ def table_(
     results: o.Results = o.RESULTS,
 ) -> None:
     """Print any table of detectors from its records, as Markdown; those of the paper: equipoise table."""
+    from equipoise.experiments.mosaic_lt import published as mosaic_lt
     from equipoise.experiments.table2 import published as table2
     from equipoise.experiments.table2.report import methods_table
     from equipoise.experiments.voc2012_lt import published as voc2012_lt
-    from equipoise.training.detection_records import DetectionRecord
+    from equipoise.training.detection_records import COLUMNS, MEASURES, DetectionRecord, columns_at
     from equipoise.training.records import read_records
 
     with refusing():
         records = read_records(results, table, DetectionRecord)
     if not records:
         raise typer.BadParameter(f"{results / table} holds no records")
-    typer.echo(str(methods_table(records, voc2012_lt.CHOICES if table.startswith("choices") else table2.METHODS)))
+    chosen = {**voc2012_lt.CHOICES, **mosaic_lt.CHOICES} if table.startswith("choices") else {}
+    titles = chosen or table2.METHODS | mosaic_lt.METHODS
+    titles |= {record.method: record.method for record in records if record.method not in titles}
+    measured = [MEASURES, columns_at(records)] if any(record.AP_at for record in records) else []
+    for columns in (COLUMNS, *measured):
+        typer.echo(f"{methods_table(records, titles, columns=columns)}\n")
 
 
 @detect_app.command()

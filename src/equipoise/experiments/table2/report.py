@@ -30,19 +30,24 @@ def backbone_table(records: Sequence[DetectionRecord], backbone: str) -> Table:
     return Table(["method", "", *COLUMNS, "n"], rows, left=2, title=title)
 
 
-def methods_table(records: Sequence[DetectionRecord], methods: Mapping[str, str], what: str = "method") -> Table:
+def methods_table(
+    records: Sequence[DetectionRecord],
+    methods: Mapping[str, str],
+    what: str = "method",
+    columns: Sequence[str] = COLUMNS,
+) -> Table:
     """A row for every method (name, title) that has runs."""
-    rows = [[title, *numbers(runs)] for name, title in methods.items() if (runs := runs_of(records, name))]
-    return Table([what, *COLUMNS, "n"], rows)
+    rows = [[title, *numbers(runs, columns)] for name, title in methods.items() if (runs := runs_of(records, name))]
+    return Table([what, *columns, "n"], rows)
 
 
 def runs_of(records: Sequence[DetectionRecord], method: str) -> list[DetectionRecord]:
     return [record for record in records if record.method == method]
 
 
-def numbers(runs: Sequence[DetectionRecord]) -> list[str]:
+def numbers(runs: Sequence[DetectionRecord], columns: Sequence[str] = COLUMNS) -> list[str]:
     """Mean ± standard deviation of each column, and n."""
-    return [*(mean_std(getattr(run, column) for run in runs) for column in COLUMNS), str(len(runs))]
+    return [*(mean_std(run.number(column) for run in runs) for column in columns), str(len(runs))]
 
 
 def provenance(records: Sequence[DetectionRecord]) -> str:
