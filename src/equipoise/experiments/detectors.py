@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from equipoise.models.mask_rcnn import adjusted_sigmoid, balanced_sigmoid, equalized_sigmoid
+from equipoise.models.mask_rcnn import (
+    adjusted_sigmoid,
+    balanced_sigmoid,
+    equalized_sigmoid,
+    equalized_v2_sigmoid,
+    federated_sigmoid,
+)
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.recipe import Method
 
@@ -37,3 +43,12 @@ def adjusted(base: DetectionRecipe, tau: float, name: str = "rfs_adjusted") -> M
     options = {"target_rate": None, "tau": tau}
     recipe = replace(base, start="rfs", epochs=0, warmup=0, classification=adjusted_sigmoid, options=options)
     return Method(name, recipe)
+
+
+def more_rows(base: DetectionRecipe) -> Methods:
+    """Second stages with losses that the paper does not compare with."""
+    second = second_stage(base, "rfs")
+    return (
+        Method("eql_v2", replace(second, classification=equalized_v2_sigmoid)),
+        Method("federated", replace(second, classification=federated_sigmoid)),
+    )

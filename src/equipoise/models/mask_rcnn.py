@@ -37,6 +37,8 @@ from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image,
 
 from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
 from equipoise.losses.equalization import SigmoidEqualizationLoss
+from equipoise.losses.equalization_v2 import EqualizationV2Loss
+from equipoise.losses.federated import FederatedLoss
 from equipoise.prior import Prior, sigmoid_shift
 
 RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from
@@ -68,7 +70,7 @@ class SoftmaxClassification(nn.Module):
         return logits.float().softmax(1)[:, 1:]
 
 
-SigmoidCriterion = BalancedSigmoidLoss | SigmoidEqualizationLoss
+SigmoidCriterion = BalancedSigmoidLoss | SigmoidEqualizationLoss | EqualizationV2Loss | FederatedLoss
 
 
 class SigmoidClassification(nn.Module):
@@ -90,6 +92,8 @@ class SigmoidClassification(nn.Module):
 
     def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Loss of `logits` [N, K] against `labels` [N], 0 for background; `weight` [N, K] is 0 where unverified."""
+        if isinstance(self.criterion, EqualizationV2Loss) and logits.requires_grad:
+            self.criterion.observe(logits, labels - 1, labels > 0, weight)
         return self.criterion(logits, labels - 1, labels > 0, weight)  # type: ignore[no-any-return]
 
     def scores(self, logits: Tensor) -> Tensor:
@@ -110,6 +114,16 @@ def equalized_sigmoid(prior: Prior, threshold: float) -> SigmoidClassification:
 def balanced_sigmoid(prior: Prior, target_rate: float | None = None) -> SigmoidClassification:
     """Balanced Sigmoid: the paper's (None), or 0.5 for that of its authors' released detection code."""
     return SigmoidClassification(BalancedSigmoidLoss(prior, target_rate=target_rate, reduction="batchmean"))
+
+
+def equalized_v2_sigmoid(prior: Prior) -> SigmoidClassification:
+    """Sigmoids whose negatives are weighed by the gradients that a class has had; nothing of the prior is used."""
+    return SigmoidClassification(EqualizationV2Loss(prior.num_classes, reduction="batchmean"))
+
+
+def federated_sigmoid(prior: Prior, classes: int = 50) -> SigmoidClassification:
+    """Sigmoids whose loss takes the classes of a batch and others drawn by their images, `classes` in all."""
+    return SigmoidClassification(FederatedLoss(prior, classes, reduction="batchmean"))
 
 
 def adjusted_sigmoid(prior: Prior, target_rate: float | None = None, tau: float = 1.0) -> SigmoidClassification:

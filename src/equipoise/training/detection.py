@@ -369,6 +369,7 @@ class DetectionTraining(Run):
             "losses": self.losses,
             "seconds": self.seconds,
             "model": detector_weights(self.model),
+            "criterion": self.model.get_submodule("roi_heads.classification").state_dict(),  # what EQL v2 has seen
             "optimizer": self.optimizer.state_dict(),
         }
 
@@ -392,6 +393,8 @@ class DetectionTraining(Run):
         self.seconds = float(state.get("training_seconds", state["seconds"]))  # a note has the queue's "seconds" too
         self.features_seconds = state.get("features_seconds")
         load_detector_weights(self.model, state["model"])
+        if "criterion" in state:
+            self.model.get_submodule("roi_heads.classification").load_state_dict(state["criterion"])
         if "optimizer" in state:
             self.optimizer.load_state_dict(state["optimizer"])
 

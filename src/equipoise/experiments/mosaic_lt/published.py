@@ -8,6 +8,8 @@ NAME = "mosaic-lt"
 METHODS = {
     **{name: title for name, title in table2.METHODS.items() if name != "balanced_sigmoid_released"},
     "rfs_adjusted": "RFS, adjusted afterwards",
+    "eql_v2": "EQL v2",
+    "federated": "Federated loss",
 }
 TAUS = (0.25, 0.5, 0.75, 1.0)
 CHOICES = {
