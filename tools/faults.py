@@ -355,6 +355,18 @@ FAULTS = [
     Fault("report/tables.py", "no_wrap=place > 0", "no_wrap=False", "test_tables.py"),
     Fault("report/tables.py", "Text(visible(cell)) for cell in row", "Text(cell) for cell in row", "test_tables.py"),
     Fault("data/predictions.py", "prior = Prior.from_counts(dict.fromkeys(named.columns, 0) | found)", "pass", "test_report.py"),
+    # measures of detectors, and what is adjusted afterwards
+    Fault("metrics/detection_matching.py", "verified & exhaustive", "verified", "test_detection_measures.py"),
+    Fault("metrics/detection_matching.py", "np.where(is_best, np.arange(len(place)), -1), first", "np.where(is_best, 0, -1), first", "test_detection_measures.py"),
+    Fault("metrics/detection_matching.py", "& free[:, instance], value", ", value", "test_detection_measures.py"),
+    Fault("metrics/detection_measures.py", "matches.class_rank < best)\n    return places", "matches.image_rank < best)\n    return places", "test_detection_measures.py"),
+    Fault("metrics/detection_measures.py", "np.maximum.accumulate(keys[::-1])[::-1]", "keys", "test_detection_measures.py"),
+    Fault("metrics/detection_measures.py", "+ _uncounted(matches, hits, iou)", "", "test_detection_measures.py"),
+    Fault("metrics/detection_best.py", "detections.scores[rows] >= self._least[category]", "detections.scores[rows] > 2", "test_detection_measures.py"),
+    Fault("metrics/detection.py", "- moved[columns]", "+ moved[columns]", "test_detection_measures.py"),
+    Fault("losses/seesaw.py", "logits.detach().log_softmax(dim)", "logits.log_softmax(dim)", "test_detector_losses.py"),
+    Fault("losses/federated.py", "chosen | (target > 0)", "chosen", "test_loss_contract.py"),
+    Fault("losses/equalization_v2.py", "size * (1 - target) * negative", "size * (1 - target)", "test_detector_losses.py"),
     # detectors on whole batches
     Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "torch.where(there, labels, -1)", "labels", "test_batched_rcnn.py"),
