@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import equipoise as eq
-from equipoise.models.mask_rcnn import equalized_v2_sigmoid, federated_sigmoid
+from equipoise.models.mask_rcnn import equalized_v2_sigmoid, federated_sigmoid, seesaw
 
 PRIOR = eq.Prior.from_counts([400, 100, 25, 4])
 
@@ -44,6 +44,24 @@ def test_seesaw_matches_the_formula_and_sends_no_gradient_through_the_compensati
         expected = [term / sum(terms) - (j == y) for j, term in enumerate(terms)]
         assert gradient == pytest.approx(expected, rel=1e-5, abs=1e-8)
     assert any(max(factors(z, y, 0.0, q)) > 1.5 for z, y in zip(logits.tolist(), target.tolist(), strict=True))
+
+
+def test_a_detector_with_seesaw_loss_tells_objects_from_background_and_then_which() -> None:
+    part = seesaw(PRIOR)
+    logits = torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
+    labels = torch.tensor([0, 3, 1, part.ignored])
+    holds = torch.tensor([0.0, 1.0, 1.0])
+    objects = torch.nn.functional.binary_cross_entropy_with_logits(logits[:3, 0], holds, reduction="sum")
+    which = eq.SeesawLoss(PRIOR, reduction="sum")(logits[1:3, 1:], torch.tensor([2, 0]))
+    torch.testing.assert_close(part.loss(logits, labels), (objects + which) / 3)
+    scores = part.scores(logits)
+    assert scores.shape == (4, 4)
+    torch.testing.assert_close(scores.sum(1), logits[:, 0].sigmoid())
+    nothing = logits.clone().requires_grad_()
+    part.loss(nothing, torch.full((4,), part.ignored)).backward()
+    assert not nothing.grad.any()  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="unverified classes"):
+        part.loss(logits, labels, torch.ones(4, 4))
 
 
 # -------------------------------------------------------------------- equalization v2

@@ -184,7 +184,8 @@ def submit(
 def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
     """The detector of a weights file. What is None is as it was trained, if the file's note is still beside it, else a
     ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
-    from equipoise.models.mask_rcnn import detector, load_detector_weights, read_tensors, resnet_fpn, sigmoid
+    from equipoise.models.mask_rcnn import detector, load_detector_weights, read_tensors, resnet_fpn, seesaw, sigmoid
+    from equipoise.prior import Prior
     from equipoise.training.queue import note_of
 
     tensors, note = read_tensors(weights), note_of(weights)
@@ -200,12 +201,13 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     regression = tensors.get("roi_heads.box_predictor.bbox_pred.weight")
     if regression is not None and len(regression) != 4 * num_classes:
         raise ValueError(f"{weights} is of {len(regression) // 4} classes, the annotations have {num_classes}")
+    columns = len(tensors.get("roi_heads.box_predictor.cls_score.bias", ()))
     if size is not None:
         trained |= {"size": size, "longest": round(size * trained["longest"] / trained["size"])}
     model = detector(
         resnet_fpn(backbone or trained["backbone"], stride=stride or trained["stride"]),  # type: ignore[arg-type]
         num_classes,
-        sigmoid(num_classes),
+        seesaw(Prior.uniform(num_classes)) if columns == num_classes + 1 else sigmoid(num_classes),
         masks=any("mask_predictor" in name for name in tensors),
         scaled=any(name.endswith("cls_score.scales") for name in tensors),
         min_size=trained["size"],
@@ -222,6 +224,8 @@ def _adjust(model: Any, path: Path | None, target_rate: str | None, tau: float, 
     prior = _counted(path)
     if (rate := _rate(target_rate, prior)) is None:
         return
+    if model.roi_heads.classification.background_columns:
+        raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
     if list(prior.class_ids) != list(class_ids):
         raise ValueError(f"{path} and --annotations have different categories")
     adjust_bias(model, adjusted_sigmoid(prior, rate[0], tau).moved)  # type: ignore[arg-type]

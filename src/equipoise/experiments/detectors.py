@@ -10,6 +10,7 @@ from equipoise.models.mask_rcnn import (
     equalized_sigmoid,
     equalized_v2_sigmoid,
     federated_sigmoid,
+    seesaw,
 )
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.recipe import Method
@@ -49,6 +50,7 @@ def more_rows(base: DetectionRecipe) -> Methods:
     """Second stages with losses that the paper does not compare with."""
     second = second_stage(base, "rfs")
     return (
+        Method("seesaw", replace(second, classification=seesaw, head="reset")),
         Method("eql_v2", replace(second, classification=equalized_v2_sigmoid)),
         Method("federated", replace(second, classification=federated_sigmoid)),
     )

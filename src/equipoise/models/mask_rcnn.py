@@ -2,6 +2,7 @@
 
     softmax    K + 1 columns, the first is background             score_j = softmax(z)_j
     sigmoid    K columns, a background box is of no class         score_j = σ(z_j), whatever the loss
+    seesaw     K + 1 columns, the first is whether it holds any   score_j = σ(z_0) · softmax(z)_j
 
 A sigmoid part trains with one of the library's losses, summed over classes and averaged over boxes: plain, equalization
 loss or Balanced Sigmoid; the last two treat boxes that hold an object (`foreground`) unlike background boxes. Its bias
@@ -39,6 +40,7 @@ from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
 from equipoise.losses.equalization import SigmoidEqualizationLoss
 from equipoise.losses.equalization_v2 import EqualizationV2Loss
 from equipoise.losses.federated import FederatedLoss
+from equipoise.losses.seesaw import SeesawLoss
 from equipoise.prior import Prior, sigmoid_shift
 
 RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from
@@ -99,6 +101,44 @@ class SigmoidClassification(nn.Module):
     def scores(self, logits: Tensor) -> Tensor:
         """[N, K]."""
         return logits.float().sigmoid()
+
+
+class SeesawClassification(nn.Module):
+    """Whether a box holds an object, column 0, and which: a softmax of K trained with Seesaw loss on boxes that do.
+
+    score_j = σ(z_0) · softmax(z_1, ..., z_K)_j
+    """
+
+    background_columns = 1
+    first_bias = 0.0
+    ignored = -100
+
+    def __init__(self, criterion: SeesawLoss) -> None:
+        super().__init__()
+        if criterion.reduction != "sum" or criterion.ignore_index != self.ignored:
+            raise ValueError("the loss is summed over boxes that hold an object: reduction='sum', ignore_index=-100")
+        self.criterion = criterion
+
+    def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Both losses of `logits` [N, K + 1] against `labels` [N], 0 for background, averaged over all boxes."""
+        if weight is not None:
+            raise ValueError("unverified classes can be left out of a sigmoid's loss, not of a softmax's")
+        counted, holds = labels != self.ignored, labels > 0
+        holding = F.binary_cross_entropy_with_logits(
+            logits[:, 0].float(), holds.float(), counted.float(), reduction="sum"
+        )
+        which = self.criterion(logits[:, 1:], torch.where(holds, labels - 1, self.ignored))
+        loss: Tensor = (holding + which) / counted.sum().clamp(min=1)
+        return loss
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """[N, K]."""
+        return logits[:, :1].float().sigmoid() * logits[:, 1:].float().softmax(1)
+
+
+def seesaw(prior: Prior, p: float = 0.8, q: float = 2.0) -> SeesawClassification:
+    """Seesaw loss with its authors' exponents."""
+    return SeesawClassification(SeesawLoss(prior, p=p, q=q, reduction="sum"))
 
 
 def sigmoid(num_classes: int) -> SigmoidClassification:
@@ -485,7 +525,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def detector(
     backbone: nn.Module,
     num_classes: int,
-    classification: SoftmaxClassification | SigmoidClassification,
+    classification: SoftmaxClassification | SigmoidClassification | SeesawClassification,
     *,
     masks: bool = True,
     scaled: bool = False,

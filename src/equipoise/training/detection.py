@@ -29,6 +29,7 @@ from equipoise.data.masks import Rle, encode_images
 from equipoise.metrics.detection import Detections
 from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks, world
 from equipoise.models.mask_rcnn import (
+    SeesawClassification,
     SigmoidClassification,
     SoftmaxClassification,
     adjust_bias,
@@ -48,9 +49,10 @@ from equipoise.training.queue import Run
 from equipoise.training.resident import FrozenRegions, Resident, flipped
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
+CLASSIFIER = "roi_heads.box_predictor.cls_score."
 ASK_SECONDS, ASK_ITERATIONS = 5.0, 20  # at most, of several processes between two looks at the clock
 
-Classification = SoftmaxClassification | SigmoidClassification
+Classification = SoftmaxClassification | SigmoidClassification | SeesawClassification
 
 
 def plain_sigmoid(prior: Prior) -> SigmoidClassification:
@@ -269,7 +271,8 @@ class DetectionTraining(Run):
         torch.manual_seed(seed)
         model = build(recipe, data, backbone, stride)  # also with a start: it says where the stride is, and what trains
         if start is not None:
-            load_detector_weights(model, start)
+            anew = {name: value for name, value in model.state_dict().items() if CLASSIFIER in name}
+            load_detector_weights(model, start | anew if recipe.head == "reset" else start)  # it may have more columns
             keep_only_the_classifier_trainable(model, recipe.head)
             moved = getattr(model.get_submodule("roi_heads.classification"), "moved", None)
             if moved is not None:

@@ -8,6 +8,7 @@ NAME = "mosaic-lt"
 METHODS = {
     **{name: title for name, title in table2.METHODS.items() if name != "balanced_sigmoid_released"},
     "rfs_adjusted": "RFS, adjusted afterwards",
+    "seesaw": "Seesaw loss",
     "eql_v2": "EQL v2",
     "federated": "Federated loss",
 }

@@ -6,8 +6,9 @@
 
 What its size changes: EQL's λ is 100 of 2,379 images, as LVIS's 1.1e-3 is about 100 images. `rfs_adjusted` is the
 detector of `rfs` with the sigmoid shift of the prior taken off its logits, without training. Its tau is chosen among
-CHOICES on 797 held-out images; 1 is the whole shift. `eql_v2` and `federated` have their authors' values: gamma 12,
-mu 0.8 and alpha 4; 50 classes per batch by the root of their images.
+CHOICES on 797 held-out images; 1 is the whole shift. `seesaw`, `eql_v2` and `federated` have their authors' values: p =
+0.8 and q = 2; gamma 12, mu 0.8 and alpha 4; 50 classes per batch by the root of their images. `seesaw` begins a new
+classifier: one column for whether a box holds an object and a softmax for which, as in its paper.
 """
 
 from __future__ import annotations
