@@ -12,11 +12,11 @@ it needs np.float, restored here.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import sys
 import tempfile
 import time
+import tracemalloc
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -295,7 +295,6 @@ def evaluation(
             "classes": classes,
             "rates": "1 / rank" if categories is None else "LVIS v1",
             "ours, CPU s": round(ours, 2),
-            "ours, MiB": peak_memory(lambda: truth.evaluate(found, "bbox")),
             "all measures, CPU s": round(measures, 2),
             "all measures, MiB": peak_memory(lambda: every_measure(truth, found)),
             "all measures, times the 13 numbers": round(measures / ours, 2),
@@ -319,20 +318,13 @@ def every_measure(truth: GroundTruth, found: Detections) -> float | None:
     return first["AP"]
 
 
-def peak_memory(work: Callable[[], Any]) -> int | None:
-    """MiB that `work` takes at its peak on top of what is there; None where the system does not tell (not Linux)."""
-    status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-    if not reset.exists():
-        return None
-    ctypes.CDLL(None).malloc_trim(0)  # what earlier work freed would hide what this one takes
-    reset.write_text("5")  # the peak so far is what is there now
-    before = _peak(status)
+def peak_memory(work: Callable[[], Any]) -> int:
+    """MiB that `work` has allocated at its peak, as Python and NumPy count it (what others allocate is not seen)."""
+    tracemalloc.start()
     work()
-    return (_peak(status) - before) >> 10
-
-
-def _peak(status: Path) -> int:
-    return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak >> 20
 
 
 def _reference(path: Path, found: Detections) -> tuple[float, dict[str, float]] | None:

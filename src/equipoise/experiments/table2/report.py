@@ -108,10 +108,9 @@ def benchmark_part(found: dict[str, Any]) -> str:
                 ratio = measured["all measures, times the 13 numbers"]
                 line += (
                     ". AP at five caps, AP-fixed, AP-pool and its calibration, all by group, take "
-                    f"{measured['all measures, CPU s']:.1f} CPU seconds, {ratio} times those of the 13 numbers"
+                    f"{measured['all measures, CPU s']:.1f} CPU seconds, {ratio} times those of the 13 numbers, and "
+                    f"{measured['all measures, MiB']:,} MiB of memory"
                 )
-                if measured["all measures, MiB"] is not None:
-                    line += f", and {measured['all measures, MiB']:,} MiB of memory (the 13: {measured['ours, MiB']:,})"
             lines.append(line + ".")
         if measured := content.get("profile"):
             lines.append(
