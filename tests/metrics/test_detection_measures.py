@@ -332,3 +332,15 @@ def test_options_that_cannot_be_followed_are_one_message(files: Any, options: tu
 def test_boxes_of_negative_size_are_refused() -> None:
     with pytest.raises(ValueError, match="width or height is negative"):
         Detections.from_results([{"image_id": 1, "category_id": 1, "score": 0.5, "bbox": [1, 1, -2, 3]}])
+
+
+@pytest.mark.parametrize("size", [[64, 63], [1_000_000, 1_000_000]])
+def test_masks_of_another_size_than_their_image_are_refused(tmp_path: Path, size: list[int]) -> None:
+    file = write_lvis(tmp_path)
+    results = found(file)
+    results[2]["segmentation"] = {"size": size, "counts": [size[0] * size[1]]}
+    truth, detections = GroundTruth(file), Detections.from_results(results)
+    for judge in (truth.evaluate, truth.match):
+        with pytest.raises(ValueError, match=rf"detection 2 has a mask of \[{size[0]}, {size[1]}\] pixels"):
+            judge(detections, "segm")
+    assert truth.evaluate(detections, "bbox")["AP"] == pytest.approx(100)

@@ -200,6 +200,20 @@ class GroundTruth:
             unknown = np.setdiff1d(ids, self._known[what])
             if len(unknown):
                 raise ValueError(f"detections have the {what} id {unknown[0]}, which the annotations lack")
+        if kind == "segm":
+            self._check_sizes(detections)
+
+    def _check_sizes(self, detections: Detections) -> None:
+        """Refuse a mask of another size than its image, as far as the file has sizes."""
+        rows = np.searchsorted(self._arrays.image_ids, detections.image_ids)
+        for number, (mask, size) in enumerate(
+            zip(detections.masks or (), self._arrays.sizes[rows].tolist(), strict=True)
+        ):
+            if isinstance(mask, dict) and size != [0, 0] and list(mask["size"]) != size:
+                raise ValueError(
+                    f"detection {number} has a mask of {shown([list(mask['size'])])} pixels, its image has {size} "
+                    "(height and width)"
+                )
 
     def _results(self, detections: Detections, kind: str) -> Any:
         if len(detections) == 0 or kind == "bbox":
