@@ -425,6 +425,7 @@ def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypa
     lines = [line for line in said.splitlines() if line.endswith("to go") and "img/s" in line]
     assert [line.split(",")[0].strip() for line in lines] == [
         "1 of 2 iterations", "2 of 2 iterations", "3 of 3 images evaluated",
+        "3 of 6 images evaluated without a cap", "6 of 6 images evaluated without a cap",
     ]  # fmt: skip
 
 

@@ -35,7 +35,10 @@ def predict_best(
     resident: Resident | None = None,
     report: Callable[[int], None] = lambda done: None,
 ) -> Detections:
-    """The `most` best detections of each class in all images of `data`, without a cap per image, as from `predict`."""
+    """The `most` best detections of each class in all images of `data`, without a cap per image, as from `predict`.
+
+    Where there are masks, `report` counts every image twice.
+    """
     heads: Any = model.get_submodule("roi_heads")
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "resident": resident}
     kept, done = BestPerClass(most), 0
@@ -52,7 +55,7 @@ def predict_best(
         if not heads.has_mask():
             return best
         _look_from(heads, kept, data.class_ids, device)
-        return predict(model, data, device, **options, report=report)
+        return predict(model, data, device, **options, report=lambda again: report(done + again))
     finally:
         heads.least, heads.boxes_only = None, False
 

@@ -34,7 +34,7 @@ from equipoise.training.records import hardware, versions
 from equipoise.training.resident import FrozenRegions, Resident
 from equipoise.training.weights import weights_digest
 
-EVALUATION = {"cuda": 0.02}  # seconds per image kept for it before it was measured; elsewhere none
+EVALUATION = {"cuda": 0.06}  # seconds per image kept for it before it was measured; elsewhere none
 REPORT_EVERY = 2.0  # seconds
 NMS = "exact"  # of proposals in training; once it was cut off after some rounds, and such detectors are not these
 SHARE = 0.4  # of the device's free memory that images may take, and then features
@@ -243,9 +243,9 @@ class Detection(Kind[MethodCell, DetectionTraining]):
 
     def judge(self, cell: MethodCell, run: DetectionTraining, context: Context) -> DetectionRecord:
         began = time.monotonic()
-        found = self._found(run, began, predict)
+        found = self._found(run, predict, "images evaluated")
         predicted = time.monotonic() - began
-        best = self._found(run, began, predict_best)
+        best = self._found(run, predict_best, "images evaluated without a cap", passes=1 + run.data.has_masks)
         truth, masks, classes = self.images.truth, None, run.data.num_classes
         boxes = _rounded(truth.evaluate(found, "bbox"))
         measures = {"bbox": measures_of(truth, found, best, "bbox", classes)}
@@ -288,11 +288,12 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             measures=measures,
         )
 
-    def _found(self, run: DetectionTraining, began: float, find: Callable[..., Detections]) -> Detections:
+    def _found(self, run: DetectionTraining, find: Callable[..., Detections], what: str, passes: int = 1) -> Detections:
         number, resident = len(self.images.val), self.images.resident(run.recipe, training=False)
+        began = time.monotonic()
 
         def report(done: int) -> None:
-            self.settings.report(Status.at(done, number, 1, time.monotonic() - began, what="images evaluated"))
+            self.settings.report(Status.at(done, passes * number, 1, time.monotonic() - began, what=what))
 
         given, workers = self.images.val, self.data.workers
         return find(run.model, given, run.device, batch_size=16, workers=workers, resident=resident, report=report)
