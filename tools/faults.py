@@ -371,6 +371,7 @@ FAULTS = [
     Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "torch.where(there, labels, -1)", "labels", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "> overlap).triu_(1)", "> overlap).triu_(0)", "test_batched_rcnn.py"),
+    Fault("models/batched_rcnn.py", "range(1, boxes.shape[1] + 1)", "range(1, 49)", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "+ self.corners[level - 2].repeat(1, 2)", "", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "batch.first[image] + instance", "instance", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "torch.where(counted, cost, 0.0).sum()", "cost.sum()", "test_batched_rcnn.py"),

@@ -72,3 +72,16 @@ def test_an_adjusted_detector_loses_the_shift_of_the_prior(data: CocoImages) -> 
     shift = 0.5 * (rates.logit() - rates.mean().logit())
     moved = before - model.roi_heads.box_predictor.classify(features)
     torch.testing.assert_close(moved, shift.expand(5, -1), atol=1e-5, rtol=1e-5)
+
+
+def test_too_many_masks_to_draw_are_not_drawn(
+    data: CocoImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("equipoise.training.detection_judging.MASKS", 10)
+    model, truth = a_detector(data, detections=20), GroundTruth(tmp_path / "annotations.json")
+    found, best = predict(model, data, CPU), predict_best(model, data, CPU)
+    assert best.masks is None
+    fields = fields_of(measures_of(truth, found, best, "segm", data.num_classes))
+    assert (fields["AP_fixed"], fields["AP_pool"], fields["AP_pool_r"]) == (None, None, None)
+    assert fields["AP_at"]["300"]["AP"] is not None
+    assert fields_of(measures_of(truth, found, best, "bbox", data.num_classes))["AP_fixed"] is not None

@@ -21,6 +21,7 @@ from equipoise.training.detection import as_detections, found_by_batch, predict
 from equipoise.training.resident import Resident
 
 FLOOR = 1e-7  # a lower score is not looked at: with it every class of any size has its 10,000
+MASKS = 2000  # drawn per image at most, on average: of all of LVIS 10,000 per class are 600
 CAPS = (300, 50, 20, 10)
 
 
@@ -37,7 +38,8 @@ def predict_best(
 ) -> Detections:
     """The `most` best detections of each class in all images of `data`, without a cap per image, as from `predict`.
 
-    Where there are masks, `report` counts every image twice.
+    Where there are masks, `report` counts every image twice. A few images with many classes would have tens of
+    thousands of masks each: such detections come without masks.
     """
     heads: Any = model.get_submodule("roi_heads")
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "resident": resident}
@@ -52,7 +54,7 @@ def predict_best(
             report(done)
         best = kept.detections()
         heads.boxes_only = False
-        if not heads.has_mask():
+        if not heads.has_mask() or len(best) > MASKS * len(data):
             return best
         _look_from(heads, kept, data.class_ids, device)
         return predict(model, data, device, **options, report=lambda again: report(done + again))
@@ -76,9 +78,11 @@ def caps_for(num_classes: int) -> list[int]:
 def measures_of(
     truth: GroundTruth, found: Detections, best: Detections, kind: Literal["bbox", "segm"], num_classes: int
 ) -> dict[str, Any]:
-    """All measures of what was `found`, and of the `best` of each class: plain data, for a record."""
+    """All measures of what was `found`, and of the `best` of each class if they have what `kind` needs: plain data."""
     matches = truth.match(found, kind)
     at = {str(cap): _rounded(ap_at(matches, cap)) for cap in caps_for(num_classes)}
+    if kind == "segm" and best.masks is None:
+        return {"AP_at": at, "AP_fixed": None, "AP_pool": None, "calibration_error": None, "detections": len(best)}
     matches = truth.match(best, kind)
     calibration = {name: round(bins.error, 6) for name, bins in pool_calibration(matches).items()}
     return {
@@ -92,11 +96,11 @@ def measures_of(
 
 def fields_of(measures: dict[str, Any]) -> dict[str, Any]:
     """The fields of a record that show one kind's measures."""
-    pool = measures["AP_pool"]
+    fixed, pool = (measures[name] or {} for name in ("AP_fixed", "AP_pool"))
     return {
-        "AP_fixed": measures["AP_fixed"]["AP"],
-        "AP_pool": pool["AP"],
-        **{f"AP_pool_{group}": pool[f"AP_{group}"] for group in "rcf"},
+        "AP_fixed": fixed.get("AP"),
+        "AP_pool": pool.get("AP"),
+        **{f"AP_pool_{group}": pool.get(f"AP_{group}") for group in "rcf"},
         "AP_at": {cap: {name: numbers[name] for name in ("AP", "AP_r")} for cap, numbers in measures["AP_at"].items()},
     }
 
