@@ -21,6 +21,10 @@ from equipoise.losses.equalization import SigmoidEqualizationLoss as SigmoidEqua
 from equipoise.losses.equalization import equalization_loss as equalization_loss
 from equipoise.losses.equalization import rare_classes as rare_classes
 from equipoise.losses.equalization import sigmoid_equalization_loss as sigmoid_equalization_loss
+from equipoise.losses.equalization_v2 import EqualizationV2Loss as EqualizationV2Loss
+from equipoise.losses.equalization_v2 import equalization_v2_loss as equalization_v2_loss
+from equipoise.losses.federated import FederatedLoss as FederatedLoss
+from equipoise.losses.federated import federated_loss as federated_loss
 from equipoise.losses.focal import FocalLoss as FocalLoss
 from equipoise.losses.focal import SigmoidFocalLoss as SigmoidFocalLoss
 from equipoise.losses.focal import focal_loss as focal_loss
@@ -30,6 +34,8 @@ from equipoise.losses.ldam import ldam_loss as ldam_loss
 from equipoise.losses.ldam import ldam_margins as ldam_margins
 from equipoise.losses.linear_cross_entropy import BalancedLinearCrossEntropyLoss as BalancedLinearCrossEntropyLoss
 from equipoise.losses.linear_cross_entropy import balanced_linear_cross_entropy as balanced_linear_cross_entropy
+from equipoise.losses.seesaw import SeesawLoss as SeesawLoss
+from equipoise.losses.seesaw import seesaw_loss as seesaw_loss
 from equipoise.losses.weights import effective_number_weights as effective_number_weights
 from equipoise.losses.weights import inverse_frequency_weights as inverse_frequency_weights
 from equipoise.metrics.calibration import CalibrationScores as CalibrationScores

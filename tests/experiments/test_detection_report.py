@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.experiments.mosaic_lt import published as mosaic_published
+from equipoise.experiments.mosaic_lt import report as mosaic
 from equipoise.experiments.table2 import published
 from equipoise.experiments.table2 import report as table2
 from equipoise.experiments.voc2012_lt import published as voc_published
@@ -156,6 +158,34 @@ def test_table_2_stands_beside_the_papers_numbers(tmp_path: Path) -> None:
     assert "| EQL | ours | 24.0 |" in text
 
 
+def boxes_record(method: str, seed: int, pool: float, rare: float | None) -> DetectionRecord:
+    at = {"300": {"AP": 15.0, "AP_r": 4.0}, "50": {"AP": 14.0, "AP_r": rare}}
+    recipe = {"start": None if method == "rfs" else "rfs"}
+    more = {"AP_mask": None, "AP_fixed": 15.5, "AP_pool": pool, "AP_pool_r": 2.0, "AP_at": at, "recipe": recipe}
+    return record(method, seed, 0.0, 4.0, table="mosaic-lt", **more)
+
+
+def test_mosaic_lt_shows_caps_and_the_pool_beside_the_control_of_each_seed(tmp_path: Path) -> None:
+    root = copied(tmp_path)
+    assert "Not run yet" in mosaic.mosaic_part([])
+    write(
+        root,
+        *(boxes_record("rfs_longer", seed, 10.0 + seed, 3.0) for seed in (0, 1)),
+        *(boxes_record("balanced_sigmoid", seed, 12.0 + 2 * seed, 4.5) for seed in (0, 1)),
+        boxes_record("rfs_adjusted", 1, 12.5, None),
+    )
+    said = run("table", "mosaic-lt", "--results", root / "results", "--write")
+    assert "AP_r@50" in said
+    text = (root / "results/README.md").read_text()
+    assert "| Balanced Sigmoid | 15.5 ± 0.0 | 13.0 ± 1.4 | – | – | 2.0 ± 0.0 | 2 |" in text
+    assert "| method | AP@300 | AP_r@300 | AP@50 | AP_r@50 | n |" in text
+    assert "| Balanced Sigmoid | +2.00 | +3.00 |" in text
+    assert "| Balanced Sigmoid | +1.50 | +1.50 |" in text
+    assert "| RFS, adjusted afterwards | – | +1.50 |" in text
+    assert "Not run yet: RFS, cRT, LWS, EQL" in text
+    assert "AP_pool" in run("detect", "table", "mosaic-lt", "--results", root / "results")
+
+
 def test_no_number_is_cut_off_in_a_narrow_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     write(tmp_path, *(record("rfs", seed, 20.0 + seed) for seed in range(3)))
@@ -191,17 +221,19 @@ def test_benchmarks_are_shown_as_measured() -> None:
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:
-    shown = [each.documents(ROOT, ROOT / "results") for each in (table2, report)]
+    shown = [each.documents(ROOT, ROOT / "results") for each in (table2, report, mosaic)]
     assert [sorted(path.relative_to(ROOT).as_posix() for path in documents) for documents in shown] == [
         ["docs/detection.md", "results/README.md"],
         ["docs/lab-notes.md", "results/README.md"],
+        ["docs/lab-notes.md", "results/README.md"],
     ]
     stale = [path.name for documents in shown for path, text in documents.items() if path.read_text() != text]
-    assert stale == [], "run: equipoise table table2 --write; equipoise table voc2012-lt --write"
+    assert stale == [], "run: equipoise table NAME --write, for table2, voc2012-lt and mosaic-lt"
 
 
 def test_every_method_has_a_title_and_every_title_a_method() -> None:
     pytest.importorskip("torchvision")
+    from equipoise.experiments.mosaic_lt import recipe as mosaic_lt
     from equipoise.experiments.table2 import recipe
     from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
     from equipoise.metrics.detection import MOST
@@ -209,7 +241,10 @@ def test_every_method_has_a_title_and_every_title_a_method() -> None:
     assert [method.name for method in recipe.METHODS] == list(published.METHODS)
     assert [method.name for method in voc2012_lt.METHODS] == list(voc_published.METHODS)
     assert [method.name for method in voc2012_lt.CHOICES] == list(voc_published.CHOICES)
+    assert [method.name for method in mosaic_lt.METHODS] == list(mosaic_published.METHODS)
+    assert [method.name for method in mosaic_lt.CHOICES] == list(mosaic_published.CHOICES)
     assert (recipe.NAME, voc2012_lt.NAME) == (published.NAME, voc_published.NAME)
+    assert mosaic_lt.NAME == mosaic_published.NAME
     assert tuple(published.BACKBONES) == recipe.BACKBONES
     assert published.MOST == MOST
 

@@ -24,6 +24,7 @@ from equipoise.cli import app
 from equipoise.cli.detect import _load as load_for_use
 from equipoise.data.coco import CocoImages, read_image
 from equipoise.data.reading import read_json
+from equipoise.experiments.mosaic_lt import recipe as mosaic_lt
 from equipoise.experiments.table2 import recipe as table2
 from equipoise.experiments.table2.report import methods_table
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
@@ -44,7 +45,7 @@ ROWS = ["rfs", "rfs_longer", "crt", "lws", "eql", "balanced_sigmoid"]
 
 
 def tiny(method: Method[DetectionRecipe]) -> Method[DetectionRecipe]:
-    epochs = 0.25 if method.recipe.start is None else 0.125
+    epochs = 0.25 if method.recipe.start is None else min(method.recipe.epochs, 0.125)
     recipe = replace(
         method.recipe, backbone="resnet18", epochs=epochs, batch_size=1, min_sizes=(SIDE,), max_size=SIDE, warmup=0
     )
@@ -58,6 +59,7 @@ def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("equipoise.training.detection.detector", fewer)
     monkeypatch.setattr(voc2012_lt, "METHODS", tuple(map(tiny, voc2012_lt.METHODS)))
     monkeypatch.setattr(voc2012_lt, "CHOICES", tuple(map(tiny, voc2012_lt.CHOICES)))
+    monkeypatch.setattr(mosaic_lt, "METHODS", tuple(map(tiny, mosaic_lt.METHODS)))
     for name, images, seed in (("train.json", 12, 0), ("train_lt.json", 8, 0), ("val.json", 3, 1)):
         write_lvis(tmp_path / "voc", images, seed=seed, name=name)
     return tmp_path / "voc"
@@ -109,9 +111,9 @@ def test_what_is_chosen_does_not_change_the_runs_that_it_was_chosen_from(tmp_pat
 
 def test_held_out_annotations_are_replaced_at_once(voc: Path, tmp_path: Path) -> None:
     """Two commands that share a folder may write them while the other reads."""
-    path = voc2012_lt.write_held_out(voc, tmp_path / "kept" / "held_out.json")
+    path = voc2012_lt.held_out(voc, tmp_path / "kept" / "held_out.json")
     with path.open() as reading:
-        voc2012_lt.write_held_out(voc, path)
+        voc2012_lt.held_out(voc, path)
         assert path.stat().st_ino != os.fstat(reading.fileno()).st_ino
     assert [file.name for file in path.parent.iterdir()] == ["held_out.json"]
 
@@ -141,7 +143,8 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
         "voc2012-lt/lws/3.json",
     ]
     table = equipoise("detect", "table", "voc2012-lt", "--results", results).splitlines()
-    assert [line.split("|")[1].strip() for line in table[2:]] == ["LWS", "Balanced Sigmoid"]
+    assert [line.split("|")[1].strip() for line in table[2:4]] == ["LWS", "Balanced Sigmoid"]
+    assert [line for line in table if "AP_pool" in line or "AP_r@1 " in line] == [table[5], table[10]]
 
 
 def test_resident_images_train_a_table_and_share_the_features_of_a_first_stage(
@@ -250,6 +253,31 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(
     assert (
         "is of 4 classes, the annotations have 5" in predict(picture, "--weights", alone, "--annotations", val).output
     )
+
+
+def test_boxes_train_mosaic_lt_and_its_measures_see_what_is_adjusted(voc: Path, tmp_path: Path) -> None:
+    out, chosen = tmp_path / "records.jsonl", ("rfs", "rfs_adjusted", "seesaw")
+    equipoise(
+        "run", "mosaic-lt", "--data", voc, "--out", out, "--device", "cpu", "--seeds", 0, "--results",
+        tmp_path / "results", *(word for name in chosen for word in ("--only", name)),
+    )  # fmt: skip
+    records = {record.method: record for record in read_jsonl(out)}
+    assert records.keys() == {"rfs", "rfs_adjusted", "seesaw"}
+    assert records["rfs_adjusted"].iterations == 0
+    assert records["rfs_adjusted"].complete
+    assert records["rfs_adjusted"].weights != records["rfs"].weights  # its bias
+    for record in records.values():
+        assert list(record.AP_at or {}) == ["300", "50", "20", "10", "1"]
+        assert record.AP_fixed is not None
+        assert record.AP_pool is not None
+    assert records["rfs_adjusted"].AP_fixed == records["rfs"].AP_fixed
+    (weights,) = (tmp_path / "checkpoints").glob("*-seesaw-*.weights.pt")
+    val = voc / "val.json"
+    options = ("--annotations", val, "--images", voc, "--out", tmp_path / "found.json")
+    assert "in 3 images" in equipoise("detect", "submit", weights, *options)
+    moved = ("detect", "submit", weights, *options, "--prior", val, "--target-rate", "mean")
+    refused = CliRunner().invoke(app, [str(word) for word in moved], env={"COLUMNS": "200"})
+    assert "this detector has a softmax" in refused.output
 
 
 def test_smaller_images_and_federated_labels_are_an_option_and_recorded_under_another_name(
@@ -400,6 +428,7 @@ def test_progress_says_how_long_it_will_take(voc: Path, tmp_path: Path, monkeypa
     lines = [line for line in said.splitlines() if line.endswith("to go") and "img/s" in line]
     assert [line.split(",")[0].strip() for line in lines] == [
         "1 of 2 iterations", "2 of 2 iterations", "3 of 3 images evaluated",
+        "3 of 6 images evaluated without a cap", "6 of 6 images evaluated without a cap",
     ]  # fmt: skip
 
 

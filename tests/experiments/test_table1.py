@@ -358,13 +358,21 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
         name: [option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)]
         for name, command in (*found.items(), *tables, *found["records"].commands.items())
     }
-    assert [name for name, _ in tables] == ["table1", "causes", "FILE.py", "table2", "voc2012-lt", "prior-shift"]
+    assert [name for name, _ in tables] == [
+        "table1",
+        "causes",
+        "FILE.py",
+        "table2",
+        "voc2012-lt",
+        "mosaic-lt",
+        "prior-shift",
+    ]
     for name in ("table1", "causes", "FILE.py"):
         assert options[name] == [
             *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
             *("--compile", "--fused", "--no-deterministic", "--download"),
         ]
-    for name in ("table2", "voc2012-lt"):
+    for name in ("table2", "voc2012-lt", "mosaic-lt"):
         assert options[name] == [
             *("--data", "--train", "--val", "--images", "--weights", "--stride", "--backbone", "--size", "--longest"),
             *("--federated", *QUEUE, "--validate", "--device", "--checkpoints", "--commit", "--workers", "--resident"),
@@ -395,7 +403,7 @@ def test_options_may_stand_before_the_table(tmp_path: Path) -> None:
 
 def test_in_80_columns_the_help_of_run_is_not_cut() -> None:
     tables = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "80"})
-    assert "Train an experiment: table1, causes, table2, voc2012-lt, prior-shift, or a" in tables.output
+    assert "Train an experiment: table1, causes, table2, voc2012-lt, mosaic-lt," in tables.output
     result = CliRunner().invoke(app, ["run", "table1", "--help"], env={"COLUMNS": "80"})
     lines = [line.strip(" │") for line in result.output.splitlines()]
     assert "…" not in tables.output + result.output
@@ -613,7 +621,10 @@ def test_records_of_detectors_are_not_added_to(options: tuple[str, ...], tmp_pat
 
 def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     words = refused("table9", "--data", str(tmp_path))
-    assert "no table is named 'table9': expected table1, causes, table2, voc2012-lt, prior-shift, or the path" in words
+    assert (
+        "no table is named 'table9': expected table1, causes, table2, voc2012-lt, mosaic-lt, prior-shift, or the path"
+        in words
+    )
     assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))
     assert "--validate trains the choices of table1" in refused(
         str(recipe_file(tmp_path)), "--data", str(tmp_path), "--validate"

@@ -117,6 +117,26 @@ def reference_distribution_balanced(z: list[float], y: int, gamma: float) -> flo
     return total
 
 
+def reference_seesaw(z: list[float], y: int, p: float) -> float:
+    return -math.log(softmax(z, [min(1.0, n / COUNTS[y]) ** p for n in COUNTS])[y])
+
+
+def gradient_ratio(prior: eq.Prior) -> Tensor:
+    return torch.linspace(1.2, 0.6, prior.num_classes)
+
+
+def reference_equalization_v2(z: list[float], y: int) -> float:
+    total = 0.0
+    for j in range(K):
+        negative = sigmoid(12.0 * (1.2 - 0.2 * j - 0.8))
+        total += (1 + 4.0 * (1 - negative) if j == y else negative) * binary(z[j], j == y)
+    return total
+
+
+def reference_federated(z: list[float], y: int, drawn: list[int]) -> float:
+    return sum(binary(z[j], j == y) for j in range(K) if j == y or j in drawn)
+
+
 # ------------------------------------------------------------------ the table
 
 
@@ -143,6 +163,23 @@ def plain_softmax(z: Tensor, y: Tensor) -> Tensor:
 
 def plain_sigmoid(z: Tensor, y: Tensor) -> Tensor:
     return F.binary_cross_entropy_with_logits(z, F.one_hot(y, K).to(z.dtype))
+
+
+def having_had_gradients(prior: eq.Prior, **options: object) -> nn.Module:
+    loss = eq.EqualizationV2Loss(prior.num_classes, **options)  # type: ignore[arg-type]
+    loss.positives, loss.negatives = gradient_ratio(prior), torch.ones(prior.num_classes)
+    return loss
+
+
+class SampledAlike(eq.FederatedLoss):
+    """The same classes are sampled whatever a batch shows: every second one."""
+
+    def sampled(self, logits: Tensor, target: Tensor, foreground: Tensor | None, keys: Tensor) -> Tensor:
+        return every_second(len(keys))
+
+
+def every_second(number: int) -> Tensor:
+    return torch.arange(number) % 2 == 0
 
 
 ROWS = [
@@ -275,6 +312,39 @@ ROWS = [
         binary=True,
         needs_counts=False,
         mixes=False,
+    ),
+]
+
+ROWS += [
+    Row(
+        "seesaw",  # without compensation, whose gradient is not that of the value: tests/losses/test_detector_losses.py
+        lambda prior, **o: eq.SeesawLoss(prior, p=0.8, q=0.0, **o),
+        lambda z, y, prior, **o: eq.seesaw_loss(z, y, eq.softmax_shift(prior), p=0.8, q=0.0, **o),
+        lambda z, y: reference_seesaw(z, y, 0.8),
+        plain_softmax,
+        lambda: eq.SeesawLoss(UNIFORM, q=0.0),
+        soft=False,
+    ),
+    Row(
+        "equalization_v2",
+        having_had_gradients,
+        lambda z, y, prior, **o: eq.equalization_v2_loss(z, y, gradient_ratio(prior), **o),
+        reference_equalization_v2,
+        plain_sigmoid,
+        lambda: eq.EqualizationV2Loss(K),
+        binary=True,
+        needs_counts=False,
+    ),
+    Row(
+        "federated",
+        SampledAlike,
+        lambda z, y, prior, **o: eq.federated_loss(z, y, every_second(prior.num_classes), **o),
+        lambda z, y: reference_federated(z, y, [0, 2]),
+        plain_sigmoid,
+        lambda: eq.FederatedLoss(PRIOR, classes=K),
+        binary=True,
+        needs_counts=False,
+        mixes=False,  # a class that has any share in a row counts whole
     ),
 ]
 

@@ -89,8 +89,7 @@ def test_nms_of_groups_is_that_of_torchvision(classes: int) -> None:
     kind = torch.arange(number).repeat(groups, 1) % classes
     there = torch.ones(groups, number, dtype=torch.bool)
     there[1, 5:9] = False
-    kept, settled = survivors(several, there, 0.4, kind)
-    assert settled
+    kept = survivors(several, there, 0.4, kind)
     scores = torch.linspace(1, 0.1, number)
     for group in range(groups):
         some = there[group].nonzero().flatten()
@@ -98,16 +97,15 @@ def test_nms_of_groups_is_that_of_torchvision(classes: int) -> None:
         assert kept[group].nonzero().flatten().tolist() == sorted(expected.tolist())
 
 
-def test_nms_in_a_few_rounds_says_when_it_is_not_settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    chain = torch.tensor([[[float(i), 0.0, i + 10.0, 10.0] for i in range(0, 30, 3)]])  # each drops the next only
-    there = torch.ones(1, 10, dtype=torch.bool)
-    expected = [True, False] * 5
-    assert survivors(chain, there, 0.5)[0][0].tolist() == expected
-    kept, settled = survivors(chain, there, 0.5, rounds=3)
-    assert not settled
-    assert kept[0, :3].tolist() == expected[:3]
-    monkeypatch.setattr(batched_rcnn, "ELEMENTS", 100)  # one group at a time
-    assert survivors(chain.repeat(2, 1, 1), there.repeat(2, 1), 0.5, rounds=12)[0].tolist() == [expected] * 2
+@pytest.mark.parametrize("ask", [1, 7, 1000])
+def test_nms_follows_chains_of_any_length(monkeypatch: pytest.MonkeyPatch, ask: int) -> None:
+    chain = torch.tensor([[[float(i), 0.0, i + 10.0, 10.0] for i in range(0, 600, 3)]])  # each drops the next only
+    there = torch.ones(1, 200, dtype=torch.bool)
+    monkeypatch.setattr(batched_rcnn, "ASK_AGAIN", {"cpu": ask})
+    assert survivors(chain, there, 0.5)[0].tolist() == [True, False] * 100
+    monkeypatch.setattr(batched_rcnn, "ELEMENTS", 40_000)  # one group at a time
+    there[0, 0] = False
+    assert survivors(chain.repeat(2, 1, 1), there.repeat(2, 1), 0.5).tolist() == [[False, True] * 100] * 2
 
 
 def test_boxes_are_matched_with_instances_that_exist() -> None:

@@ -19,7 +19,7 @@ import torch.multiprocessing as mp
 from helpers.coco_files import SIDE, write_lvis
 
 from equipoise.data.coco import CocoImages
-from equipoise.models.mask_rcnn import balanced_sigmoid
+from equipoise.models.mask_rcnn import balanced_sigmoid, equalized_v2_sigmoid, federated_sigmoid
 from equipoise.training.detection import DetectionRecipe, DetectionTraining, train
 from equipoise.training.resident import Resident
 
@@ -33,10 +33,13 @@ FIRST = DetectionRecipe(
 )
 FILES = replace(FIRST, min_sizes=(SIDE, SIDE + 32), max_size=2 * SIDE)
 SECOND = replace(FIRST, start="rfs", epochs=0.5, classification=balanced_sigmoid)
+SEEN = replace(SECOND, classification=equalized_v2_sigmoid)
+DRAWN = replace(SECOND, classification=federated_sigmoid, options={"classes": 3})
+RUNS = {"files": FILES, "resident": FIRST, "frozen": SECOND, "eql v2": SEEN, "federated": DRAWN}
 
 
 def trained(folder: Path, alone: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The state after each of two iterations from files at two sizes, from resident images, and of a second stage.
+    """The state after each of two iterations from files at two sizes, from resident images, and of second stages.
 
     Where the states of `alone` are given, every iteration starts from the one before it there, so that nothing but the
     iteration itself can differ. Without oneDNN, whose kernels round a batch of 2 otherwise than two of 1: an activation
@@ -46,12 +49,13 @@ def trained(folder: Path, alone: dict[str, Any] | None = None) -> dict[str, Any]
     resident = Resident(data, CPU, shorter=SIDE, longer=SIDE)
     found: dict[str, Any] = {}
     start = None
-    for name, recipe, images in (("files", FILES, None), ("resident", FIRST, resident), ("frozen", SECOND, resident)):
-        run = DetectionTraining(recipe, data, 0, CPU, resident=images, start=start if name == "frozen" else None)
+    for name, recipe in RUNS.items():
+        images = None if recipe is FILES else resident
+        run = DetectionTraining(recipe, data, 0, CPU, resident=images, start=start if recipe.start else None)
         run.model.rpn._post_nms_top_n["training"] = 40
         run.model.roi_heads.fg_bg_sampler.batch_size_per_image = 16
         with torch.backends.mkldnn.flags(enabled=False):
-            if name == "frozen":
+            if recipe.start:
                 run.freeze()
             states: list[dict[str, Any]] = []
             while not run.done:
@@ -82,7 +86,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [torch.load(folder / f"{name}.pt") for name in ("alone", 0, 1)]
 
 
-@pytest.mark.parametrize(("name", "recipe"), [("files", FILES), ("resident", FIRST), ("frozen", SECOND)])
+@pytest.mark.parametrize(("name", "recipe"), RUNS.items())
 def test_two_processes_train_what_one_does(results: list[dict[str, Any]], name: str, recipe: DetectionRecipe) -> None:
     # The same numbers are added in another order. Of n summands each order makes about sqrt(n) roundings of eps / 2;
     # the longest sum is that of the box head's first layer, n = 256 * 7 * 7 = 12544: 112 eps between two orders, once

@@ -14,7 +14,13 @@ from helpers.coco_files import SIDE, write_lvis
 
 from equipoise.data.coco import CocoImages
 from equipoise.metrics.detection import GroundTruth
-from equipoise.models.mask_rcnn import RARE, balanced_sigmoid, detector_weights, equalized_sigmoid
+from equipoise.models.mask_rcnn import (
+    RARE,
+    balanced_sigmoid,
+    detector_weights,
+    equalized_sigmoid,
+    equalized_v2_sigmoid,
+)
 from equipoise.training.detection import (
     DetectionRecipe,
     DetectionTraining,
@@ -271,12 +277,16 @@ def test_a_run_that_stops_goes_on_as_if_it_had_not(data: CocoImages, tmp_path: P
         assert torch.equal(detector_weights(rest.model)[name], value), name
 
 
-def test_a_run_that_stops_remembers_how_often_nms_was_cut_short(data: CocoImages) -> None:
-    run, rest = quick(TINY, data, 0, CPU), quick(TINY, data, 0, CPU)
-    assert run.unsettled == 0
-    run.batched.unsettled = torch.tensor(3)  # as counted on a GPU
+def test_a_run_that_stops_remembers_the_gradients_that_eql_v2_has_seen(
+    data: CocoImages, first_stage: dict[str, torch.Tensor]
+) -> None:
+    recipe = replace(TINY, start="rfs", classification=equalized_v2_sigmoid)
+    run, rest = (quick(recipe, data, 0, CPU, start=first_stage) for _ in range(2))
+    assert train(run)
     rest.load_state_dict(run.state_dict())
-    assert rest.unsettled == 3
+    seen, again = (one.model.get_submodule("roi_heads.classification.criterion").negatives for one in (run, rest))
+    assert seen.sum() > 0
+    assert torch.equal(seen, again)
 
 
 def test_a_loss_that_is_no_number_stops_the_run(data: CocoImages) -> None:

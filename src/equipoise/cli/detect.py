@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from typer.core import TyperCommand
 
 from equipoise.cli import options as o
 from equipoise.cli.shared import device_of, progress, refusing
@@ -17,12 +20,26 @@ Weights = Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise 
 Backbone = Annotated[str | None, typer.Option(help="resnet50 or resnet101; as trained by default.")]
 Size = Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")]
 
+TargetRate = Annotated[
+    str | None,
+    typer.Option(metavar="RATE", help="Move sigmoid scores to this rate of every class, or mean; needs --prior."),
+]
+Tau = Annotated[float, typer.Option(help="With --target-rate: how much of the shift, 1 is all of it.")]
+TrainingPrior = Annotated[Path | None, typer.Option("--prior", help="The training annotations, for --target-rate.")]
+
 detect_app = typer.Typer(
     help="Detectors: evaluate, write and draw what they find; needs the extra detection.", no_args_is_help=True
 )
 
 
-@detect_app.command("eval")
+class CapsCommand(TyperCommand):
+    """A command that takes `--caps 300 50` for `--caps 300 --caps 50`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, o.repeated(args, "--caps"))
+
+
+@detect_app.command("eval", cls=CapsCommand)
 @refusing()
 def evaluate(
     results: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
@@ -30,18 +47,77 @@ def evaluate(
     prior: Annotated[
         Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
     ] = None,
+    caps: Annotated[
+        list[int] | None, typer.Option(metavar="N", min=1, help="AP of the best N detections per image: --caps 300 50.")
+    ] = None,
+    fixed: Annotated[bool, typer.Option("--fixed", help="AP-fixed: the 10,000 best per class, no cap.")] = False,
+    pool: Annotated[bool, typer.Option("--pool", help="AP-pool: all classes in one ranking, and calibration.")] = False,
+    target_rate: TargetRate = None,
+    tau: Tau = 1.0,
 ) -> None:
     """Print the 13 LVIS numbers of a results file, for boxes and, where it has them, masks."""
     from equipoise.metrics.detection import Detections, GroundTruth
-    from equipoise.prior import Prior
 
-    found = Detections.from_file(results)
-    truth = GroundTruth(annotations, None if prior is None else Prior.from_coco(prior))
+    found, counted = Detections.from_file(results), _counted(prior)
+    if (rate := _rate(target_rate, counted)) is not None and counted is not None:
+        found = found.adjusted(counted, rate[0], tau)
+    truth = GroundTruth(annotations, counted)
+    if fixed or pool:
+        most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
+        typer.echo(
+            f"{results} has at most {most} detections per image: AP-fixed and AP-pool are of these, so if they were "
+            "capped when they were made, they are lower than without a cap"
+        )
     for kind in ("bbox", "segm"):
         if kind == "bbox" or (found.masks is not None and truth.has_masks):
-            numbers = truth.evaluate(found, kind)
-            shown = (f"{name} {'–' if value is None else f'{value:.2f}'}" for name, value in numbers.items())
-            typer.echo(f"{kind}: " + ", ".join(shown))
+            typer.echo(f"{kind}: {_numbers(truth.evaluate(found, kind))}")
+            if caps or fixed or pool:
+                _print_measures(kind, truth.match(found, kind), caps, fixed=fixed, pool=pool)
+
+
+def _print_measures(kind: str, matches: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> None:
+    from equipoise.metrics.detection_measures import ap_at, ap_fixed, ap_pool, pool_calibration, scaled_cap
+
+    scaled = scaled_cap(len(matches.instances))
+    for cap in sorted({*caps, scaled}, reverse=True) if caps else ():
+        words = ", LVIS's scaled to the classes" if cap == scaled else ""
+        typer.echo(f"{kind}, {cap} per image{words}: {_numbers(ap_at(matches, cap))}")
+    if fixed:
+        typer.echo(f"{kind}, AP-fixed: {_numbers(ap_fixed(matches))}")
+    if pool:
+        typer.echo(f"{kind}, AP-pool: {_numbers(ap_pool(matches))}")
+        for group, bins in pool_calibration(matches).items():
+            seen = zip(bins.number, bins.edges, bins.edges[1:], bins.expected, bins.observed, strict=False)
+            each = [f"{low:g}-{high:g} {100 * e:.1f} ({100 * p:.1f})" for n, low, high, e, p in seen if n]
+            typer.echo(
+                f"{kind}, scores of {group}, mean % (right at IoU 0.5, %): {', '.join(each)}; error "
+                f"{100 * bins.error:.2f}"
+            )
+
+
+def _numbers(numbers: dict[str, float | None]) -> str:
+    return ", ".join(f"{name} {'–' if value is None else f'{value:.2f}'}" for name, value in numbers.items())
+
+
+def _counted(path: Path | None) -> Any:
+    """The images that hold each class of training annotations."""
+    from equipoise.prior import Prior
+
+    return None if path is None else Prior.from_coco(path)
+
+
+def _rate(given: str | None, prior: Any) -> tuple[float | None] | None:
+    """What --target-rate asks for: None where it is not given, (None,) for the mean rate."""
+    if given is None:
+        return None
+    if prior is None:
+        raise ValueError("--target-rate needs the training annotations, for how often each class occurs: --prior FILE")
+    if given == "mean":
+        return (None,)
+    try:
+        return (float(given),)
+    except ValueError:
+        raise ValueError(f"--target-rate {given}: expected a rate between 0 and 1, or mean") from None
 
 
 @detect_app.command("table")
@@ -50,17 +126,23 @@ def table_(
     results: o.Results = o.RESULTS,
 ) -> None:
     """Print any table of detectors from its records, as Markdown; those of the paper: equipoise table."""
+    from equipoise.experiments.mosaic_lt import published as mosaic_lt
     from equipoise.experiments.table2 import published as table2
     from equipoise.experiments.table2.report import methods_table
     from equipoise.experiments.voc2012_lt import published as voc2012_lt
-    from equipoise.training.detection_records import DetectionRecord
+    from equipoise.training.detection_records import COLUMNS, MEASURES, DetectionRecord, columns_at
     from equipoise.training.records import read_records
 
     with refusing():
         records = read_records(results, table, DetectionRecord)
     if not records:
         raise typer.BadParameter(f"{results / table} holds no records")
-    typer.echo(str(methods_table(records, voc2012_lt.CHOICES if table.startswith("choices") else table2.METHODS)))
+    chosen = {**voc2012_lt.CHOICES, **mosaic_lt.CHOICES} if table.startswith("choices") else {}
+    titles = chosen or table2.METHODS | mosaic_lt.METHODS
+    titles |= {record.method: record.method for record in records if record.method not in titles}
+    measured = [MEASURES, columns_at(records)] if any(record.AP_at for record in records) else []
+    for columns in (COLUMNS, *measured):
+        typer.echo(f"{methods_table(records, titles, columns=columns)}\n")
 
 
 @detect_app.command()
@@ -73,6 +155,9 @@ def submit(
     backbone: Backbone = None,
     stride: o.Stride = None,
     size: Size = None,
+    prior: TrainingPrior = None,
+    target_rate: TargetRate = None,
+    tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
     """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
@@ -84,6 +169,7 @@ def submit(
     data = CocoImages(annotations, images)
     place = device_of(device)
     model = _load(weights, data.num_classes, backbone, stride, size).to(place)
+    _adjust(model, prior, target_rate, tau, data.class_ids)
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -98,8 +184,9 @@ def submit(
 def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
     """The detector of a weights file. What is None is as it was trained, if the file's note is still beside it, else a
     ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
-    from equipoise.models.mask_rcnn import detector, load_detector_weights, resnet_fpn, sigmoid
+    from equipoise.models.mask_rcnn import detector, load_detector_weights, resnet_fpn, seesaw, sigmoid
     from equipoise.models.weights import read_tensors
+    from equipoise.prior import Prior
     from equipoise.training.queue import note_of
 
     tensors, note = read_tensors(weights), note_of(weights)
@@ -115,12 +202,13 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     regression = tensors.get("roi_heads.box_predictor.bbox_pred.weight")
     if regression is not None and len(regression) != 4 * num_classes:
         raise ValueError(f"{weights} is of {len(regression) // 4} classes, the annotations have {num_classes}")
+    columns = len(tensors.get("roi_heads.box_predictor.cls_score.bias", ()))
     if size is not None:
         trained |= {"size": size, "longest": round(size * trained["longest"] / trained["size"])}
     model = detector(
         resnet_fpn(backbone or trained["backbone"], stride=stride or trained["stride"]),  # type: ignore[arg-type]
         num_classes,
-        sigmoid(num_classes),
+        seesaw(Prior.uniform(num_classes)) if columns == num_classes + 1 else sigmoid(num_classes),
         masks=any("mask_predictor" in name for name in tensors),
         scaled=any(name.endswith("cls_score.scales") for name in tensors),
         min_size=trained["size"],
@@ -128,6 +216,20 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     )
     load_detector_weights(model, tensors)
     return model.eval()
+
+
+def _adjust(model: Any, path: Path | None, target_rate: str | None, tau: float, class_ids: Sequence[int]) -> None:
+    """Take the shift of the training prior off a detector's logits, where it is asked for."""
+    from equipoise.models.mask_rcnn import adjust_bias, adjusted_sigmoid
+
+    prior = _counted(path)
+    if (rate := _rate(target_rate, prior)) is None:
+        return
+    if model.roi_heads.classification.background_columns:
+        raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
+    if list(prior.class_ids) != list(class_ids):
+        raise ValueError(f"{path} and --annotations have different categories")
+    adjust_bias(model, adjusted_sigmoid(prior, rate[0], tau).moved)  # type: ignore[arg-type]
 
 
 @detect_app.command()
@@ -141,6 +243,9 @@ def predict(
     backbone: Backbone = None,
     stride: o.Stride = None,
     size: Size = None,
+    prior: TrainingPrior = None,
+    target_rate: TargetRate = None,
+    tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
     """Draw the boxes and masks that a detector finds on pictures."""
@@ -150,12 +255,14 @@ def predict(
     from equipoise.data.reading import read_json
     from equipoise.report.detections import draw_detections
 
-    names = list(categories_of(read_json(annotations), annotations).values())
+    categories = categories_of(read_json(annotations), annotations)
+    names = list(categories.values())
     twice = sorted({picture.stem for picture in pictures if sum(picture.stem == p.stem for p in pictures) > 1})
     if twice:
         raise ValueError(f"two pictures are named {twice[0]}: both would be drawn to {out / twice[0]}.png")
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
+    _adjust(model, prior, target_rate, tau, list(categories))
     missing = next((picture for picture in pictures if not picture.is_file()), None)
     if missing is not None:
         raise ValueError(f"there is no picture {missing}")

@@ -1,4 +1,4 @@
-"""Train tables of detectors: what `equipoise run table2` and `voc2012-lt` do."""
+"""Train tables of detectors: what `equipoise run table2`, `voc2012-lt` and `mosaic-lt` do."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import typer
 from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
+from equipoise.experiments.mosaic_lt import recipe as mosaic_lt
 from equipoise.experiments.table2 import recipe as table2
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
 from equipoise.models.processes import join_processes, world
@@ -23,6 +24,8 @@ from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.detection_runs import Detection, DetectionData
 from equipoise.training.queue import Settings
 from equipoise.training.recipe import Method, MethodCell
+
+TABLES: dict[str, Any] = {module.NAME: module for module in (table2, voc2012_lt, mosaic_lt)}
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ class Source:
         if self.data is None:
             raise typer.BadParameter("which data? Give --data FOLDER, or your own with --train, --val and --images")
         with refusing():
-            return voc2012_lt.find(self.data) if table == voc2012_lt.NAME else table2.find(self.data)
+            found: tuple[Path, Path, Path] = TABLES[table].find(self.data)
+            return found
 
     def in_words(self) -> str:
         if self.weights is None:
@@ -78,7 +82,7 @@ def train_detectors(table: str, options: RunOptions, source: Source, backbone: s
     evaluated_on = "val"
     if options.validate and source.data is not None:
         evaluated_on = "held_out"
-        val = voc2012_lt.write_held_out(source.data, options.kept / "held_out.json")
+        val = TABLES[table].held_out(source.data, options.kept / "held_out.json")
     plan = [MethodCell(method.name, seed) for seed in options.seeds or known_seeds for method in methods]
     asked = asked_cells(plan, options)
     place = join_processes(device_of(options.device))
@@ -104,17 +108,17 @@ def _rows(
     table: str, backbone: str | None, validate: bool
 ) -> tuple[tuple[Method[DetectionRecipe], ...], tuple[int, ...], str]:
     """The methods of a table, its seeds, and the name that its records have."""
-    if table != voc2012_lt.NAME:
+    if table == table2.NAME:
         if validate:
-            raise typer.BadParameter("--validate is for voc2012-lt: nothing was chosen for table2")
+            raise typer.BadParameter("--validate is for voc2012-lt and mosaic-lt: nothing was chosen for table2")
         with refusing():
             wanted = backbone or table2.BACKBONES[0]
             return table2.methods(wanted), table2.SEEDS, f"{table2.NAME}/{wanted}"
     if backbone is not None:
-        raise typer.BadParameter(f"--backbone is for table2: the recipes of {voc2012_lt.NAME} have a ResNet-50")
+        raise typer.BadParameter(f"--backbone is for table2: the recipes of {table} have a ResNet-50")
     if validate:
-        return voc2012_lt.CHOICES, (0,), f"choices/{voc2012_lt.NAME}"
-    return voc2012_lt.METHODS, voc2012_lt.SEEDS, voc2012_lt.NAME
+        return TABLES[table].CHOICES, (0,), f"choices/{table}"
+    return TABLES[table].METHODS, TABLES[table].SEEDS, table
 
 
 def workers_for(device: str) -> int:

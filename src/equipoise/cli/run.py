@@ -34,8 +34,8 @@ class RunGroup(TyperGroup):
 run_app = typer.Typer(
     cls=RunGroup,
     no_args_is_help=True,
-    help="Train an experiment: table1, causes, table2, voc2012-lt, tiny-imagenet-lt, prior-shift, or a recipe file of "
-    "your own. `equipoise run table1 --help` has the options.",
+    help="Train an experiment: table1, causes, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, prior-shift, or a "
+    "recipe file of your own. `equipoise run table1 --help` has the options.",
 )
 
 
@@ -83,6 +83,7 @@ def run_classifiers(
     train_classifiers(str(ctx.info_name), options, data, download=download, **kernels)
 
 
+@run_app.command("mosaic-lt", cls=o.SeedsCommand, short_help="The same and more on 200 classes of boxes.")
 @run_app.command("voc2012-lt", cls=o.SeedsCommand, short_help="The detectors of Table 2 on PASCAL VOC.")
 @run_app.command("table2", cls=o.SeedsCommand, short_help="Table 2 of the paper: detectors on LVIS.")
 def run_detectors(

@@ -20,6 +20,7 @@ EXPERIMENTS = {
     "table1": "equipoise.experiments.table1.report",
     "table2": "equipoise.experiments.table2.report",
     "voc2012-lt": "equipoise.experiments.voc2012_lt.report",
+    "mosaic-lt": "equipoise.experiments.mosaic_lt.report",
     "tiny-imagenet-lt": "equipoise.experiments.tiny_imagenet_lt.report",
     "prior-shift": "equipoise.experiments.prior_shift.report",
 }

@@ -16,7 +16,7 @@ import contextlib
 import io
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +24,8 @@ import numpy as np
 from equipoise.data.coco import instances
 from equipoise.data.masks import Rle, compress, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
-from equipoise.prior import FloatArray, IntArray, Prior
+from equipoise.metrics.detection_matching import Matches, Truth, match
+from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift
 
 NUMBERS = (
     "AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR@300", "ARs@300", "ARm@300", "ARl@300",
@@ -51,6 +52,12 @@ class Detections:
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def __getitem__(self, rows: slice | IntArray) -> Detections:
+        masks = self.masks
+        if masks is not None:
+            masks = masks[rows] if isinstance(rows, slice) else [masks[row] for row in rows.tolist()]
+        return Detections(self.image_ids[rows], self.category_ids[rows], self.scores[rows], self.boxes[rows], masks)
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Detections:
@@ -91,10 +98,52 @@ class Detections:
             for result, box, mask in zip(self._entries(), self.boxes.tolist(), masks, strict=True)
         ]
 
+    def adjusted(self, prior: Prior, target_rate: float | None = None, tau: float = 1.0) -> Detections:
+        """Scores of sigmoids that mean the rates of `prior`, made right for classes of one rate, by default the mean.
+
+            logit score'  =  logit score − tau · (logit π_j − logit t)
+
+        `prior` counts the training images that hold each category, with its ids: `Prior.from_coco(path)`.
+
+        >>> prior = eq.Prior.from_counts([90, 10], class_ids=[3, 8])
+        >>> found = Detections(np.array([1, 1]), np.array([3, 8]), np.array([0.9, 0.1]), np.zeros((2, 4)))
+        >>> found.adjusted(prior).scores.round(3).tolist()
+        [0.5, 0.5]
+        """
+        ids = np.array(prior.class_ids if prior.class_ids is not None else [], np.int64)
+        unknown = np.setdiff1d(self.category_ids, ids)
+        if len(unknown):
+            raise ValueError(f"detections have the category id {unknown[0]}, which the training annotations lack")
+        if len(self) and not (self.scores.min() >= 0 and self.scores.max() <= 1):
+            low, high = self.scores.min(), self.scores.max()
+            raise ValueError(f"scores lie in [{low:.3g}, {high:.3g}]: expected those of sigmoids, in [0, 1]")
+        moved = tau * sigmoid_shift(prior, target_rate).numpy().astype(np.float64)
+        order = np.argsort(ids)
+        columns = order[np.searchsorted(ids, self.category_ids, sorter=order)]
+        with np.errstate(divide="ignore", over="ignore"):  # scores of 0 and 1 stay what they are
+            logits = np.log(self.scores) - np.log1p(-self.scores) - moved[columns]
+            return replace(self, scores=1 / (1 + np.exp(-logits)))
+
     def _entries(self) -> Iterator[dict[str, Any]]:
         """Where, what and how sure: what the results of boxes and of masks share."""
         for ids in zip(self.image_ids.tolist(), self.category_ids.tolist(), self.scores.tolist(), strict=True):
             yield dict(zip(("image_id", "category_id", "score"), ids, strict=True))
+
+
+def joined(parts: Sequence[Detections]) -> Detections:
+    """Detections one after another; masks where every part has them."""
+    if not parts:
+        return Detections.from_results([])
+    masks = None
+    if all(part.masks is not None for part in parts):
+        masks = [mask for part in parts for mask in part.masks or ()]
+    return Detections(
+        np.concatenate([part.image_ids for part in parts]),
+        np.concatenate([part.category_ids for part in parts]),
+        np.concatenate([part.scores for part in parts]),
+        np.concatenate([part.boxes for part in parts]),
+        masks,
+    )
 
 
 class GroundTruth:
@@ -118,16 +167,13 @@ class GroundTruth:
         self.has_masks = bool(counted) and all(annotation.get("segmentation") for annotation in counted)
         lists = {"image": content["images"], "category": content["categories"]}
         self._known = {what: np.array([entry["id"] for entry in entries]) for what, entries in lists.items()}
+        self._arrays = Truth.of(content, grouped=self.grouped, masks=self.has_masks)
         with reading(annotations):
             self._truth = hotcoco().COCO(content)
 
     def evaluate(self, detections: Detections, kind: Literal["bbox", "segm"]) -> dict[str, float | None]:
         """The 13 numbers in percent; None where nothing falls into a group."""
-        if kind not in ("bbox", "segm"):
-            raise ValueError(f"kind={kind!r}: evaluate 'bbox' or 'segm'")
-        if kind == "segm" and (detections.masks is None or not self.has_masks):
-            raise ValueError("masks were asked for, but the detections or the annotations have none")
-        self._check(detections)
+        self._check(detections, kind)
         found = hotcoco().LVISeval(self._truth, self._results(detections, kind), kind)
         found.evaluate()
         found.accumulate()
@@ -140,11 +186,34 @@ class GroundTruth:
             for name in NUMBERS
         }  # fmt: skip
 
-    def _check(self, detections: Detections) -> None:
+    def match(self, detections: Detections, kind: Literal["bbox", "segm"]) -> Matches:
+        """What the measures of `detection_measures` are computed from."""
+        self._check(detections, kind)
+        return match(self._arrays, detections, kind)
+
+    def _check(self, detections: Detections, kind: str) -> None:
+        if kind not in ("bbox", "segm"):
+            raise ValueError(f"kind={kind!r}: evaluate 'bbox' or 'segm'")
+        if kind == "segm" and (detections.masks is None or not self.has_masks):
+            raise ValueError("masks were asked for, but the detections or the annotations have none")
         for what, ids in (("image", detections.image_ids), ("category", detections.category_ids)):
             unknown = np.setdiff1d(ids, self._known[what])
             if len(unknown):
                 raise ValueError(f"detections have the {what} id {unknown[0]}, which the annotations lack")
+        if kind == "segm":
+            self._check_sizes(detections)
+
+    def _check_sizes(self, detections: Detections) -> None:
+        """Refuse a mask of another size than its image, as far as the file has sizes."""
+        rows = np.searchsorted(self._arrays.image_ids, detections.image_ids)
+        for number, (mask, size) in enumerate(
+            zip(detections.masks or (), self._arrays.sizes[rows].tolist(), strict=True)
+        ):
+            if isinstance(mask, dict) and size != [0, 0] and list(mask["size"]) != size:
+                raise ValueError(
+                    f"detection {number} has a mask of {shown([list(mask['size'])])} pixels, its image has {size} "
+                    "(height and width)"
+                )
 
     def _results(self, detections: Detections, kind: str) -> Any:
         if len(detections) == 0 or kind == "bbox":
@@ -172,6 +241,8 @@ def _check_result(result: dict[str, Any], what: str) -> None:
     sides = box if isinstance(box, list | tuple) else ()
     if box is not None and (len(sides) != 4 or not all(type(s) in (int, float) and abs(s) < 1e9 for s in sides)):
         raise ValueError(f"{what} has the bbox {shown([box])}: expected x, y, width, height")
+    if any(side < 0 for side in sides[2:]):
+        raise ValueError(f"{what} has the bbox {shown([box])}: its width or height is negative")
     if mask and not is_rle(mask) and (box is None or not is_polygons(mask)):
         raise ValueError(f"{what} has a segmentation that is no RLE")
 

@@ -5,8 +5,8 @@ is a few padded arrays, so that a step is some hundred large operations:
 
     matching    IoU of all instances of the batch with all boxes, instances padded to the most an image has
     sampling    a random key per box; the largest keys among positives, then among negatives
-    NMS         the boxes that a better one overlaps, then again for the boxes left over by that, until nothing changes;
-                after r rounds, boxes with suppression chains of at most r are exact
+    NMS         the boxes that a better one overlaps, then again for the boxes left over by that, until nothing changes:
+                exact, as after r rounds boxes with suppression chains of at most r are
     pooling     the levels of the pyramid side by side in one picture, so that one RoIAlign serves all of them
 
 Losses equal `model(images, targets)` when everything is sampled, detections equal `model(images)`; tests show both.
@@ -32,8 +32,7 @@ from torchvision.ops import roi_align  # type: ignore[import-untyped]
 from equipoise.models.mask_rcnn import FIRST_CANDIDATES
 from equipoise.models.processes import world
 
-ROUNDS = 48  # of NMS in training on a GPU, where asking whether anything still changes would be to wait
-ASK_AGAIN = 4  # rounds between two questions whether NMS still changes anything: an answer is waited for
+ASK_AGAIN = {"cuda": 16}  # rounds of NMS until it is asked whether it still changes anything: the answer is waited for
 ROWS = {"cuda": 64}  # masks are computed in multiples of it: cuDNN looks for an algorithm at every new number of them
 ELEMENTS = 1 << 26  # of a matrix of overlaps at a time
 CANONICAL, LARGEST_RATIO = 224, math.log(1000 / 16)  # of the feature pyramid, and of box regression
@@ -141,37 +140,33 @@ def take(values: Tensor, index: Tensor) -> Tensor:
     return values[torch.arange(len(values), device=values.device)[:, None], index]
 
 
-def survivors(
-    boxes: Tensor, there: Tensor, overlap: float, classes: Tensor | None = None, rounds: int | None = None
-) -> tuple[Tensor, Tensor]:
-    """NMS in G groups of boxes [G, n, 4], best first: which are kept, bool [G, n], and whether that is settled.
+def survivors(boxes: Tensor, there: Tensor, overlap: float, classes: Tensor | None = None) -> Tensor:
+    """NMS in G groups of boxes [G, n, 4], best first: which are kept, bool [G, n].
 
     `there` [G, n] says which boxes exist, `classes` [G, n] that only boxes of the same class drop each other.
-    Without `rounds` it goes on until nothing changes.
 
     >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.9], [9.0, 9.0, 10.0, 10.0]]])
-    >>> survivors(boxes, torch.ones(1, 3, dtype=torch.bool), 0.5)[0]
+    >>> survivors(boxes, torch.ones(1, 3, dtype=torch.bool), 0.5)
     tensor([[ True, False,  True]])
     """
     at_once = max(1, ELEMENTS // max(1, boxes.shape[1] ** 2))
     if len(boxes) > at_once:
         starts = range(0, len(boxes), at_once)
         some = [[None if x is None else x[n : n + at_once] for x in (boxes, there, classes)] for n in starts]
-        parts = [survivors(box, here, overlap, kind, rounds) for box, here, kind in some]  # type: ignore[arg-type]
-        return torch.cat([kept for kept, _ in parts]), torch.stack([settled for _, settled in parts]).all()
+        return torch.cat([survivors(box, here, overlap, kind) for box, here, kind in some])  # type: ignore[arg-type]
     drops = (overlaps(boxes, boxes) > overlap).triu_(1)
     if classes is not None:
         drops &= classes[:, :, None] == classes[:, None, :]
     number = torch.bfloat16 if boxes.is_cuda else torch.float32
     drops, kept = drops.to(number), there.to(number)[:, None]
-    exist = before = kept
+    exist, ask = kept, ASK_AGAIN.get(boxes.device.type, 4)
     with torch.autocast(boxes.device.type, enabled=False):
-        for turn in range(boxes.shape[1] + 1 if rounds is None else rounds):
+        for turn in range(1, boxes.shape[1] + 1):  # no chain is longer
             before = kept
             kept = torch.baddbmm(exist, kept, drops, alpha=-1).relu_()  # 1 where no kept box drops it
-            if rounds is None and turn % ASK_AGAIN == 0 and torch.equal(kept, before):
+            if turn % ask == 0 and torch.equal(kept, before):
                 break
-    return kept[:, 0] > 0, (kept == before).all()
+    return kept[:, 0] > 0
 
 
 def match(boxes: Tensor, instances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -249,7 +244,6 @@ class Batched(nn.Module):
         super().__init__()
         self.model: Any = model
         self.constants: dict[Any, Any] = {}
-        self.unsettled: Tensor | None = None  # batches of this process whose NMS needed more rounds
 
     def forward(self, batch: Batch | FrozenBatch) -> dict[str, Tensor]:
         if isinstance(batch, FrozenBatch):
@@ -307,23 +301,17 @@ class Batched(nn.Module):
         boxes = clip(decode(take(codes, place), anchors[place], rpn.box_coder.weights), sizes)
         score = torch.cat(values, dim=1).sigmoid()
         there = (sides(boxes) >= rpn.min_size) & (score >= rpn.score_thresh)
-        kept = self._settle(boxes, there, [level.shape[1] for level in values], stage)
+        kept = self._kept(boxes, there, [level.shape[1] for level in values])
         rank = torch.where(kept, score, -1.0)
         best = rank.topk(min(rpn._post_nms_top_n[stage], rank.shape[1]), dim=1)
         return take(boxes, best.indices), best.values >= 0
 
-    def _settle(self, boxes: Tensor, there: Tensor, numbers: list[int], stage: str) -> Tensor:
+    def _kept(self, boxes: Tensor, there: Tensor, numbers: list[int]) -> Tensor:
         """NMS within each level of boxes [B, P, 4], `numbers` of a level: bool [B, P]. All levels at once, padded."""
         most = max(numbers)
         levels = [F.pad(part, (0, 0, 0, most - part.shape[1])) for part in boxes.split_with_sizes(numbers, dim=1)]
         exist = [F.pad(part, (0, most - part.shape[1])) for part in there.split_with_sizes(numbers, dim=1)]
-        rounds = ROUNDS if boxes.is_cuda and stage == "training" else None
-        overlap = self.model.rpn.nms_thresh
-        kept, settled = survivors(torch.cat(levels), torch.cat(exist), overlap, rounds=rounds)
-        if rounds is not None:
-            missed = (~settled).long()
-            self.unsettled = missed if self.unsettled is None else self.unsettled + missed
-        parts = kept.chunk(len(numbers))
+        parts = survivors(torch.cat(levels), torch.cat(exist), self.model.rpn.nms_thresh).chunk(len(numbers))
         return torch.cat([part[:, :number] for part, number in zip(parts, numbers, strict=True)], dim=1)
 
     def proposal_losses(self, found: Proposals, batch: Batch) -> dict[str, Tensor]:
@@ -476,6 +464,8 @@ class Batched(nn.Module):
 
     def _best_of_classes(self, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor) -> dict[str, Tensor]:
         heads = self.model.roi_heads
+        if heads.least is not None:
+            return self._every_box(scores, regression, boxes, sizes)
         classes, most = scores.shape[2], heads.detections_per_img
         looked_at = min(FIRST_CANDIDATES, scores[0].numel())
         top = scores.flatten(1).topk(looked_at, dim=1)
@@ -483,7 +473,7 @@ class Batched(nn.Module):
         codes = regression.flatten(1, 2)
         candidates = clip(decode(take(codes, top.indices), take(boxes, row), heads.box_coder.weights), sizes)
         there = (top.values > heads.score_thresh) & (sides(candidates) >= 1e-2)
-        kept, _ = survivors(candidates, there, heads.nms_thresh, column)
+        kept = survivors(candidates, there, heads.nms_thresh, column)
         rank = torch.where(kept, top.values, 0.0)
         best = rank.topk(min(most, looked_at), dim=1)
         results = {
@@ -493,12 +483,22 @@ class Batched(nn.Module):
         }
         more = (kept.sum(dim=1) < most) & ((scores > heads.score_thresh).sum(dim=(1, 2)) > looked_at)
         for image in more.nonzero().flatten().tolist():  # boxes so alike that NMS left too few: look at all of them
-            every = decode(regression[image], boxes[image][:, None], heads.box_coder.weights)
-            again = heads.best(clip(every[None], sizes[image : image + 1])[0], scores[image])
-            for name, values in again.items():
+            for name, values in self._best_of_image(image, scores, regression, boxes, sizes).items():
                 results[name][image] = 0
                 results[name][image, : len(values)] = values
         return results
+
+    def _every_box(self, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor) -> dict[str, Tensor]:
+        found = [self._best_of_image(image, scores, regression, boxes, sizes) for image in range(len(sizes))]
+        return {name: nn.utils.rnn.pad_sequence([one[name] for one in found], batch_first=True) for name in found[0]}
+
+    def _best_of_image(
+        self, image: int, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor
+    ) -> dict[str, Tensor]:
+        heads = self.model.roi_heads
+        every = decode(regression[image], boxes[image][:, None], heads.box_coder.weights)
+        found: dict[str, Tensor] = heads.best(clip(every[None], sizes[image : image + 1])[0], scores[image])
+        return found
 
 
 def channels_last(pixels: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
     softmax    K + 1 columns, the first is background             score_j = softmax(z)_j
     sigmoid    K columns, a background box is of no class         score_j = σ(z_j), whatever the loss
+    seesaw     K + 1 columns, the first is whether it holds any   score_j = σ(z_0) · softmax(z)_j
 
 A sigmoid part trains with one of the library's losses, summed over classes and averaged over boxes: plain, equalization
 loss or Balanced Sigmoid; the last two treat boxes that hold an object (`foreground`) unlike background boxes. Its bias
@@ -37,8 +38,11 @@ from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image,
 
 from equipoise.losses.balanced_sigmoid import BalancedSigmoidLoss
 from equipoise.losses.equalization import SigmoidEqualizationLoss
+from equipoise.losses.equalization_v2 import EqualizationV2Loss
+from equipoise.losses.federated import FederatedLoss
+from equipoise.losses.seesaw import SeesawLoss
 from equipoise.models.weights import check_stride, load_backbone, move_stride, stride_by_name
-from equipoise.prior import Prior
+from equipoise.prior import Prior, sigmoid_shift
 
 RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from
 FIRST_CANDIDATES = 4096  # boxes looked at before NMS; twice as many where these leave fewer than are wanted
@@ -69,6 +73,9 @@ class SoftmaxClassification(nn.Module):
         return logits.float().softmax(1)[:, 1:]
 
 
+SigmoidCriterion = BalancedSigmoidLoss | SigmoidEqualizationLoss | EqualizationV2Loss | FederatedLoss
+
+
 class SigmoidClassification(nn.Module):
     """K binary problems a box. `criterion` is one of the library's sigmoid losses; scores are σ(z) for every one."""
 
@@ -76,7 +83,7 @@ class SigmoidClassification(nn.Module):
     first_bias = RARE
     ignored = -99
 
-    def __init__(self, criterion: BalancedSigmoidLoss | SigmoidEqualizationLoss) -> None:
+    def __init__(self, criterion: SigmoidCriterion, moved: Tensor | None = None) -> None:
         super().__init__()
         if criterion.reduction != "batchmean":
             raise ValueError(
@@ -84,14 +91,55 @@ class SigmoidClassification(nn.Module):
                 "boxes, reduction='batchmean'"
             )
         self.criterion = criterion
+        self.moved = moved  # [K] what a trained detector's bias loses, where it is adjusted without training
 
     def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Loss of `logits` [N, K] against `labels` [N], 0 for background; `weight` [N, K] is 0 where unverified."""
+        if isinstance(self.criterion, EqualizationV2Loss) and logits.requires_grad:
+            self.criterion.observe(logits, labels - 1, labels > 0, weight)
         return self.criterion(logits, labels - 1, labels > 0, weight)  # type: ignore[no-any-return]
 
     def scores(self, logits: Tensor) -> Tensor:
         """[N, K]."""
         return logits.float().sigmoid()
+
+
+class SeesawClassification(nn.Module):
+    """Whether a box holds an object, column 0, and which: a softmax of K trained with Seesaw loss on boxes that do.
+
+    score_j = σ(z_0) · softmax(z_1, ..., z_K)_j
+    """
+
+    background_columns = 1
+    first_bias = 0.0
+    ignored = -100
+
+    def __init__(self, criterion: SeesawLoss) -> None:
+        super().__init__()
+        if criterion.reduction != "sum" or criterion.ignore_index != self.ignored:
+            raise ValueError("the loss is summed over boxes that hold an object: reduction='sum', ignore_index=-100")
+        self.criterion = criterion
+
+    def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Both losses of `logits` [N, K + 1] against `labels` [N], 0 for background, averaged over all boxes."""
+        if weight is not None:
+            raise ValueError("unverified classes can be left out of a sigmoid's loss, not of a softmax's")
+        counted, holds = labels != self.ignored, labels > 0
+        holding = F.binary_cross_entropy_with_logits(
+            logits[:, 0].float(), holds.float(), counted.float(), reduction="sum"
+        )
+        which = self.criterion(logits[:, 1:], torch.where(holds, labels - 1, self.ignored))
+        loss: Tensor = (holding + which) / counted.sum().clamp(min=1)
+        return loss
+
+    def scores(self, logits: Tensor) -> Tensor:
+        """[N, K]."""
+        return logits[:, :1].float().sigmoid() * logits[:, 1:].float().softmax(1)
+
+
+def seesaw(prior: Prior, p: float = 0.8, q: float = 2.0) -> SeesawClassification:
+    """Seesaw loss with its authors' exponents."""
+    return SeesawClassification(SeesawLoss(prior, p=p, q=q, reduction="sum"))
 
 
 def sigmoid(num_classes: int) -> SigmoidClassification:
@@ -107,6 +155,29 @@ def equalized_sigmoid(prior: Prior, threshold: float) -> SigmoidClassification:
 def balanced_sigmoid(prior: Prior, target_rate: float | None = None) -> SigmoidClassification:
     """Balanced Sigmoid: the paper's (None), or 0.5 for that of its authors' released detection code."""
     return SigmoidClassification(BalancedSigmoidLoss(prior, target_rate=target_rate, reduction="batchmean"))
+
+
+def equalized_v2_sigmoid(prior: Prior) -> SigmoidClassification:
+    """Sigmoids whose negatives are weighed by the gradients that a class has had; nothing of the prior is used."""
+    return SigmoidClassification(EqualizationV2Loss(prior.num_classes, reduction="batchmean"))
+
+
+def federated_sigmoid(prior: Prior, classes: int = 50) -> SigmoidClassification:
+    """Sigmoids whose loss takes the classes of a batch and others drawn by their images, `classes` in all."""
+    return SigmoidClassification(FederatedLoss(prior, classes, reduction="batchmean"))
+
+
+def adjusted_sigmoid(prior: Prior, target_rate: float | None = None, tau: float = 1.0) -> SigmoidClassification:
+    """Plain sigmoids for a trained detector whose logits lose `tau` times Balanced Sigmoid's shift: no training."""
+    plain = sigmoid(prior.num_classes)
+    return SigmoidClassification(plain.criterion, tau * sigmoid_shift(prior, target_rate))
+
+
+def adjust_bias(model: nn.Module, moved: Tensor) -> None:
+    """Take `moved` [K] off the class logits of a detector with sigmoids, for good."""
+    classifier: Any = model.get_submodule("roi_heads.box_predictor.cls_score")
+    with torch.no_grad():
+        classifier.bias -= moved.to(classifier.bias)
 
 
 # -------------------------------------------------------------------- the heads
@@ -168,6 +239,11 @@ class Heads(RoIHeads):  # type: ignore[misc]
     """torchvision's heads on regions, with a classification part, boxes and masks without a background class."""
 
     classification: Any  # a part from above
+    least: Tensor | None = None  # [K] the score from which a class counts, without a cap per image: for AP-fixed
+    boxes_only = False  # in use
+
+    def has_mask(self) -> bool:
+        return not self.boxes_only and bool(super().has_mask())
 
     def forward(
         self, features: dict[str, Tensor], proposals: list[Tensor], image_shapes: Shapes, targets: Targets | None = None
@@ -227,6 +303,8 @@ class Heads(RoIHeads):  # type: ignore[misc]
 
     def best(self, boxes: Tensor, scores: Tensor) -> dict[str, Tensor]:
         """What is found in an image, of clipped boxes [N, K, 4] with scores [N, K]."""
+        if self.least is not None:
+            return every_box(boxes, scores, least=self.least, overlap=self.nms_thresh)
         options = {"threshold": self.score_thresh, "overlap": self.nms_thresh, "most": self.detections_per_img}
         return best_boxes(boxes, scores, **options)
 
@@ -282,6 +360,17 @@ def best_boxes(boxes: Tensor, scores: Tensor, *, threshold: float, overlap: floa
         if len(kept) == most or looked_at >= len(flat):
             return {"boxes": best[kept], "labels": column[kept] + 1, "scores": flat[kept]}
         looked_at *= 2
+
+
+def every_box(boxes: Tensor, scores: Tensor, *, least: Tensor, overlap: float) -> dict[str, Tensor]:
+    """The `boxes` [N, K, 4] with `scores` [N, K] of at least `least` [K], after NMS within each class; best first."""
+    row, column = torch.where(scores >= least)
+    flat, order = scores[row, column].sort(descending=True, stable=True)
+    row, column = row[order], column[order]
+    chosen = boxes[row, column]
+    valid = remove_small_boxes(chosen, min_size=1e-2)
+    kept = valid[batched_nms(chosen[valid], flat[valid], column[valid], overlap)]
+    return {"boxes": chosen[kept], "labels": column[kept] + 1, "scores": flat[kept]}
 
 
 # -------------------------------------------------------------------- images in, pictures out
@@ -386,7 +475,7 @@ def stride_of(model: nn.Module) -> Literal["1x1", "3x3"]:
 def detector(
     backbone: nn.Module,
     num_classes: int,
-    classification: SoftmaxClassification | SigmoidClassification,
+    classification: SoftmaxClassification | SigmoidClassification | SeesawClassification,
     *,
     masks: bool = True,
     scaled: bool = False,

@@ -29,8 +29,10 @@ from equipoise.data.masks import Rle, encode_images
 from equipoise.metrics.detection import Detections
 from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch, largest_over_ranks, mean_over_ranks
 from equipoise.models.mask_rcnn import (
+    SeesawClassification,
     SigmoidClassification,
     SoftmaxClassification,
+    adjust_bias,
     detector,
     detector_weights,
     load_detector_weights,
@@ -48,9 +50,10 @@ from equipoise.training.queue import Run
 from equipoise.training.resident import FrozenRegions, Resident, flipped
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
+CLASSIFIER = "roi_heads.box_predictor.cls_score."
 ASK_SECONDS, ASK_ITERATIONS = 5.0, 20  # at most, of several processes between two looks at the clock
 
-Classification = SoftmaxClassification | SigmoidClassification
+Classification = SoftmaxClassification | SigmoidClassification | SeesawClassification
 
 
 def plain_sigmoid(prior: Prior) -> SigmoidClassification:
@@ -269,8 +272,12 @@ class DetectionTraining(Run):
         torch.manual_seed(seed)
         model = build(recipe, data, backbone, stride)  # also with a start: it says where the stride is, and what trains
         if start is not None:
-            load_detector_weights(model, start)
+            anew = {name: value for name, value in model.state_dict().items() if CLASSIFIER in name}
+            load_detector_weights(model, start | anew if recipe.head == "reset" else start)  # it may have more columns
             keep_only_the_classifier_trainable(model, recipe.head)
+            moved = getattr(model.get_submodule("roi_heads.classification"), "moved", None)
+            if moved is not None:
+                adjust_bias(model, moved)
         self.model = model.to(device)
         if device.type == "cuda":
             self.model.to(memory_format=torch.channels_last)
@@ -294,15 +301,6 @@ class DetectionTraining(Run):
     def whole(self) -> bool:
         """Whether its state may be saved: not while losses of some iterations are still on the device."""
         return len(self.losses) == self.iteration
-
-    @property
-    def unsettled(self) -> int:
-        """Batches whose NMS needed more rounds than it was given, over all the processes that the run took."""
-        return 0 if self.batched.unsettled is None else int(self.batched.unsettled)
-
-    @unsettled.setter
-    def unsettled(self, number: int) -> None:
-        self.batched.unsettled = torch.tensor(number, device=self.device)
 
     def batches(self, workers: int = 0) -> Iterator[Any]:
         """What is still to be trained on, batch after batch: this process's part."""
@@ -374,8 +372,8 @@ class DetectionTraining(Run):
             "iteration": self.iteration,
             "losses": self.losses,
             "seconds": self.seconds,
-            "unsettled": self.unsettled,
             "model": detector_weights(self.model),
+            "criterion": self.model.get_submodule("roi_heads.classification").state_dict(),  # what EQL v2 has seen
             "optimizer": self.optimizer.state_dict(),
         }
 
@@ -385,7 +383,6 @@ class DetectionTraining(Run):
             "iteration": self.iteration,
             "losses": self.losses,
             "training_seconds": self.seconds,
-            "unsettled": self.unsettled,
             "features_seconds": self.features_seconds,
             "detector": {
                 "backbone": self.recipe.backbone,
@@ -398,8 +395,10 @@ class DetectionTraining(Run):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
         self.seconds = float(state.get("training_seconds", state["seconds"]))  # a note has the queue's "seconds" too
-        self.unsettled, self.features_seconds = int(state["unsettled"]), state.get("features_seconds")
+        self.features_seconds = state.get("features_seconds")
         load_detector_weights(self.model, state["model"])
+        if "criterion" in state:
+            self.model.get_submodule("roi_heads.classification").load_state_dict(state["criterion"])
         if "optimizer" in state:
             self.optimizer.load_state_dict(state["optimizer"])
 
@@ -469,7 +468,6 @@ def _pixels(numbers: Sequence[int], data: CocoImages) -> list[Tensor]:
     return [data.pixels(number) for number in numbers]
 
 
-@torch.no_grad()
 def predict(
     model: nn.Module,
     data: CocoImages,
@@ -484,27 +482,43 @@ def predict(
 
     `report` gets the number of images done after each batch.
     """
+    found: dict[int, dict[str, Any]] = {}
+    for some in found_by_batch(model, data, device, batch_size=batch_size, workers=workers, resident=resident):
+        found |= some
+        report(len(found))
+    return as_detections(data, dict(sorted(found.items())))
+
+
+@torch.no_grad()
+def found_by_batch(
+    model: nn.Module,
+    data: CocoImages,
+    device: torch.device,
+    *,
+    batch_size: int = 8,
+    workers: int = 0,
+    resident: Resident | None = None,
+) -> Iterator[dict[int, dict[str, Any]]]:
+    """What `model` finds, batch after batch: arrays of each image, for `as_detections`."""
     model.eval()
     if resident is not None:
-        return _predict_resident(model, resident, batch_size, report)
-    found: list[dict[str, Any]] = []
+        yield from _found_resident(model, resident, batch_size)
+        return
+    first = 0
     for images in loader(range(len(data)), batch_size, workers, partial(_pixels, data=data)):
         with autocast(device):
             results = model([image.to(device) for image in images])
-        for result in results:
-            arrays: dict[str, Any] = {
-                name: result[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")
-            }
+        found: dict[int, dict[str, Any]] = {}
+        for number, result in enumerate(results, start=first):
+            found[number] = {name: result[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")}
             if "masks" in result:
-                arrays["masks"] = encode_images([result["masks"]])[0]  # LVIS: 6 million of them
-            found.append(arrays)
-        report(len(found))
-    return _as_detections(data, found)
+                found[number]["masks"] = encode_images([result["masks"]])[0]  # LVIS: 6 million of them
+        first += len(images)
+        yield found
 
 
-def _predict_resident(model: Any, resident: Resident, batch_size: int, report: Callable[[int], None]) -> Detections:
+def _found_resident(model: Any, resident: Resident, batch_size: int) -> Iterator[dict[int, dict[str, Any]]]:
     batched, data = Batched(model), resident.data
-    found: dict[int, dict[str, Any]] = {}
     for canvas in range(len(resident.canvases)):
         numbers = [number for number, place in enumerate(resident.place) if place[0] == canvas]
         for start in range(0, len(numbers), batch_size):
@@ -519,12 +533,12 @@ def _predict_resident(model: Any, resident: Resident, batch_size: int, report: C
             results["boxes"] = results["boxes"] * (size / resized).float().to(resident.device)[:, None]
             kept = (results["scores"] > 0).sum(dim=1).tolist()
             arrays = {name: results[name].double().cpu().numpy() for name in ("boxes", "labels", "scores")}
+            found: dict[int, dict[str, Any]] = {}
             for place, (number, most) in enumerate(zip(some, kept, strict=True)):
                 found[number] = {name: values[place, :most] for name, values in arrays.items()}
             if "masks" in results:
                 _draw_masks(results, data, some, kept, found)
-            report(len(found))
-    return _as_detections(data, [found[number] for number in range(len(data))])
+            yield found
 
 
 def _draw_masks(
@@ -541,18 +555,19 @@ def _draw_masks(
             drawn.clear()
 
 
-def _as_detections(data: CocoImages, found: list[dict[str, Any]]) -> Detections:
-    ids = np.array([image.id for image in data.images], np.int64)
-    boxes = np.concatenate([result["boxes"] for result in found])
+def as_detections(data: CocoImages, found: Mapping[int, dict[str, Any]]) -> Detections:
+    """What was found in images of `data`, by their numbers, with the ids of its file."""
+    ids = np.array([data.images[number].id for number in found], np.int64)
+    boxes = np.concatenate([result["boxes"] for result in found.values()])
     boxes[:, 2:] -= boxes[:, :2]
-    labels = np.concatenate([result["labels"] for result in found]).astype(np.int64)
+    labels = np.concatenate([result["labels"] for result in found.values()]).astype(np.int64)
     masks: list[Rle] | None = None
-    if all("masks" in result for result in found):
-        masks = [mask for result in found for mask in result["masks"]]
+    if all("masks" in result for result in found.values()):
+        masks = [mask for result in found.values() for mask in result["masks"]]
     return Detections(
-        np.repeat(ids, [len(result["scores"]) for result in found]),
+        np.repeat(ids, [len(result["scores"]) for result in found.values()]),
         np.array(data.class_ids, np.int64)[labels - 1],
-        np.concatenate([result["scores"] for result in found]),
+        np.concatenate([result["scores"] for result in found.values()]),
         boxes,
         masks,
     )

@@ -20,11 +20,11 @@ from torch import Tensor
 from equipoise.data.coco import CocoImages
 from equipoise.data.masks import hotcoco
 from equipoise.metrics.detection import Detections, GroundTruth
-from equipoise.models.batched_rcnn import ROUNDS
 from equipoise.models.mask_rcnn import detector_weights, stride_of
 from equipoise.models.processes import first_says, world
 from equipoise.training.classification import thinned
 from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, train
+from equipoise.training.detection_judging import fields_of, measures_of, predict_best
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.queue import Context, Kind, Settings, Status, claims_held
 from equipoise.training.recipe import Method, MethodCell
@@ -32,8 +32,9 @@ from equipoise.training.records import hardware, versions
 from equipoise.training.resident import FrozenRegions, Resident
 from equipoise.training.weights import weights_digest
 
-EVALUATION = {"cuda": 0.02}  # seconds per image kept for it before it was measured; elsewhere none
+EVALUATION = {"cuda": 0.06}  # seconds per image kept for it before it was measured; elsewhere none
 REPORT_EVERY = 2.0  # seconds
+NMS = "exact"  # of proposals in training; once it was cut off after some rounds, and such detectors are not these
 SHARE = 0.4  # of the device's free memory that images may take, and then features
 SHOWN = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "seconds", "evaluation_seconds")
 
@@ -145,8 +146,8 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         return replace(recipe, warmup=recipe.warmup * iterations // max(recipe.iterations(len(self.images.train)), 1))
 
     def iterations(self, cell: MethodCell) -> int:
-        given = self.settings.iterations
-        return self.recipes[cell.method].iterations(len(self.images.train)) if given is None else given
+        given, own = self.settings.iterations, self.recipes[cell.method].iterations(len(self.images.train))
+        return own if given is None or own == 0 else given  # what is adjusted afterwards is never trained
 
     def starts_from(self, cell: MethodCell) -> MethodCell | None:
         start = self.recipes[cell.method].start
@@ -163,7 +164,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         recipe, data = self.recipes[method], self.data
         backbone = {"weights": Path(data.backbone or "").name, "stride": data.stride}
         more = {"start": recipe.start and self._fingerprint(recipe.start), "length": self.settings.iterations}
-        return recipe.as_dict() | more | {"trained_on": self._trained_on} | backbone
+        return recipe.as_dict() | more | {"trained_on": self._trained_on, "nms": NMS} | backbone
 
     def _fingerprint(self, method: str) -> str:
         return hashlib.sha256(json.dumps(self._identity(method), default=str).encode()).hexdigest()[:10]
@@ -183,6 +184,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             "processes": world()[0],
             "images": "from files" if run.resident is None else "resident",
             "features": "computed once" if run in self._freezes else "computed anew",
+            "nms": NMS,
         }
 
     # what the queue does with it
@@ -197,7 +199,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             backbone=self.data.backbone,
             stride=self.data.stride,
             start=None if start is None else dict(start),
-            iterations=self.settings.iterations,
+            iterations=self.iterations(cell),
             resident=self.images.resident(recipe, training=True),
         )
         key = (recipe.start and self._fingerprint(recipe.start), cell.seed, recipe.proposals)
@@ -217,12 +219,15 @@ class Detection(Kind[MethodCell, DetectionTraining]):
 
     def judge(self, cell: MethodCell, run: DetectionTraining, context: Context) -> DetectionRecord:
         began = time.monotonic()
-        found = self._found(run, began)
+        found = self._found(run, predict, "images evaluated")
         predicted = time.monotonic() - began
-        truth, masks = self.images.truth, None
+        best = self._found(run, predict_best, "images evaluated without a cap", passes=1 + run.data.has_masks)
+        truth, masks, classes = self.images.truth, None, run.data.num_classes
+        boxes = _rounded(truth.evaluate(found, "bbox"))
+        measures = {"bbox": measures_of(truth, found, best, "bbox", classes)}
         if run.data.has_masks and truth.has_masks:
             masks = _rounded(truth.evaluate(found, "segm"))
-        boxes = _rounded(truth.evaluate(found, "bbox"))
+            measures["segm"] = measures_of(truth, found, best, "segm", classes)
         seconds = time.monotonic() - began
         self._evaluation = seconds * 1.2
         groups, weights = boxes if masks is None else masks, detector_weights(run.model)
@@ -255,16 +260,19 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             commit=self.settings.commit,
             versions=versions() | _detection_versions(),
             hardware=hardware(self.settings.device),
+            **fields_of(measures["bbox" if masks is None else "segm"]),
+            measures=measures,
         )
 
-    def _found(self, run: DetectionTraining, began: float) -> Detections:
+    def _found(self, run: DetectionTraining, find: Callable[..., Detections], what: str, passes: int = 1) -> Detections:
         number, resident = len(self.images.val), self.images.resident(run.recipe, training=False)
+        began = time.monotonic()
 
         def report(done: int) -> None:
-            self.settings.report(Status.at(done, number, 1, time.monotonic() - began, what="images evaluated"))
+            self.settings.report(Status.at(done, passes * number, 1, time.monotonic() - began, what=what))
 
         given, workers = self.images.val, self.data.workers
-        return predict(run.model, given, run.device, batch_size=16, workers=workers, resident=resident, report=report)
+        return find(run.model, given, run.device, batch_size=16, workers=workers, resident=resident, report=report)
 
     def _engine_of_record(self, run: DetectionTraining, detections: int, predicted: float) -> dict[str, Any]:
         return self.engine(run) | {
@@ -274,8 +282,6 @@ class Detection(Kind[MethodCell, DetectionTraining]):
             "features_seconds": run.features_seconds,  # for all methods
             "detections": detections,
             "predicted_images_per_second": round(len(self.images.val) / max(predicted, 1e-9), 1),
-            "nms_rounds": ROUNDS if run.device.type == "cuda" else None,  # as many as it takes
-            "nms_unsettled": run.unsettled,
         }
 
     def in_words(self, record: DetectionRecord) -> str:

@@ -23,8 +23,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from equipoise.data.reading import read_json
+from equipoise.experiments.detectors import rows_of_the_paper, second_stage
 from equipoise.files import write_text
-from equipoise.models.mask_rcnn import balanced_sigmoid, equalized_sigmoid
+from equipoise.models.mask_rcnn import balanced_sigmoid
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.recipe import Method
 
@@ -38,24 +39,7 @@ TRIED = DetectionRecipe(
 BASE = replace(TRIED, repeat_threshold=0.05)
 
 
-def second_stage(first: DetectionRecipe, start: str) -> DetectionRecipe:
-    """The classifier alone, from a detector that was trained with the recipe `first` under the name `start`."""
-    return replace(first, start=start, epochs=10, warmup=50, steps=(1 / 2, 9 / 11))
-
-
-SECOND_STAGE = second_stage(BASE, "rfs")
-
-METHODS = (
-    Method("rfs", BASE),
-    Method("rfs_longer", SECOND_STAGE),
-    Method("crt", replace(SECOND_STAGE, head="reset", sampler="class_aware")),
-    Method("lws", replace(SECOND_STAGE, head="scaled", sampler="class_aware")),
-    Method("eql", replace(SECOND_STAGE, classification=equalized_sigmoid, options={"threshold": 100 / 862})),
-    Method(
-        "balanced_sigmoid",
-        replace(SECOND_STAGE, classification=balanced_sigmoid, options={"target_rate": None}, counts="images"),
-    ),
-)
+METHODS = rows_of_the_paper(BASE, rare=100 / 862)
 
 # What had to be chosen, and among what.
 SECOND_TRIED = second_stage(TRIED, f"rfs_{TRIED.repeat_threshold}")
@@ -83,14 +67,14 @@ def find(folder: Path) -> tuple[Path, Path, Path]:
     return train, val, folder
 
 
-def write_held_out(folder: Path, path: Path) -> Path:
+def held_out(folder: Path, path: Path) -> Path:
     """The annotations of the training images outside of train_lt.json, with its categories, written to `path`."""
     every, drawn = read_json(folder / "train.json"), read_json(folder / "train_lt.json")
     used = {image["id"] for image in drawn["images"]}
-    held_out = {
+    left = {
         "images": [image for image in every["images"] if image["id"] not in used],
         "annotations": [annotation for annotation in every["annotations"] if annotation["image_id"] not in used],
         "categories": drawn["categories"],
     }
-    write_text(path, json.dumps(held_out))  # whole: another command may be reading it
+    write_text(path, json.dumps(left))  # whole: another command may be reading it
     return path

@@ -90,23 +90,33 @@ def _clearer(records: Sequence[DetectionRecord], column: str, a: str, b: str) ->
     return 0 if abs(middle) <= 2 * error else (1 if middle > 0 else -1)
 
 
-def beside_control(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> Table | None:
+def beside_control(
+    records: Sequence[DetectionRecord], methods: Methods = METHODS, columns: Sequence[str] = COLUMNS
+) -> Table | None:
     """What the detector that second stages start from, and each of these, have more than the control of the same seed:
     mean ± standard deviation of the differences, with the number of seeds. None where there is no control."""
-    control = {_beginning(record): record for record in runs_of(records, CONTROL)}
     rows = []
     for name, title in methods.items():
-        runs = [record for record in runs_of(records, name) if _beginning(record) in control]
-        if not runs or name == CONTROL:
+        pairs = control_pairs(records, name)
+        if not pairs or name == CONTROL:
             continue
-        differences = []
-        for column in COLUMNS:
-            pairs = [(getattr(run, column), getattr(control[_beginning(run)], column)) for run in runs]
-            known = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-            differences.append(mean_std(known, digits=2, sign=True))
-        rows.append([title, *differences, str(len(runs))])
+        found = [[difference(*pair, column) for pair in pairs] for column in columns]
+        known = [[value for value in values if value is not None] for values in found]
+        rows.append([title, *(mean_std(values, digits=2, sign=True) for values in known), str(len(pairs))])
     title = f"Beside {methods.get(CONTROL, CONTROL)!r} of the same seed"
-    return Table(["difference", *COLUMNS, "n"], rows, title=title) if rows else None
+    return Table(["difference", *columns, "n"], rows, title=title) if rows else None
+
+
+def control_pairs(records: Sequence[DetectionRecord], method: str) -> list[tuple[DetectionRecord, DetectionRecord]]:
+    """Each run of a method with the control that has its seed, its backbone and the same first stage."""
+    control = {_beginning(record): record for record in runs_of(records, CONTROL)}
+    return [(run, control[_beginning(run)]) for run in runs_of(records, method) if _beginning(run) in control]
+
+
+def difference(run: DetectionRecord, control: DetectionRecord, column: str) -> float | None:
+    """What `run` has more than `control`; None where one of them lacks it."""
+    ours, theirs = run.number(column), control.number(column)
+    return None if ours is None or theirs is None else ours - theirs
 
 
 def _beginning(record: DetectionRecord) -> tuple[Any, ...]:

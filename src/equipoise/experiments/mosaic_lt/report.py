@@ -1,0 +1,104 @@
+"""mosaic-lt from its records: AP, and the measures that see a prior, beside the control of the same seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from equipoise.experiments.mosaic_lt.published import CHOICES, METHODS, NAME
+from equipoise.experiments.table2.published import CONTROL
+from equipoise.experiments.table2.report import NOTE, methods_table, provenance, runs_of, there
+from equipoise.experiments.voc2012_lt.report import beside_control, control_pairs, difference
+from equipoise.report import tables
+from equipoise.report.tables import UNKNOWN, Table
+from equipoise.training.detection_records import MEASURES, DetectionRecord, columns_at
+from equipoise.training.records import read_records
+
+BOXES = ("AP_box", "AP_f", "AP_c", "AP_r")
+MEANING = (
+    "AP ranks the detections of one class among themselves, so what a method adds to all scores of a class shows only "
+    "where a cap makes classes compete (AP@50 is of the best 50 detections per image, LVIS's share for 200 classes) "
+    "and in AP_pool, which ranks all classes together. AP_fixed has no cap per image, and sees none of it."
+)
+SEEN = ("AP_pool", "AP_r@50")  # where the paper's method should show
+Methods = Mapping[str, str]  # title by name
+
+
+def measures_tables(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> list[Table]:
+    """AP by group, the measures without a cap, and AP at the caps: a row for every method that has runs."""
+    return [methods_table(records, methods, columns=columns) for columns in (BOXES, MEASURES, columns_at(records))]
+
+
+def differences_by_seed(records: Sequence[DetectionRecord], column: str, methods: Methods = METHODS) -> Table | None:
+    """What each run has more than the control of its seed, a column per seed."""
+    seeds = sorted({record.seed for record in records})
+    rows = []
+    for name, title in methods.items():
+        found = {run.seed: difference(run, control, column) for run, control in control_pairs(records, name)}
+        if found and name != CONTROL:
+            values = [found.get(seed) for seed in seeds]
+            rows.append([title, *(UNKNOWN if value is None else f"{value:+.2f}" for value in values)])
+    title = f"{column} beside {methods.get(CONTROL, CONTROL)!r}, by seed"
+    return Table([f"{column}, difference", *(f"seed {seed}" for seed in seeds)], rows, title=title) if rows else None
+
+
+def mosaic_part(records: Sequence[DetectionRecord]) -> str:
+    """The whole table under its own name."""
+    if not records:
+        return "Not run yet."
+    missing = [title for name, title in METHODS.items() if not runs_of(records, name)]
+    counts = records[0].counts
+    said = (
+        f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
+        f"{sum(count <= 10 for count in counts)} rare classes, boxes; tested on {records[0].evaluated_images:,} "
+        "images. Mean ± standard deviation over n seeds, the last iterate."
+        + (f" Not run yet: {', '.join(missing)}." if missing else "")
+    )
+    beside = beside_control(records, METHODS, (*BOXES, *MEASURES, *columns_at(records)))
+    by_seed = [differences_by_seed(records, column) for column in SEEN]
+    parts = [
+        said,
+        MEANING,
+        *map(str, measures_tables(records)),
+        f"{beside.title}, mean ± standard deviation over seeds:\n\n{beside}" if beside else "",
+        *(str(table) for table in by_seed if table),
+        provenance(records),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def choices_part(records: Sequence[DetectionRecord]) -> str:
+    """What was compared on the held-out images."""
+    if not records:
+        return "Not run yet."
+    where = f"On {records[0].evaluated_images:,} held-out images; no test image was looked at."
+    return "\n\n".join([where, *map(str, measures_tables(records, CHOICES)), provenance(records)])
+
+
+# -------------------------------------------------------------------- what `equipoise table` shows and writes
+
+
+def read(results: Path) -> list[DetectionRecord]:
+    """The runs."""
+    there(results)
+    return read_records(results, NAME, DetectionRecord)
+
+
+def shown_tables(records: Sequence[DetectionRecord]) -> list[Table]:
+    """Every method that was run, and what was seen beside the control."""
+    found = [*measures_tables(records), *(differences_by_seed(records, column) for column in SEEN)]
+    return [table for table in found if table]
+
+
+def notes(records: Sequence[DetectionRecord]) -> list[str]:
+    return [NOTE, MEANING]
+
+
+def documents(root: Path, results: Path) -> dict[Path, str]:
+    """Every document under `root` that shows part of the table, as it should read."""
+    choices = read_records(results, f"choices/{NAME}", DetectionRecord)
+    parts = {
+        "results/README.md": {NAME: mosaic_part(read(results))},
+        "docs/lab-notes.md": {f"{NAME}-choices": choices_part(choices)},
+    }
+    return tables.filled(root, parts)

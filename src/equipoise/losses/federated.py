@@ -1,0 +1,99 @@
+"""Federated loss (Zhou et al. 2021): of the classes that a batch does not show, a few are drawn as its negatives.
+
+    loss(z, y)  =  Σ_{j in S} BCE(z_j, y_j),      S = classes of the batch, and others drawn until there are `classes`
+
+Others are drawn without replacement in proportion to n_j^(1/2), n_j the training images that hold class j. With as many
+as there are classes it is the plain loss. In an LVIS image most classes were not searched for, which this loss does not
+know; a `weight` of 0 for unverified classes does.
+
+Reference: Zhou, Koltun, Krähenbühl, "Probabilistic two-stage detection", 2021, arXiv 2103.07461, and detectron2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.distributed
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from equipoise.arrays import fp32
+from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
+from equipoise.losses.shared import SigmoidLoss, along, check_reduction, class_dim, full_precision
+from equipoise.prior import Prior
+
+
+def federated_loss(
+    logits: Tensor,
+    target: Tensor,
+    sampled: Tensor,
+    *,
+    foreground: Tensor | None = None,
+    weight: Tensor | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """Binary cross-entropy of `logits` [N, K, ...] over the classes that are `sampled`, bool [K], and each row's own.
+
+    Target, `foreground`, `weight` and reductions as for `balanced_sigmoid_loss`; "mean" is over all K classes.
+
+    >>> federated_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([False, True, False]), reduction="sum")
+    tensor(1.3863)
+    """
+    check_reduction(reduction, "batchmean")
+    chosen = along(sampled, logits, class_dim(logits))
+    logits = full_precision(logits)
+    target, counts = dense_target(logits, target, foreground, ignore_index)
+    loss = F.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
+    return reduce_elements(torch.where(chosen | (target > 0), loss, 0.0), counts, reduction)
+
+
+class FederatedLoss(SigmoidLoss):
+    """Federated loss; draws classes with torch's default generator at every call, unless given as `drawn`.
+
+    >>> loss = FederatedLoss(Prior.from_counts([90, 9, 1]), classes=3, reduction="sum")
+    >>> loss(torch.zeros(1, 3), torch.tensor([0]))
+    tensor(2.0794)
+    """
+
+    chances: Tensor  # [K] each class's n_j^(1/2)
+    classes: int
+
+    def __init__(self, prior: Prior, classes: int = 50, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+        if classes < 1:
+            raise ValueError(f"classes is {classes}: at least 1 class is drawn")
+        super().__init__(classes=classes, ignore_index=ignore_index, reduction=reduction)
+        self.register_buffer("chances", fp32(np.sqrt(prior.counts.astype(np.float64))))
+
+    def draw(self, rows: int, random: np.random.Generator) -> NDArray[np.float32]:
+        """Random keys [K] of one batch, of any number of rows, for `forward`, where the caller owns the seed."""
+        return random.exponential(size=len(self.chances)).astype(np.float32)
+
+    def sampled(self, logits: Tensor, target: Tensor, foreground: Tensor | None, keys: Tensor) -> Tensor:
+        """The classes of a batch and, by the exponential `keys` [K], others up to `classes`: bool [K]."""
+        dim = class_dim(logits)
+        shown, counts = dense_target(logits.detach().float(), target, foreground, self.ignore_index)
+        if counts is not None:
+            shown = torch.where(counts.unsqueeze(dim), shown, 0.0)
+        seen = (shown > 0).movedim(dim, -1).reshape(-1, logits.shape[dim]).any(0)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            everywhere = seen.int()
+            torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MAX)
+            seen = everywhere > 0
+        # the least of exponential keys divided by the chances: drawn without replacement; those that were seen first
+        rank = torch.where(seen, -1.0, keys / self.chances.clamp(min=1e-20)).argsort().argsort()
+        return seen | ((rank < self.classes) & (self.chances > 0)) | (self.classes >= len(rank))
+
+    def forward(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        foreground: Tensor | None = None,
+        weight: Tensor | None = None,
+        drawn: Tensor | None = None,
+    ) -> Tensor:
+        along(self.chances, logits, class_dim(logits))  # refuses logits of other classes
+        keys = -torch.rand_like(self.chances).clamp(min=1e-30).log() if drawn is None else drawn.to(self.chances)
+        chosen = self.sampled(logits, target, foreground, keys)
+        return federated_loss(logits, target, chosen, foreground=foreground, weight=weight, **self.common())
