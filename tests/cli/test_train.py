@@ -171,7 +171,7 @@ def test_images_that_cannot_be_read_are_left_out_or_refused(photos: Path, tmp_pa
 
 BAD: dict[str, tuple[list[str], str]] = {
     "no source": ([], "which images?"),
-    "nothing there": (["{empty}"], "holds no"),
+    "nothing there": (["{empty}"], "has no folders: expected one folder per class"),
     "one class": (["{one}"], "images of one class only"),
     "unknown classes": (["{photos}/train", "--val", "{other}"], "that the training set lacks"),
     "a list without files": (["{list}"], "none is there"),

@@ -283,7 +283,8 @@ def test_a_blank_image_is_named_before_anything_is_trained(
 
 def test_a_damaged_file_is_named_before_anything_is_trained(tmp_path: Path) -> None:
     (write_cifar10(tmp_path) / "test_batch").unlink()
-    said = refused("table1", "--data", str(tmp_path), "--only", "cifar10-lt/10/eql", "--device", "cpu")
+    words = ("--only", "cifar10-lt/10/eql", "--device", "cpu", "--results", str(tmp_path))
+    said = refused("table1", "--data", str(tmp_path), *words)
     assert "test_batch is missing: unpack https://" in said
 
 
@@ -365,6 +366,7 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
         "table2",
         "voc2012-lt",
         "mosaic-lt",
+        "tiny-imagenet-lt",
         "prior-shift",
     ]
     for name in ("table1", "causes", "FILE.py"):
@@ -378,6 +380,9 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
             *("--federated", *QUEUE, "--validate", "--device", "--checkpoints", "--commit", "--workers", "--resident"),
             "--no-resident",
         ]
+    assert options["tiny-imagenet-lt"] == [
+        *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit", "--compile")
+    ]
     assert options["prior-shift"] == [*QUEUE, "--checkpoints", "--commit"]
     assert options["table"] == ["table", "--results", "--write"]
     assert options["import"] == ["source", "--results"]
@@ -622,8 +627,8 @@ def test_records_of_detectors_are_not_added_to(options: tuple[str, ...], tmp_pat
 def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     words = refused("table9", "--data", str(tmp_path))
     assert (
-        "no table is named 'table9': expected table1, causes, table2, voc2012-lt, mosaic-lt, prior-shift, or the path"
-        in words
+        "no table is named 'table9': expected table1, causes, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, "
+        "prior-shift, or the path" in words
     )
     assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))
     assert "--validate trains the choices of table1" in refused(

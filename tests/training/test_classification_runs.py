@@ -21,11 +21,12 @@ from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.losses.ldam import LDAMLoss
 from equipoise.models.resnet_cifar import ResNetCifar
 from equipoise.prior import Prior
-from equipoise.training.classification import CHUNK, Training, features
+from equipoise.training.classification import Training, features
 from equipoise.training.classification_runs import Classification, Kernels, Store, probabilities
 from equipoise.training.queue import Settings, Status, Timing, run_cells
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record
+from equipoise.training.sets import CHUNK
 
 CPU = torch.device("cpu")
 TINY = Recipe(blocks=1, batch_size=4, iterations=2 * CHUNK + 3, warmup=5)

@@ -44,6 +44,7 @@ Stride = Annotated[
         help="Where the weights' network has its stride: 1x1 (MSRA, Caffe) or 3x3; what their name tells by default.",
     ),
 ]
+Compiled = Annotated[bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")]
 Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")]
 
 KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord, ImageRecord)

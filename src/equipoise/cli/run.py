@@ -56,9 +56,7 @@ def run_classifiers(
     device: o.Device = None,
     checkpoints: o.Checkpoints = None,
     commit: o.Commit = None,
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")
-    ] = False,
+    compiled: o.Compiled = False,
     fused: Annotated[
         bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")
     ] = False,
@@ -156,7 +154,7 @@ def run_tiny_imagenet_lt(
     device: o.Device = None,
     checkpoints: o.Checkpoints = None,
     commit: o.Commit = None,
-    compiled: Annotated[bool, typer.Option("--compile", help="Compile the backbone.")] = False,
+    compiled: o.Compiled = False,
 ) -> None:
     """Train classifiers of Tiny-ImageNet-LT: what is still missing of the table.
 

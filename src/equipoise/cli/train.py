@@ -75,9 +75,7 @@ def train(
         str, typer.Option(metavar="skip|refuse", help="What happens where images cannot be read.")
     ] = "skip",
     export: Annotated[bool, typer.Option("--export", help="Also write ONNX and a torch.export program.")] = False,
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="Compile the backbone: faster, but slow to start.")
-    ] = False,
+    compiled: o.Compiled = False,
     resident: Annotated[
         bool | None, typer.Option(help="Keep decoded images in memory; by default where they fit.")
     ] = None,
