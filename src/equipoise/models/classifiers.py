@@ -1,8 +1,9 @@
 """Image classifiers by name: any network of torchvision or timm, its last layer replaced by a head of ours.
 
-A name is looked up in torchvision, then in timm; "timm/NAME" asks for timm's. Nothing is fetched unless `weights` is
-"pretrained". For images of at most 96 pixels a ResNet gets a small stem: a 3×3 convolution of stride 2 and no pooling,
-so that its first stage sees half the picture's side, not a quarter.
+A name is looked up in torchvision, then in timm; "timm/NAME" asks for timm's. cifar_resnet20, 32, 44 and 56 are the
+small networks of He et al. for images of about 32 pixels. Nothing is fetched unless `weights` is "pretrained". For
+images of at most 96 pixels other ResNets get a small stem: a 3×3 convolution of stride 2 and no pooling, so that the
+first stage sees half the picture's side, not a quarter.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from urllib.error import URLError
 import torch
 from torch import Tensor, nn
 
+from equipoise.models.resnet_cifar import ResNetCifar
 from equipoise.models.weights import Stride, check_stride, fill, move_stride, read_tensors, stride_by_name
 
 SMALL = 96  # pixels: up to here a ResNet has a small stem
 PRETRAINED = "pretrained"
+OWN = {"cifar_resnet20": 3, "cifar_resnet32": 5, "cifar_resnet44": 7, "cifar_resnet56": 9}  # blocks per stage
 
 
 class Classifier(nn.Module):
@@ -92,11 +95,15 @@ def make_backbone(
 
 def network_names() -> list[str]:
     """Every name that can be asked for here."""
-    return sorted({*_torchvision_names(), *_timm_names()})
+    return sorted({*OWN, *_torchvision_names(), *_timm_names()})
 
 
 def _network(name: str, *, pretrained: bool) -> tuple[nn.Module, str]:
     """The network, and the name of its last layer; "" where it has none."""
+    if name in OWN:
+        if pretrained:
+            raise ValueError(f"there are no weights of {name} to fetch: leave --weights out, or give a file")
+        return ResNetCifar(nn.Identity(), OWN[name]), ""
     plain = name.removeprefix("timm/")
     if plain == name and name in _torchvision_names():
         import torchvision  # type: ignore[import-untyped]
