@@ -425,6 +425,13 @@ FAULTS = [
     Fault("losses/seesaw.py", "logits.detach().log_softmax(dim)", "logits.log_softmax(dim)", "test_detector_losses.py"),
     Fault("losses/federated.py", "chosen | (target > 0)", "chosen", "test_loss_contract.py"),
     Fault("losses/equalization_v2.py", "size * (1 - target) * negative", "size * (1 - target)", "test_detector_losses.py"),
+    Fault("losses/seesaw.py", "    return rows.back(cross_entropy(", "    return (cross_entropy(", "test_loss_contract.py"),
+    Fault("losses/seesaw.py", 'check_logs(log_prior, "log_prior", "prior.log()", of_probabilities=True)', "pass", "test_detector_losses.py"),
+    Fault("losses/federated.py", "rows = Rows(logits, target, self.dim)", "rows = Rows(logits, target, 1)", "test_detector_losses.py"),
+    Fault("losses/federated.py", "chances = self.chances.to(seen.device)", "chances = self.chances", "test_detector_losses.py"),
+    Fault("losses/equalization_v2.py", "size = torch.where(counts, size, 0.0)", "pass", "test_detector_losses.py"),
+    Fault("losses/equalization_v2.py", "        self.follow(logits)\n", "", "test_detector_losses.py"),
+    Fault("losses/equalization_v2.py", 'grown = ("positives", "negatives")', "grown = ()", "test_detector_losses.py"),
     # detectors on whole batches
     Fault("models/batched_rcnn.py", "(shared >= matcher.high_threshold) | best", "shared >= matcher.high_threshold", "test_batched_rcnn.py"),
     Fault("models/batched_rcnn.py", "torch.where(there, labels, -1)", "labels", "test_batched_rcnn.py"),

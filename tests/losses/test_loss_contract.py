@@ -122,7 +122,7 @@ def reference_seesaw(z: list[float], y: int, p: float) -> float:
 
 
 def gradient_ratio(prior: eq.Prior) -> Tensor:
-    return torch.linspace(1.2, 0.6, prior.num_classes)
+    return torch.linspace(1.2, 0.6, prior.num_classes, device="cpu")
 
 
 def reference_equalization_v2(z: list[float], y: int) -> float:
@@ -167,7 +167,7 @@ def plain_sigmoid(z: Tensor, y: Tensor) -> Tensor:
 
 def having_had_gradients(prior: eq.Prior, **options: object) -> nn.Module:
     loss = eq.EqualizationV2Loss(prior.num_classes, **options)  # type: ignore[arg-type]
-    loss.positives, loss.negatives = gradient_ratio(prior), torch.ones(prior.num_classes)
+    loss.positives, loss.negatives = gradient_ratio(prior), torch.ones(prior.num_classes, device="cpu")
     return loss
 
 

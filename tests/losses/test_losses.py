@@ -360,6 +360,8 @@ FUNCTIONS = {
         lambda v, z, y: eq.distribution_balanced_loss(z, y, torch.ones(2), v),
         r"pass prior\.logit\(\) times kappa / tolerance",
     ),
+    "sampled": (lambda v, z, y: eq.federated_loss(z, y, v), r"pass bool \[K\], True for the classes that count"),
+    "ratio": (lambda v, z, y: eq.equalization_v2_loss(z, y, v), "pass the gradient from positives over that from"),
 }
 
 

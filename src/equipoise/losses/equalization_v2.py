@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
-from equipoise.losses.shared import SigmoidLoss, along, check_reduction, class_dim, full_precision
+from equipoise.losses.shared import Rows, SigmoidLoss, along, check_reduction, check_vector, class_dim, full_precision
 
 UNSEEN = 100.0  # the ratio of a class that has had no gradient
 
@@ -49,22 +49,26 @@ def equalization_v2_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """EQL v2 of `logits` [N, K, ...] where the classes have had gradients in these ratios, `ratio` [K].
 
-    Target, `foreground`, `weight` and reductions as for `balanced_sigmoid_loss`.
+    Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`.
 
     >>> loss = equalization_v2_loss(torch.zeros(1, 2), torch.tensor([0]), torch.tensor([100.0, 0.8]), reduction="sum")
     >>> loss / torch.tensor(2.0).log()
     tensor(1.5000)
     """
     check_reduction(reduction, "batchmean")
+    check_vector(ratio, "ratio", "the gradient from positives over that from negatives per class")
+    rows = Rows(logits, target, dim)
+    logits, target, foreground, weight = rows.logits, rows.target, rows.flat(foreground), rows.elements(weight)
     dim = class_dim(logits)
     positive, negative = (along(part, logits, dim) for part in gradient_weights(ratio, gamma=gamma, mu=mu, alpha=alpha))
     logits = full_precision(logits)
     target, counts = dense_target(logits, target, foreground, ignore_index)
     loss = -(positive * target * F.logsigmoid(logits) + negative * (1 - target) * F.logsigmoid(-logits))
-    return reduce_elements(loss if weight is None else loss * weight, counts, reduction)
+    return rows.back(reduce_elements(loss if weight is None else loss * weight, counts, reduction))
 
 
 class EqualizationV2Loss(SigmoidLoss):
@@ -78,6 +82,7 @@ class EqualizationV2Loss(SigmoidLoss):
     tensor([100.,   0.])
     """
 
+    grown = ("positives", "negatives")
     positives: Tensor
     negatives: Tensor
     gamma: float
@@ -93,11 +98,12 @@ class EqualizationV2Loss(SigmoidLoss):
         alpha: float = 4.0,
         ignore_index: int = -100,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
         options = {"gamma": gamma, "mu": mu, "alpha": alpha}
-        super().__init__(**options, ignore_index=ignore_index, reduction=reduction)
-        self.register_buffer("positives", torch.zeros(num_classes))
-        self.register_buffer("negatives", torch.zeros(num_classes))
+        super().__init__(**options, ignore_index=ignore_index, reduction=reduction, dim=dim)
+        self.register_buffer("positives", torch.zeros(num_classes, device="cpu"))
+        self.register_buffer("negatives", torch.zeros(num_classes, device="cpu"))
 
     @property
     def ratio(self) -> Tensor:
@@ -109,16 +115,18 @@ class EqualizationV2Loss(SigmoidLoss):
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
     ) -> None:
         """Add a batch's gradients; of several processes that train together, all of theirs."""
+        self.follow(logits)
+        rows = Rows(logits, target, self.dim)
+        logits, weight = full_precision(rows.logits), rows.elements(weight)
         dim = class_dim(logits)
-        logits = full_precision(logits.detach())
-        target, counts = dense_target(logits, target, foreground, self.ignore_index)
         positive, negative = (along(part, logits, dim) for part in gradient_weights(self.ratio, **self._form()))
+        target, counts = dense_target(logits, rows.target, rows.flat(foreground), self.ignore_index)
         size = (logits.sigmoid() - target).abs() * (1.0 if weight is None else weight)
         if counts is not None:
-            size = torch.where(counts.unsqueeze(dim), size, 0.0)
-        others = [place for place in range(logits.ndim) if place != dim % logits.ndim]
+            size = torch.where(counts, size, 0.0)
+        others = [place for place in range(logits.ndim) if place != dim]
         gradients = [size * target * positive, size * (1 - target) * negative]
-        found = torch.stack([part.sum(others) if others else part for part in gradients]).float()
+        found = torch.stack([part.sum(others) if others else part for part in gradients]).to(self.positives)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             torch.distributed.all_reduce(found)
         self.positives += found[0]
@@ -130,5 +138,5 @@ class EqualizationV2Loss(SigmoidLoss):
     def forward(
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
     ) -> Tensor:
-        options = {"foreground": foreground, "weight": weight, **self._form(), **self.common()}
+        options = {"foreground": foreground, "weight": weight, **self._form(), **self.common(logits)}
         return equalization_v2_loss(logits, target, self.ratio, **options)

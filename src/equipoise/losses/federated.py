@@ -20,7 +20,16 @@ from torch import Tensor
 
 from equipoise.arrays import fp32
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
-from equipoise.losses.shared import SigmoidLoss, along, check_reduction, class_dim, full_precision
+from equipoise.losses.shared import (
+    Rows,
+    SigmoidLoss,
+    along,
+    check_reduction,
+    check_size,
+    check_vector,
+    class_dim,
+    full_precision,
+)
 from equipoise.prior import Prior
 
 
@@ -33,20 +42,25 @@ def federated_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Binary cross-entropy of `logits` [N, K, ...] over the classes that are `sampled`, bool [K], and each row's own.
 
-    Target, `foreground`, `weight` and reductions as for `balanced_sigmoid_loss`; "mean" is over all K classes.
+    Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`; "mean" is over
+    all K classes.
 
     >>> federated_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([False, True, False]), reduction="sum")
     tensor(1.3863)
     """
     check_reduction(reduction, "batchmean")
+    check_vector(sampled, "sampled", "bool [K], True for the classes that count")
+    rows = Rows(logits, target, dim)
+    logits, target, foreground, weight = rows.logits, rows.target, rows.flat(foreground), rows.elements(weight)
     chosen = along(sampled, logits, class_dim(logits))
     logits = full_precision(logits)
     target, counts = dense_target(logits, target, foreground, ignore_index)
     loss = F.binary_cross_entropy_with_logits(logits, target, weight, reduction="none")
-    return reduce_elements(torch.where(chosen | (target > 0), loss, 0.0), counts, reduction)
+    return rows.back(reduce_elements(torch.where(chosen | (target > 0), loss, 0.0), counts, reduction))
 
 
 class FederatedLoss(SigmoidLoss):
@@ -60,10 +74,12 @@ class FederatedLoss(SigmoidLoss):
     chances: Tensor  # [K] each class's n_j^(1/2)
     classes: int
 
-    def __init__(self, prior: Prior, classes: int = 50, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+    def __init__(
+        self, prior: Prior, classes: int = 50, *, ignore_index: int = -100, reduction: str = "mean", dim: int = 1
+    ) -> None:
         if classes < 1:
             raise ValueError(f"classes is {classes}: at least 1 class is drawn")
-        super().__init__(classes=classes, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(classes=classes, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("chances", fp32(np.sqrt(prior.counts.astype(np.float64))))
 
     def draw(self, rows: int, random: np.random.Generator) -> NDArray[np.float32]:
@@ -72,18 +88,20 @@ class FederatedLoss(SigmoidLoss):
 
     def sampled(self, logits: Tensor, target: Tensor, foreground: Tensor | None, keys: Tensor) -> Tensor:
         """The classes of a batch and, by the exponential `keys` [K], others up to `classes`: bool [K]."""
+        rows = Rows(logits, target, self.dim)
+        logits = full_precision(rows.logits)
         dim = class_dim(logits)
-        shown, counts = dense_target(logits.detach().float(), target, foreground, self.ignore_index)
-        if counts is not None:
-            shown = torch.where(counts.unsqueeze(dim), shown, 0.0)
+        check_size(len(self.chances), logits, dim)
+        shown, _ = dense_target(logits, rows.target, rows.flat(foreground), self.ignore_index)
         seen = (shown > 0).movedim(dim, -1).reshape(-1, logits.shape[dim]).any(0)
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             everywhere = seen.int()
             torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MAX)
             seen = everywhere > 0
         # the least of exponential keys divided by the chances: drawn without replacement; those that were seen first
-        rank = torch.where(seen, -1.0, keys / self.chances.clamp(min=1e-20)).argsort().argsort()
-        return seen | ((rank < self.classes) & (self.chances > 0)) | (self.classes >= len(rank))
+        chances = self.chances.to(seen.device)
+        rank = torch.where(seen, -1.0, keys.to(chances) / chances.clamp(min=1e-20)).argsort().argsort()
+        return seen | ((rank < self.classes) & (chances > 0)) | (self.classes >= len(rank))
 
     def forward(
         self,
@@ -93,7 +111,7 @@ class FederatedLoss(SigmoidLoss):
         weight: Tensor | None = None,
         drawn: Tensor | None = None,
     ) -> Tensor:
-        along(self.chances, logits, class_dim(logits))  # refuses logits of other classes
-        keys = -torch.rand_like(self.chances).clamp(min=1e-30).log() if drawn is None else drawn.to(self.chances)
+        options = {"foreground": foreground, "weight": weight, **self.common(logits)}
+        keys = -torch.rand_like(self.chances).clamp(min=1e-30).log() if drawn is None else drawn
         chosen = self.sampled(logits, target, foreground, keys)
-        return federated_loss(logits, target, chosen, foreground=foreground, weight=weight, **self.common())
+        return federated_loss(logits, target, chosen, **options)

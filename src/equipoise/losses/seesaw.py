@@ -18,7 +18,16 @@ import torch
 from torch import Tensor
 
 from equipoise.losses.balanced_softmax import cross_entropy
-from equipoise.losses.shared import SoftmaxLoss, along, class_dim, full_precision, own_class
+from equipoise.losses.shared import (
+    Rows,
+    SoftmaxLoss,
+    along,
+    check_logs,
+    check_vector,
+    class_dim,
+    full_precision,
+    own_class,
+)
 from equipoise.prior import PriorLike, softmax_shift
 
 LEAST = 0.01  # of the right class's score in the compensation
@@ -34,24 +43,30 @@ def seesaw_loss(
     weight: Tensor | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
+    dim: int = 1,
 ) -> Tensor:
     """Seesaw loss of `logits` [N, K, ...] against class indices [N, ...]; `log_prior` [K] is log n_j + any constant.
+
+    The classes are in dimension `dim`.
 
     >>> log_prior = torch.tensor([0.9, 0.1]).log()
     >>> seesaw_loss(torch.zeros(1, 2), torch.tensor([0]), log_prior, p=1.0)
     tensor(0.1054)
     """
+    check_vector(log_prior, "log_prior", "prior.log()")
+    check_logs(log_prior, "log_prior", "prior.log()", of_probabilities=True)
+    rows = Rows(logits, target, dim)
+    logits, target = full_precision(rows.logits), rows.target
     dim = class_dim(logits)
     rarity = along(log_prior, logits, dim)
     own = own_class(logits, target, ignore_index, "the seesaw loss")
-    logits = full_precision(logits)
     mitigation = p * (rarity - (own * rarity).sum(dim, keepdim=True)).clamp(max=0)
     scores = logits.detach().log_softmax(dim)
     # not a product with zeros: a score of another class may be −inf
     right = torch.where(own.bool(), scores, 0.0).sum(dim, keepdim=True).clamp(min=math.log(LEAST))
     compensation = q * (scores - right).clamp(min=0)
     moved = torch.where(own.bool(), logits, logits + mitigation + compensation)
-    return cross_entropy(moved, target, weight=weight, ignore_index=ignore_index, reduction=reduction)
+    return rows.back(cross_entropy(moved, target, weight=weight, ignore_index=ignore_index, reduction=reduction))
 
 
 class SeesawLoss(SoftmaxLoss):
@@ -76,13 +91,14 @@ class SeesawLoss(SoftmaxLoss):
         weight: Tensor | None = None,
         ignore_index: int = -100,
         reduction: str = "mean",
+        dim: int = 1,
     ) -> None:
         if p < 0 or q < 0:
             raise ValueError(f"p is {p} and q is {q}: both exponents are at least 0")
-        super().__init__(p=p, q=q, ignore_index=ignore_index, reduction=reduction)
+        super().__init__(p=p, q=q, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("log_prior", softmax_shift(prior))
         self.register_buffer("weight", weight)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
-        options = {"p": self.p, "q": self.q, "weight": self.weight, **self.common()}
+        options = {"p": self.p, "q": self.q, "weight": self.weight, **self.common(logits)}
         return seesaw_loss(logits, target, self.log_prior, **options)

@@ -323,6 +323,7 @@ class Loss(PriorModule):
     """Abstract: a loss that keeps its options as attributes."""
 
     reductions: tuple[str, ...] = ()  # beside torch's
+    grown: tuple[str, ...] = ()  # buffers that training changes: those of a checkpoint differ, and are no other prior
     ignore_index: int
     reduction: str
     dim: int = 1  # of the classes
@@ -349,7 +350,8 @@ class Loss(PriorModule):
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         loaded = {name: b for name, b in self._buffers.items() if b is not None and prefix + name in state_dict}
-        before = {name: b.clone() for name, b in loaded.items() if not b.is_meta and name not in self._lost}
+        of_prior = {name: b for name, b in loaded.items() if name not in (*self._lost, *self.grown)}
+        before = {name: b.clone() for name, b in of_prior.items() if not b.is_meta}
         super()._load_from_state_dict(state_dict, prefix, *args)
         self._lost = tuple(name for name in self._lost if name not in loaded)
         for name, old in before.items():
