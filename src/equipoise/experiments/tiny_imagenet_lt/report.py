@@ -75,8 +75,10 @@ def notes(records: Sequence[ImageRecord]) -> list[str]:
         return []
 
     def gain(column: str) -> str:
-        pairs = [(getattr(runs[name, seed], column) for name in ("balanced_softmax", "softmax")) for seed in seeds]
-        return mean_std([ours - plain for ours, plain in pairs], sign=True)
+        after, before = (
+            [getattr(runs[name, seed], column) for seed in seeds] for name in ("balanced_softmax", "softmax")
+        )
+        return mean_std([ours - plain for ours, plain in zip(after, before, strict=True)], sign=True)
 
     few = mean(runs["balanced_softmax", seed].few or 0 for seed in seeds)
     return [

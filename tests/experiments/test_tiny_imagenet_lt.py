@@ -1,0 +1,67 @@
+"""Tiny-ImageNet-LT: the plan, the folder it needs, and the table from its records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from equipoise.cli import app
+from equipoise.experiments.tiny_imagenet_lt import recipe, report
+from equipoise.training.image_records import ImageRecord
+
+ROOT = Path(__file__).parents[2]
+RECORDS = report.read(ROOT / "results")
+
+
+def record(method: str, seed: int, **change: Any) -> ImageRecord:
+    return replace(RECORDS[0], method=method, seed=seed, **change)
+
+
+def test_the_committed_document_is_what_the_committed_records_give() -> None:
+    for path, text in report.documents(ROOT, ROOT / "results").items():
+        assert path.read_text() == text
+
+
+def test_every_run_of_the_plan_has_a_record() -> None:
+    assert {(one.method, one.seed) for one in RECORDS} == {(cell.method, cell.seed) for cell in recipe.plan()}
+    assert list(recipe.RECIPES) == list(report.METHODS)
+    for one in RECORDS:
+        expected = recipe.RECIPES[one.method].as_dict()
+        assert {name: one.recipe[name] for name in expected} == expected
+        assert one.trained_on == RECORDS[0].trained_on
+        assert (sum(one.counts), sum(one.total), one.iterations) == (21_549, 10_000, expected["iterations"])
+
+
+def test_second_stages_start_from_the_softmax_of_their_seed() -> None:
+    softmax = {one.seed: one.weights for one in RECORDS if one.method == "softmax"}
+    second = [one for one in RECORDS if one.recipe["backbone"] == "softmax"]
+    assert len(second) == 12
+    assert all(one.backbone_weights == softmax[one.seed] for one in second)
+
+
+def test_gains_are_those_of_the_same_seed() -> None:
+    columns = {"many": 40.0, "medium": 20.0}
+    runs = [
+        record("softmax", 0, top1=RECORDS[0].top1, few=5.0, **columns),
+        record("softmax", 1, top1=RECORDS[0].top1, few=7.0, **columns),
+        record("balanced_softmax", 0, top1=RECORDS[0].top1, few=10.0, **columns),
+        record("balanced_softmax", 1, top1=RECORDS[0].top1, few=14.0, **columns),
+        record("balanced_softmax", 2, top1=RECORDS[0].top1, few=90.0, **columns),
+    ]
+    (note,) = report.notes(runs)
+    assert "few +6.0 ± 1.4 (to 12.0) points over 2 seeds" in note
+    assert report.notes(runs[2:]) == []
+
+
+def test_a_folder_without_the_parts_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    words = ["run", "tiny-imagenet-lt", "--data", str(tmp_path), "--results", str(tmp_path), "--device", "cpu"]
+    result = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "records.jsonl")])
+    assert result.exit_code == 2
+    assert "holds no folder val" in result.stderr
+    with pytest.raises(FileNotFoundError, match="holds no folder heldout"):
+        recipe.find(tmp_path, validate=True)
