@@ -63,7 +63,7 @@ def speed(run: Training, step: Callable[[], int], seconds: float) -> float:
     """Images per second of `step`, which returns how many iterations it did; the first ones are not counted."""
     for _ in range(3):
         step()
-    run.wait()
+        run.wait()
     start, done = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         done += step()
@@ -74,8 +74,8 @@ def speed(run: Training, step: Callable[[], int], seconds: float) -> float:
 
 def bare_step(run: Training) -> Callable[[], int]:
     def step() -> int:
-        run._slot.zero_()
         with run._on_stream():
+            run._slot.zero_()
             for _ in range(run.chunk):
                 run._step() if run._graph is None else run._graph.replay()
         return run.chunk
@@ -105,7 +105,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--batch", type=int, help="another batch size")
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--table", type=Path)
     options = parser.parse_args()
+    if options.table:
+        print(table(options.table))
+        return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = True
     found: dict[str, dict[str, float]] = {}
@@ -133,6 +137,21 @@ def main() -> None:
     record = {"machine": hardware(device) | versions() | {"workers": str(options.workers)}, "images_per_second": found}
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def table(path: Path) -> str:
+    """What stays of the bare step where images are in memory, as Markdown. Streaming is left out: a few seconds of it
+    come from what the worker processes had ready."""
+    record = json.loads(path.read_text())
+    lines = [
+        f"| {record['machine']['device']}, torch {record['machine']['torch']} | images per second | of the bare step |"
+    ]
+    lines.append("|:---|---:|---:|")
+    for shape, row in record["images_per_second"].items():
+        for name, value in row.items():
+            if name == "bare" or name.startswith("resident"):
+                lines.append(f"| {shape}: {name} | {value:,.0f} | {value / row['bare']:.2f} |")
+    return "\n".join(lines)
 
 
 def gpu_decoding(files: ImageList, side: int, device: torch.device) -> float:

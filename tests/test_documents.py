@@ -54,6 +54,7 @@ MEASURED = [
     ("report.py", "report.md"),
     ("sklearn_imbalanced.py", "sklearn.md"),
     ("multilabel.py", "multilabel.md"),
+    ("train_throughput.py", "train.md"),
 ]
 
 

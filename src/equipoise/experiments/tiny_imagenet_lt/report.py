@@ -41,6 +41,21 @@ def methods_table(records: Sequence[ImageRecord], *, every: bool = False) -> Tab
     return Table(header, rows, title="Tiny-ImageNet-LT: accuracy, %")
 
 
+def short_table(records: Sequence[ImageRecord]) -> str:
+    """Both ends, for those who have a minute."""
+    runs = grouped(records, lambda record: record.method)
+    columns = ("top1", "many", "medium", "few")
+    rows = [
+        [
+            METHODS[name],
+            *(mean_std([getattr(run, column) for run in runs.get(name, ())], n=False) for column in columns),
+        ]
+        for name in ("softmax", "softmax_adjusted", "balanced_softmax")
+    ]
+    header = ["accuracy, %", "all", "many (over 100)", "medium", "few (under 20)"]
+    return f"{Table(header, rows)}\n\nMean ± standard deviation over {len(runs['softmax'])} seeds, the last iterate."
+
+
 def from_uniform(record: ImageRecord) -> float:
     """The total variation between p(y) on the balanced test set and the uniform distribution."""
     marginal = np.asarray(record.marginal)
@@ -102,4 +117,6 @@ def shown_tables(records: Sequence[ImageRecord]) -> list[Table]:
 
 def documents(root: Path, results: Path) -> dict[Path, str]:
     """Every document under `root` that shows part of the table, as it should read."""
-    return tables.filled(root, {"results/README.md": {NAME: part(read(results))}})
+    records = read(results)
+    parts = {"results/README.md": {NAME: part(records)}, "README.md": {f"{NAME}-short": short_table(records)}}
+    return tables.filled(root, parts)
