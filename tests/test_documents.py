@@ -18,7 +18,8 @@ def code(path: Path) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
 
 
-RUN_APART = {"integrations.md"}  # a script per stack: tests/integrations/test_scripts.py
+# a script per stack: tests/integrations/test_scripts.py; with its commands: tests/test_tutorial.py
+RUN_APART = {"integrations.md", "tutorial.md"}
 
 
 @pytest.mark.parametrize("path", [p for p in DOCUMENTS if code(p) and p.name not in RUN_APART], ids=lambda p: p.name)
