@@ -384,7 +384,7 @@ def _layout(images: Tensor) -> Tensor:
 
 def train(runs: Sequence[Training], after_chunk: Callable[[], bool] = lambda: False) -> bool:
     """Advance `runs` together, chunk by chunk, until all are done (True) or `after_chunk()` says to stop (False)."""
-    chunks, left = 0, list(runs)
+    chunks, left = 0, [run for run in runs if not run.done]
     while left:
         for run in left:
             run.advance()
