@@ -56,6 +56,7 @@ MEASURED = [
     ("sklearn_imbalanced.py", "sklearn.md"),
     ("multilabel.py", "multilabel.md"),
     ("train_throughput.py", "train.md"),
+    ("scale.py", "scale.md"),
 ]
 
 
