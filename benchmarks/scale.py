@@ -27,9 +27,11 @@ def hours(images: int, gpus: int, speed: float) -> float:
 
 def in_words(value: float) -> str:
     """
-    >>> in_words(2.5), in_words(0.08)
-    ('2.5 h', '5 min')
+    >>> in_words(2.5), in_words(0.08), in_words(0.01)
+    ('2.5 h', '5 min', '36 s')
     """
+    if value < 1 / 30:
+        return f"{3600 * value:.0f} s"
     return f"{value:.1f} h" if value >= 1 else f"{60 * value:.0f} min"
 
 

@@ -56,6 +56,24 @@ def short_table(records: Sequence[ImageRecord]) -> str:
     return f"{Table(header, rows)}\n\nMean ± standard deviation over {len(runs['softmax'])} seeds, the last iterate."
 
 
+def ways_table(records: Sequence[ImageRecord]) -> str:
+    """What people change first, beside each other: the loss's weights, the sampler, the prior."""
+    titles = {
+        "softmax": "cross-entropy",
+        "cbw": "class weights 1/n",
+        "cbs": "class-balanced sampler",
+        "softmax_adjusted": "cross-entropy, adjusted afterwards",
+        "balanced_softmax": "Balanced Softmax",
+    }
+    runs = grouped(records, lambda record: record.method)
+    rows = []
+    for name, title in titles.items():
+        found = runs.get(name, [])
+        numbers = (mean_std([getattr(run, column) for run in found]) for column in ("top1", "few"))
+        rows.append([title, *numbers, str(len(found))])
+    return str(Table(["accuracy, %", "all classes", "few (under 20 images)", "seeds"], rows))
+
+
 def from_uniform(record: ImageRecord) -> float:
     """The total variation between p(y) on the balanced test set and the uniform distribution."""
     marginal = np.asarray(record.marginal)
@@ -118,5 +136,9 @@ def shown_tables(records: Sequence[ImageRecord]) -> list[Table]:
 def documents(root: Path, results: Path) -> dict[Path, str]:
     """Every document under `root` that shows part of the table, as it should read."""
     records = read(results)
-    parts = {"results/README.md": {NAME: part(records)}, "README.md": {f"{NAME}-short": short_table(records)}}
+    parts = {
+        "results/README.md": {NAME: part(records)},
+        "README.md": {f"{NAME}-short": short_table(records)},
+        "docs/integrations.md": {f"{NAME}-ways": ways_table(records)},
+    }
     return tables.filled(root, parts)
