@@ -367,7 +367,13 @@ def draw_curves(records: Mapping[str, ImageRecord], path: Path) -> None:
         "encoding": {
             "x": {"field": "iteration", "type": "quantitative"},
             "y": {"field": "loss", "type": "quantitative"},
-            "color": {"field": "method", "type": "nominal", "title": None},
+            "color": {
+                "field": "method",
+                "type": "nominal",
+                "title": None,
+                "sort": list(records),
+                "legend": {"columnPadding": 18},
+            },
         },
     }
     save(standing_alone(spec, rows, title="Training loss"), path)
