@@ -38,10 +38,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of four methods, exported."""
+    """A finished run of four methods."""
     out = tmp_path_factory.mktemp("runs") / "first"
     losses = ("--loss", "softmax", "--loss", "balanced_softmax", "--loss", "lws", "--loss", "ldam")
-    result = equipoise("train", photos, "--out", out, *SMALL, *losses, "--export")
+    result = equipoise("train", photos, "--out", out, *SMALL, *losses)
     assert result.exit_code == 0, result.output
     assert "45 images to train on, 16 to judge on (val)" in result.output
     assert "4 classes with 24 down to 3 images: 1 medium, 3 few" in result.output
@@ -50,10 +50,13 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_folder_holds_what_a_run_leaves(run: Path) -> None:
-    each = {"model.safetensors", "model.json", "predictions.npz", "record.json", "model.onnx", "model.pt2"}
+    each = {"model.safetensors", "model.json", "predictions.npz", "record.json"}
     methods = ("softmax", "adjusted", "balanced_softmax", "lws", "ldam")
     expected = {f"{method}/{name}" for method in methods for name in each}
-    kept = {name for name in files(run) if not name.startswith("checkpoints/")}
+    kept = {
+        name for name in files(run) if not name.startswith("checkpoints/") and not name.startswith("adjusted/model.")
+    }
+    kept |= {"adjusted/model.safetensors", "adjusted/model.json"}  # which another test may have exported
     assert kept - {"records.jsonl"} == expected | {"run.json", "report.html", "curves.svg"}
     assert "<html" in (run / "report.html").read_text()[:200].lower()
     assert "<svg" in (run / "curves.svg").read_text()[:200]
@@ -71,26 +74,36 @@ def test_the_page_of_the_report_reads_the_predictions(run: Path, photos: Path, t
     assert result.exit_code == 0, result.output
 
 
-@pytest.mark.parametrize("method", ["softmax", "adjusted", "balanced_softmax", "lws", "ldam"])
-def test_the_saved_model_and_the_onnx_file_say_what_was_judged(run: Path, photos: Path, method: str) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    served, _ = load_run(run / method)
+def as_seen(photos: Path, run: Path, method: str, number: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    """The first photos that a method was judged on as its network sees them, and what it said of them."""
     with np.load(run / method / "predictions.npz") as found:
         logits, paths = found["logits"], found["paths"]
-    pictures = [Image.open(photos / "val" / path).convert("RGB") for path in paths[:5]]
+    pictures = [Image.open(photos / "val" / path).convert("RGB") for path in paths[:number]]
     box = (4, 0, 44, 40)  # the middle of 48 × 40
     resized = [picture.resize((32, 32), Image.Resampling.BILINEAR, box=box) for picture in pictures]
     images = torch.stack([torch.from_numpy(np.array(one)).permute(2, 0, 1) for one in resized]).float() / 255
+    return images, torch.from_numpy(logits[:number]).float().softmax(1)
+
+
+@pytest.mark.parametrize("method", ["softmax", "adjusted", "balanced_softmax", "lws", "ldam"])
+def test_the_saved_model_says_what_was_judged(run: Path, photos: Path, method: str) -> None:
+    served, _ = load_run(run / method)
+    images, shares = as_seen(photos, run, method)
     with torch.no_grad():
-        ours = served(images)
-    shares = torch.from_numpy(logits[:5]).float().softmax(1)
-    torch.testing.assert_close(ours.softmax(1), shares, rtol=1e-3, atol=1e-4)
-    session = onnxruntime.InferenceSession(run / method / "model.onnx")
-    (theirs,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
-    torch.testing.assert_close(torch.from_numpy(theirs), ours, rtol=1e-3, atol=1e-4)
-    program = torch.export.load(run / method / "model.pt2").module()
-    torch.testing.assert_close(program(images), ours, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(served(images).softmax(1), shares, rtol=1e-3, atol=1e-4)
     assert served.class_names == ("class0", "class1", "class2", "class3")
+
+
+def test_a_finished_run_can_be_exported_later(run: Path, photos: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    result = equipoise("train", photos, "--out", run, *SMALL, "--loss", "adjusted", "--export")
+    assert result.exit_code == 0, result.output
+    images, shares = as_seen(photos, run, "adjusted")
+    session = onnxruntime.InferenceSession(run / "adjusted" / "model.onnx")
+    (logits,) = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    torch.testing.assert_close(torch.from_numpy(logits).softmax(1), shares, rtol=1e-3, atol=1e-4)
+    program = torch.export.load(run / "adjusted" / "model.pt2").module()
+    torch.testing.assert_close(program(images).softmax(1), shares, rtol=1e-3, atol=1e-4)
 
 
 def test_a_run_that_is_done_is_shown_again_and_trains_nothing(run: Path, photos: Path) -> None:
@@ -251,3 +264,48 @@ def test_a_killed_run_ends_with_the_same_weights(moment: float, photos: Path, tm
     digests = {json.loads(path.read_text())["weights"] for path in records}
     assert len(digests) == 1
     assert not [name for name in files(tmp_path / "run") if "tmp" in name or name.endswith("~")]
+
+
+@pytest.mark.parametrize("freeze", [(), ("--freeze",)], ids=["trained", "frozen"])
+def test_a_resnet_from_a_file_keeps_its_stem_and_its_stride(
+    freeze: tuple[str, ...], photos: Path, tmp_path: Path
+) -> None:
+    backbone, _ = make_backbone("resnet50", 32, full_stem=True)
+    torch.save(backbone.state_dict(), tmp_path / "msra.pth")
+    words = ("train", photos, "--out", tmp_path / "run", "--model", "resnet50", "--size", "32", "--batch", "8")
+    result = equipoise(*words, "--weights", tmp_path / "msra.pth", "--iterations", "1", "--device", "cpu", *freeze)
+    assert result.exit_code == 0, result.output
+    served, note = load_run(tmp_path / "run" / "balanced_softmax")
+    assert (note.stride, note.full_stem) == ("1x1", True)
+    network: Any = served.model
+    assert network.classifier.backbone.layer2[0].conv1.stride == (2, 2)
+    with np.load(tmp_path / "run" / "balanced_softmax" / "predictions.npz") as found:
+        logits, path = torch.from_numpy(found["logits"][:1]), photos / "val" / str(found["paths"][0])
+    picture = Image.open(path).convert("RGB").resize((32, 32), Image.Resampling.BILINEAR, box=(4, 0, 44, 40))
+    image = torch.from_numpy(np.array(picture)).permute(2, 0, 1)[None].float() / 255
+    with torch.no_grad():
+        torch.testing.assert_close(served(image).softmax(1), logits.float().softmax(1), rtol=1e-3, atol=1e-3)
+
+
+def test_a_smoke_test_another_size_or_other_images_do_not_touch_a_run(run: Path, photos: Path, tmp_path: Path) -> None:
+    for change in (("--iterations", "1"), ("--val", photos / "train")):
+        result = equipoise("train", photos, "--out", run, *SMALL, *change)
+        assert result.exit_code == 2
+        assert "holds another run" in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_every_line_of_json_is_json(photos: Path, tmp_path: Path) -> None:
+    result = equipoise("train", photos, "--out", tmp_path / "run", *SMALL, "--json")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert lines[-1]["method"] == "balanced_softmax"
+    assert any("message" in line for line in lines)
+
+
+def test_dropout_is_drawn_from_the_seed(photos: Path, tmp_path: Path) -> None:
+    digests = []
+    for name in ("one", "two"):
+        words = ("--model", "mobilenet_v3_small", "--size", "32", "--epochs", "1", "--batch", "8", "--device", "cpu")
+        assert equipoise("train", photos, "--out", tmp_path / name, *words).exit_code == 0
+        torch.manual_seed(len(digests) + 77)  # whatever else draws
+        digests.append(json.loads((tmp_path / name / "balanced_softmax" / "record.json").read_text())["weights"])
+    assert digests[0] == digests[1]

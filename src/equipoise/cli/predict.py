@@ -52,10 +52,15 @@ def predict(
     """
     if out is not None and out.suffix not in (".csv", ".jsonl"):
         raise typer.BadParameter(f"--out {out}: expected .csv or .jsonl")
+    if as_json and out is not None and out.suffix == ".csv":
+        raise typer.BadParameter("--json writes JSON lines: name the file .jsonl")
     place = device_of(device)
     with refusing():
         served, size = loaded(run, method, target)
+        top = min(top, len(served.shift))
         paths = list(photo_paths(photos))
+        if not paths:
+            raise ValueError("no photos were named: the list is empty")
         rows = list(predictions(served.to(place), size, paths, top))
         lines = as_json or (out is not None and out.suffix == ".jsonl")
         text = "".join(json.dumps(row) + "\n" for row in rows) if lines else as_csv(rows, top)

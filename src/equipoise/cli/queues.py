@@ -90,6 +90,7 @@ def train_cells(
     *,
     leads: bool = True,
     shown: AbstractContextManager[Any] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> None:
     """Train the cells within the budget, each record appended to `--out`; `make` runs once files can be written.
 
@@ -97,7 +98,7 @@ def train_cells(
     """
     from equipoise.training.queue import Settings, run_cells
 
-    log: Callable[[str], None] = typer.echo if leads else lambda text: None
+    log = log or (typer.echo if leads else lambda text: None)
     smoke = "missing" if options.iterations is None else f"of {counted(options.iterations, 'iteration')}, for no table"
     log(f"{counted(len(cells), 'run')} {smoke}, on {hardware(place)['device']}")
     check_writable(options.out, options.kept)

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from equipoise.cli import options as o
-
-if TYPE_CHECKING:
-    from equipoise.training.queue import Status
 
 
 def train(
@@ -131,23 +125,5 @@ def train(
             iterations=iterations,
             device=device,
         ),
-        shown=json_lines() if as_json else None,
+        as_json=as_json,
     )
-
-
-@contextmanager
-def json_lines() -> Iterator[tuple[Any, Any]]:
-    """How to say something and how to report progress, as lines of JSON."""
-
-    def say(text: str) -> None:
-        typer.echo(json.dumps({"message": text}))
-
-    def report(status: Status) -> None:
-        told = {
-            "iteration": status.done,
-            "of": status.iterations,
-            "images_per_second": round(status.images_a_second, 1),
-        }
-        typer.echo(json.dumps(told | {"seconds_to_go": round(status.seconds_to_go, 1)}))
-
-    yield say, report

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,12 @@ from equipoise.cli.queues import missing_cells, train_cells
 from equipoise.cli.shared import counting_bar, device_of, refusing
 from equipoise.data.image_files import check_images, decode
 from equipoise.data.images import ImageList, find_splits, read_images, stratified_split
-from equipoise.data.reading import visible
+from equipoise.data.reading import read_json, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
 from equipoise.models.classifiers import make_backbone
 from equipoise.models.processes import join_processes, world
+from equipoise.models.weights import stride_by_name
 from equipoise.prior import Prior
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.page import Report
@@ -35,7 +36,7 @@ from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.images import SMALL, Finished, FrozenClassification, ImageClassification, ImageData, stored_side
 from equipoise.training.methods import methods
-from equipoise.training.queue import Settings
+from equipoise.training.queue import Settings, Status
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import Recorded, counted, read_lines
 from equipoise.training.run_folder import export_run, write_run
@@ -45,7 +46,8 @@ SIZES = (32, 64, 96, 128, 160, 224)
 LARGEST_ON_CPU = 64
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
-NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "workers", "budget", "iterations", "device")
+WITH_PRIOR = ("balanced_softmax", "balanced_sigmoid", "adjusted")  # no prior is left in class-balanced samples
+NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "workers", "budget", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +88,20 @@ class TrainOptions:
     device: str | None
 
 
-def train_images(options: TrainOptions, shown: AbstractContextManager[Any] | None = None) -> None:
+def train_images(options: TrainOptions, as_json: bool = False) -> None:
     """Train what was asked for, and write the folder of the run."""
     check_words(options)
     place = join_processes(device_of(options.device))
     leads = world()[1] == 0
-    log = typer.echo if leads else lambda text: None
+    shown = json_lines() if as_json else None
+    say = told_as_json if as_json else typer.echo
+    log: Callable[[str], None] = say if leads else lambda text: None
     with refusing():
         train, test, where = read_lists(options)
-        size = options.size or size_for(train, place)
-        check_folder(options)
+        before = run_before(options.out)
+        size = options.size or before.get("size") or size_for(train, place)
+        made_from = described(options, size) | {"trained_on": train.digest, "judged_on": test.digest}
+        check_same(options.out, before, made_from)
         start = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
         data = readable(options, ImageData(train, test, size, where), place, log)
         describe(data, options, log)
@@ -111,15 +117,18 @@ def train_images(options: TrainOptions, shown: AbstractContextManager[Any] | Non
     missing = missing_cells(cells, recorded, log=log)
     if missing:
         if leads:
-            write_text(options.out / RUN, json.dumps(described(options, size), indent=1) + "\n")
+            with refusing():
+                write_text(options.out / RUN, json.dumps(made_from, indent=1, default=str) + "\n")
 
         def make(settings: Settings) -> ImageClassification:
             return kind_of(options, table, recipes, data, start, settings)
 
-        train_cells(missing, kept, recorded, place, make, leads=leads, shown=shown)
+        train_cells(missing, kept, recorded, place, make, leads=leads, shown=shown, log=log)
     if leads:
         with refusing():
-            conclude(options, table, wanted)
+            done = conclude(options, table, wanted, as_json)
+        if options.budget is None and len(done) < len(wanted):
+            raise typer.Exit(1)  # something diverged, or is trained by another process
 
 
 # -------------------------------------------------------------------- what was asked for
@@ -142,15 +151,14 @@ def check_words(options: TrainOptions) -> None:
             raise typer.BadParameter(f"no loss is named {name!r}: expected {', '.join(names)} or all")
     if (options.source is None) == (options.train is None):
         raise typer.BadParameter("which images? Give a folder or a list, or --train and --val")
-    if options.epochs <= 0:
-        raise typer.BadParameter("--epochs 0: nothing would be learnt")
     if not 0 < options.held_out < 1:
         raise typer.BadParameter(f"--held-out {options.held_out}: expected a share between 0 and 1")
     if options.freeze and options.weights is None:
         raise typer.BadParameter("--freeze keeps a backbone of random numbers: give it --weights FILE or pretrained")
     if options.freeze and (options.mixup or options.cutmix):
         raise typer.BadParameter("--freeze trains on features, which are computed once: leave --mixup and --cutmix out")
-    balanced = [name for name in options.losses if name in ("balanced_softmax", "balanced_sigmoid")]
+    check_numbers(options)
+    balanced = [name for name in options.losses if name in WITH_PRIOR]
     if options.sampler == "class_balanced" and balanced:
         raise typer.BadParameter(
             f"{balanced[0]} wants the prior of what is sampled, and class-balanced samples have none: it would balance "
@@ -158,15 +166,30 @@ def check_words(options: TrainOptions) -> None:
         )
 
 
+def check_numbers(options: TrainOptions) -> None:
+    """Refuse numbers that nothing can be trained with."""
+    positive = {"--lr": options.lr, "--epochs": options.epochs}
+    for option, value in positive.items():
+        if value is not None and not 0 < value < 1e6:
+            raise typer.BadParameter(f"{option} {value}: expected a number above 0")
+    others = {"--weight-decay": options.weight_decay, "--mixup": options.mixup, "--cutmix": options.cutmix}
+    for option, value in others.items():
+        if not 0 <= value < 1e6:
+            raise typer.BadParameter(f"{option} {value}: expected a number of at least 0")
+    if options.ema >= 1:
+        raise typer.BadParameter(f"--ema {options.ema}: the weights would never change; 0.999 is usual")
+
+
 def read_lists(options: TrainOptions) -> tuple[ImageList, ImageList, str]:
     """The images to train and to judge on, and what the latter are called."""
-    source, val, where = options.train or options.source, options.val, "val"
-    assert source is not None
-    if val is None:
-        source, val, test = find_splits(source)
-        if val is None and test is not None:
-            val, where = test, "test"
+    given = options.train or options.source
+    assert given is not None
+    source, found, test = find_splits(given)
+    val, where = options.val or found or test, "val" if options.val or found else "test"
     train = read_images(source, images=options.images)
+    for name in train.class_names:
+        if not name.isascii() and name.encode(errors="ignore").decode() != name:
+            raise ValueError(f"{source}: the class {visible(name)!r} has a name that is not UTF-8: rename its folder")
     for note in train.notes:
         typer.echo(visible(f"{source}: {note}"), err=True)
     if val is not None:
@@ -239,6 +262,8 @@ def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
         weight_decay=options.weight_decay,
         model=options.model,
         size=data.size,
+        full_stem=options.weights is not None,
+        stride="1x1" if (options.stride or stride_by_name(options.weights)) == "1x1" else None,
         augmentation=options.augment or ("crop" if data.size <= SMALL else "resized"),
         optimizer=options.optimizer,  # type: ignore[arg-type]
         ema=options.ema,
@@ -254,6 +279,8 @@ def chosen(options: TrainOptions, recipes: Mapping[str, Recipe]) -> list[str]:
     names = list(recipes) if "all" in options.losses else list(dict.fromkeys(options.losses))
     if "softmax" in names and "adjusted" not in names:
         names.insert(names.index("softmax") + 1, "adjusted")
+    if options.sampler == "class_balanced":
+        names = [name for name in names if name not in WITH_PRIOR]
     if options.mixup or options.cutmix:
         names = [name for name in names if name not in ("ldam", "focal", "eql")] if "all" in options.losses else names
     return names
@@ -269,21 +296,28 @@ def described(options: TrainOptions, size: int) -> dict[str, Any]:
     return content | {"losses": list(options.losses), "size": size} | absolute
 
 
-def check_folder(options: TrainOptions) -> None:
-    """Refuse the folder of another run; that of this one is taken up."""
-    path = options.out / RUN
-    if options.out.exists() and not options.out.is_dir():
-        raise ValueError(f"--out {options.out} is a file: name a folder")
+def run_before(out: Path) -> dict[str, Any]:
+    """What the run in the folder was made from; nothing where there is none. Other folders are refused."""
+    path = out / RUN
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file: name a folder")
     if not path.is_file():
-        if options.out.is_dir() and any(options.out.iterdir()):
-            raise ValueError(f"--out {options.out} holds other files: name a new folder")
-        return
-    before = json.loads(path.read_text(encoding="utf-8"))
-    now = json.loads(json.dumps(described(options, options.size or before.get("size", 0)), default=str))
-    other = [name for name in now if name != "losses" and before.get(name) != now[name]]
+        if out.is_dir() and any(not entry.name.startswith(".") for entry in out.iterdir()):
+            raise ValueError(f"--out {out} holds other files: name a new folder")
+        return {}
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} does not describe a run: name another folder")
+    return content
+
+
+def check_same(out: Path, before: Mapping[str, Any], made_from: Mapping[str, Any]) -> None:
+    """Refuse the folder of another run; that of this one is taken up, perhaps with other losses."""
+    now = json.loads(json.dumps(made_from, default=str))
+    other = [name for name in now if name != "losses" and before.get(name) != now[name]] if before else []
     if other:
         changes = ", ".join(f"{name} {before.get(name)}, now {now[name]}" for name in other[:3])
-        raise ValueError(f"--out {options.out} holds another run ({changes}): name another folder")
+        raise ValueError(f"--out {out} holds another run ({changes}): name another folder")
 
 
 def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
@@ -309,7 +343,7 @@ def kind_of(
 
     def deliver(finished: Finished, record: ImageRecord) -> None:
         folder = options.out / finished.cell.method
-        write_run(folder, finished, record, data.test, stride=options.stride)
+        write_run(folder, finished, record, data.test)
         if options.export:
             export_run(folder)
 
@@ -325,30 +359,53 @@ def kind_of(
     return ImageClassification(table, recipes, data, settings, start=tensors, **shared)
 
 
-def conclude(options: TrainOptions, table: str, wanted: list[str]) -> None:
-    """The page that compares what was trained, the curves, and a table."""
+def conclude(options: TrainOptions, table: str, wanted: list[str], as_json: bool) -> dict[str, ImageRecord]:
+    """The page that compares what was trained, the curves, and a table; the records of what was wanted."""
     lines = read_lines(options.out / "records.jsonl", KINDS) if (options.out / "records.jsonl").is_file() else ()
     records = {one.method: one for one in lines if isinstance(one, ImageRecord) and one.table == table}
     records = {name: records[name] for name in wanted if name in records}
     if not records:
-        return
+        return {}
     results = {}
     for name, record in records.items():
+        if options.export and not (options.out / name / "model.pt2").is_file():
+            export_run(options.out / name)
         with np.load(options.out / name / "predictions.npz") as file:
             prior = Prior.from_counts(record.counts, class_names=record.class_names)
-            results[name] = judge(file["logits"], file["labels"], prior, logits_mean=str(file["logits_mean"]))  # type: ignore[arg-type]
-    page = Report(results, title="The tail, before and after" if len(results) > 1 else "The tail").save(
-        options.out / "report.html"
-    )
+            mean: Any = str(file["logits_mean"])
+            results[name] = judge(file["logits"], file["labels"], prior, logits_mean=mean)
+    title = "The tail, before and after" if len(results) > 1 else "The tail"
+    page = Report(results, title=title).save(options.out / "report.html")
     draw_curves(records, options.out / "curves.svg")
-    rows = [
-        [name, *("–" if value is None else f"{value:.1f}" for value in (one.top1, one.many, one.medium, one.few))]
-        for name, one in records.items()
-    ]
+    columns = ("top1", "many", "medium", "few")
+    if as_json:
+        for name, one in records.items():
+            typer.echo(json.dumps({"method": name} | {column: getattr(one, column) for column in columns}))
+        return records
+    numbers = {name: [getattr(one, column) for column in columns] for name, one in records.items()}
+    rows = [[name, *("–" if value is None else f"{value:.1f}" for value in row)] for name, row in numbers.items()]
     where = next(iter(records.values())).evaluated_on
     Table(["method", "top-1", "many", "medium", "few"], rows, title=f"Accuracy on {where}, %").print(Console())
     typer.echo(f"page: {visible(page)}")
     typer.echo(f"to use a model: equipoise predict {visible(options.out / next(reversed(records)))} PHOTO")
+    return records
+
+
+def told_as_json(text: str) -> None:
+    """Say something as a line of JSON."""
+    typer.echo(json.dumps({"message": text}))
+
+
+@contextmanager
+def json_lines() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]]]:
+    """How to say something and how to report progress, as lines of JSON."""
+
+    def report(status: Status) -> None:
+        speed, left = round(status.images_a_second, 1), round(status.seconds_to_go, 1)
+        told = {"iteration": status.done, "of": status.iterations, "images_per_second": speed, "seconds_to_go": left}
+        typer.echo(json.dumps(told))
+
+    yield told_as_json, report
 
 
 def draw_curves(records: Mapping[str, ImageRecord], path: Path) -> None:

@@ -64,7 +64,12 @@ class Normalised(nn.Module):
 
 
 def make_backbone(
-    name: str, size: int, weights: str | os.PathLike[str] | None = None, *, stride: Stride = None
+    name: str,
+    size: int,
+    weights: str | os.PathLike[str] | None = None,
+    *,
+    stride: Stride = None,
+    full_stem: bool = False,
 ) -> tuple[nn.Module, int]:
     """A network without its last layer, and the number of its features for images of `size` pixels.
 
@@ -72,15 +77,16 @@ def make_backbone(
               tensors under that library's names (.safetensors, or .pth that holds tensors only)
     stride    where a ResNet's bottlenecks halve the picture: "3x3", or "1x1" as the original networks (MSRA, Caffe). By
               default what the file's name tells
+    full_stem keep the first layers of a network that is filled later; with `weights` they always stay
     """
     check_stride(stride)
     fetched = str(weights) == PRETRAINED
-    small = size <= SMALL and not fetched
+    small = size <= SMALL and weights is None and not full_stem
     try:
         network, last = _network(name, pretrained=fetched)
     except (OSError, URLError) as error:
         raise OSError(f"the weights of {name} cannot be fetched ({error}): pass a file instead") from None
-    if small and weights is None:
+    if small:
         _shrink_stem(network)
     if weights is not None and not fetched:
         fill(network, read_tensors(Path(weights)), Path(weights), without=f"{last}." if last else "")

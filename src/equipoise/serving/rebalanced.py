@@ -118,7 +118,12 @@ class Served(PriorModule):
         Needs `equipoise[serve]`.
         """
         with written_whole(path) as scratch:
-            _safetensors().torch.save_model(_plain(self.model), os.fspath(scratch), {"format": "pt", **self.metadata})
+            try:
+                _safetensors().torch.save_model(
+                    _plain(self.model), os.fspath(scratch), {"format": "pt", **self.metadata}
+                )
+            except _safetensors().SafetensorError as error:  # a full disk, say
+                raise OSError(f"{os.fspath(path)} could not be written ({error})") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module, *, output: Output | None = None) -> Self:

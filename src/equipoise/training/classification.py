@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,16 @@ from equipoise.training.mixing import Mixing
 from equipoise.training.optimizers import Optimizer
 from equipoise.training.queue import Run
 from equipoise.training.recipe import Recipe
-from equipoise.training.sets import CHUNK_BYTES, INITIALISATION, LOSS, ORDER, TrainingSet, own_rows, stream_of
+from equipoise.training.sets import (
+    CHUNK_BYTES,
+    INITIALISATION,
+    LAYERS,
+    LOSS,
+    ORDER,
+    TrainingSet,
+    own_rows,
+    stream_of,
+)
 
 Network = Classifier | ResNetCifar
 LOOK_EVERY = 25  # chunks between looks at the losses
@@ -79,7 +88,7 @@ def _network(recipe: Recipe, num_classes: int) -> Network:
         return ResNetCifar(_head(recipe, FEATURES, num_classes), recipe.blocks)
     if recipe.model.startswith("features-"):  # a head for features that were computed before
         return Classifier(nn.Identity(), _head(recipe, int(recipe.model.removeprefix("features-")), num_classes))
-    backbone, width = make_backbone(recipe.model, recipe.size)
+    backbone, width = make_backbone(recipe.model, recipe.size, stride=recipe.stride, full_stem=recipe.full_stem)
     return Classifier(backbone, _head(recipe, width, num_classes))
 
 
@@ -206,11 +215,12 @@ class Training(Run):
             self.model.eval()
         with self._on_stream():
             self._fill()
-            for _ in range(steps):
-                if self._graph is None:
-                    self._step()
-                else:
-                    self._graph.replay()
+            with self._seeded():
+                for _ in range(steps):
+                    if self._graph is None:
+                        self._step()
+                    else:
+                        self._graph.replay()
             self.losses[self.iteration : self.iteration + steps] = self._step_losses[:steps]
             if self._stream is not None:
                 event = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -220,6 +230,16 @@ class Training(Run):
         if self.done and self._average:
             self._use_average()
         self.whole = True
+
+    @contextlib.contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """On a CPU what layers draw themselves (dropout) depends on the seed and the iteration alone, too."""
+        if self._stream is not None:
+            yield
+            return
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(stream_of(self.seed, LAYERS, self.iteration).integers(2**62)))
+            yield
 
     def wait(self) -> None:
         """Until everything queued is done."""

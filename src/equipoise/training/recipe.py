@@ -62,6 +62,8 @@ class Recipe:
     backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
     adjusted       subtract the log prior from the logits when predicting: for a model trained with a plain loss
     model          "resnet32", or a classifier of torchvision or timm for images of `size` pixels
+    full_stem      small images, too, go through the network's own first layers: those of a weights file
+    stride         where a ResNet's bottlenecks halve the picture, as in `make_backbone`
     augmentation   "paper": that of CIFAR; for other images "crop", "resized", "randaugment", "randaugment-crop", "none"
     optimizer      "sgd" with momentum, or "adamw"
     ema            the weights that are kept are a moving average, with so much of the old in every step; 0: the last
@@ -92,6 +94,8 @@ class Recipe:
     model: str = "resnet32"
     size: int = 32
     augmentation: str = "paper"
+    full_stem: bool = False
+    stride: Literal["1x1", "3x3"] | None = None
     optimizer: Literal["sgd", "adamw"] = "sgd"
     ema: float = 0.0
     mixup: float = 0.0

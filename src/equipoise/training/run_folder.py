@@ -15,7 +15,7 @@ import json
 import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -45,18 +45,17 @@ class NetworkNote:
     size: int
     num_classes: int
     head: str = "linear"  # or "normalized"
-    stride: str | None = None
+    stride: Literal["1x1", "3x3"] | None = None
+    full_stem: bool = False
 
     def network(self) -> Normalised:
         """The network, without the weights."""
-        backbone, width = make_backbone(self.model, self.size, stride=self.stride)  # type: ignore[arg-type]
+        backbone, width = make_backbone(self.model, self.size, stride=self.stride, full_stem=self.full_stem)
         head = (NormalizedLinear if self.head == "normalized" else nn.Linear)(width, self.num_classes)
         return Normalised(Classifier(backbone, head), IMAGENET_MEAN, IMAGENET_STD)
 
 
-def write_run(
-    folder: Path, finished: Finished, record: ImageRecord, test: ImageList, *, stride: str | None = None
-) -> None:
+def write_run(folder: Path, finished: Finished, record: ImageRecord, test: ImageList) -> None:
     """Everything that a judged run leaves."""
     run, prior = finished.run, finished.evaluation.prior
     model: Any = copy.deepcopy(run.model).cpu().float().eval().to(memory_format=torch.contiguous_format)
@@ -68,7 +67,8 @@ def write_run(
     folder.mkdir(parents=True, exist_ok=True)
     served.save(folder / MODEL)
     kind = "normalized" if scale is not None else "linear"
-    note = NetworkNote(finished.model, run.recipe.size, prior.num_classes, kind, stride)
+    recipe = run.recipe
+    note = NetworkNote(finished.model, recipe.size, prior.num_classes, kind, recipe.stride, recipe.full_stem)
     write_text(folder / NETWORK, json.dumps(asdict(note), indent=1) + "\n")
     arrays = {
         "logits": finished.logits.float().numpy() * (scale or 1),

@@ -29,7 +29,7 @@ from equipoise.training.recipe import Recipe
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
 CHUNK_BYTES = 1 << 29  # that a chunk of images may take
 AT_ONCE_BYTES = 1 << 28  # of stored images that are augmented together: many small operations are slow one by one
-INITIALISATION, ORDER, AUGMENTATION, LOSS, MIXING = range(5)  # the streams of random numbers of a run
+INITIALISATION, ORDER, AUGMENTATION, LOSS, MIXING, LAYERS = range(6)  # the streams of random numbers of a run
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 Order = NDArray[np.int32]  # [iterations, batch size]: the items of every batch
