@@ -118,10 +118,9 @@ class Served(PriorModule):
         Needs `equipoise[serve]`.
         """
         with written_whole(path) as scratch:
+            content = {"format": "pt", **self.metadata}
             try:
-                _safetensors().torch.save_model(
-                    _plain(self.model), os.fspath(scratch), {"format": "pt", **self.metadata}
-                )
+                _safetensors().torch.save_model(_plain(self.model), os.fspath(scratch), content)
             except _safetensors().SafetensorError as error:  # a full disk, say
                 raise OSError(f"{os.fspath(path)} could not be written ({error})") from error
 
