@@ -55,3 +55,17 @@ def test_multi_hot_targets_are_mixed_as_they_are() -> None:
     targets = torch.tensor([[1, 0, 1], [0, 1, 1]])
     _, found = mixed(torch.zeros(2, 1, 4, 4), targets, torch.tensor([0.25, 0, 0, 0, 0, 0.25]), 3)
     assert found.tolist() == [[0.25, 0.75, 1.0], [0.75, 0.25, 1.0]]
+
+
+def test_a_rectangle_has_the_share_that_was_drawn() -> None:
+    class Drawn:
+        """λ = 3/4, about the middle of 20 pixels."""
+
+        def beta(self, *_: float) -> float:
+            return 0.75
+
+        def integers(self, *_: int, size: int) -> list[int]:
+            return [10] * size
+
+    row = draw(replace(Recipe(), cutmix=1.0), 20, Drawn())  # type: ignore[arg-type]
+    assert row == (1.0, 5, 15, 5, 15, 0.75)
