@@ -201,3 +201,21 @@ def test_room_for_crops_is_kept_around_larger_images(data: ImageData) -> None:
     images.filler(order, replace(RECIPE, augmentation="none"), 0)(items, 0)
     decoded = torch.from_numpy(larger.decoded(data.train))[:16, :, 8:120, 8:120]
     assert torch.equal(items.flatten(0, 1), decoded)
+
+
+def test_every_batch_is_augmented_anew(data: ImageData) -> None:
+    images = training_set(data, CPU)
+    order = np.zeros((2, 8), np.int32)  # the same image all the time
+    items = torch.zeros(2, 8, 3, 32, 32, dtype=torch.uint8)
+    images.filler(order, RECIPE, 0)(items, 0)
+    assert not torch.equal(items[0], items[1])
+
+
+def test_a_streamed_run_that_goes_back_reads_the_right_files(data: ImageData) -> None:
+    streamed = training_set(replace(data, resident=False), CPU)
+    run = Training(RECIPE, streamed, 0)
+    start = run.state_dict()
+    run.advance()
+    run.load_state_dict(start)
+    train([run])
+    assert weights_digest(run.model) == weights_digest(trained(RECIPE, data).model)
