@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -214,7 +215,7 @@ def test_every_batch_is_augmented_anew(data: ImageData) -> None:
 def test_a_streamed_run_that_goes_back_reads_the_right_files(data: ImageData) -> None:
     streamed = training_set(replace(data, resident=False), CPU)
     run = Training(RECIPE, streamed, 0)
-    start = run.state_dict()
+    start = copy.deepcopy(run.state_dict())
     run.advance()
     run.load_state_dict(start)
     train([run])
