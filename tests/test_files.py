@@ -85,3 +85,12 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a folder: name a file"):
         write_text(tmp_path, "text")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_a_library_puts_in_the_place_of_ours_can_be_read_by_others_too(tmp_path: Path) -> None:
+    (tmp_path / "usual").touch()
+    with written_whole(tmp_path / "model.bin") as scratch:
+        scratch.unlink()  # as safetensors does
+        scratch.write_bytes(b"whole")
+        scratch.chmod(0o600)
+    assert (tmp_path / "model.bin").stat().st_mode == (tmp_path / "usual").stat().st_mode

@@ -301,7 +301,7 @@ FAULTS = [
     Fault("training/run_folder.py", "source = prior if mean == \"train\" or adjusted else uniform", "source = prior if mean == \"train\" else uniform", "test_train.py"),
     Fault("training/run_folder.py", "* (scale or 1)", "", "test_train.py"),
     Fault("cli/training.py", 'if name != "losses" and before.get(name) != now[name]]', "if False]", "test_train.py"),
-    Fault("cli/predict.py", "found.get(name, 0.0) for name in names", "value for value in found.values()", "test_train.py"),
+    Fault("cli/predict.py", "ModelClasses(folders[0], note.num_classes, names)", "ModelClasses(folders[0], note.num_classes, None)", "test_train.py"),
     Fault("training/queue.py", "            self.kept.forget(cell)  # only now", "            pass  # only now", "test_classification_runs.py"),
     Fault("training/queue.py", "                self._record(cell, runs[cell], Context(", "                self.kept.forget(cell)\n                self._record(cell, runs[cell], Context(", "test_classification_runs.py"),
     Fault("training/queue.py", 'other = [key for key in here if there.get(key, "unknown") != here[key]]', "other = list[str]()", "test_classification_runs.py"),

@@ -35,7 +35,9 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
         scratch.touch(exist_ok=False)
         if place.exists():
             scratch.chmod(place.stat().st_mode & 0o777)
+        mode = scratch.stat().st_mode & 0o777
         yield scratch
+        scratch.chmod(mode)  # safetensors puts a file of its own there, which only its owner may read
         with open(scratch, "rb+") as file:
             os.fsync(file.fileno())
         if new:

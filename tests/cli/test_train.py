@@ -143,6 +143,19 @@ def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path:
         assert row["predictions"][0]["probability"] >= row["predictions"][1]["probability"]
 
 
+def test_a_target_of_other_classes_is_refused(run: Path, photos: Path, tmp_path: Path) -> None:
+    counts = tmp_path / "there.json"
+    for content, message in (
+        ({f"class{index}": 1 for index in range(4)} | {"zebra": 2}, "zebra"),
+        ({"class0": 1, "class1": 2}, "class2"),
+        ([1, 2], "2"),
+    ):
+        counts.write_text(json.dumps(content))
+        result = equipoise("predict", run / "softmax", photos / "val", "--target", counts)
+        assert result.exit_code == 2
+        assert message in result.stderr
+
+
 def test_without_a_validation_set_some_of_each_class_is_held_out(photos: Path, tmp_path: Path) -> None:
     result = equipoise("train", photos / "train", "--out", tmp_path / "run", *SMALL, "--iterations", "1", "--json")
     assert result.exit_code == 0, result.output

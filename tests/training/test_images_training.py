@@ -167,7 +167,7 @@ def test_second_stages_build_on_softmax_and_adjusting_costs_nothing(data: ImageD
     assert softmax.engine["images"] == "in memory"
     means = {name: logits_mean(recipe) for name, recipe in recipes.items()}
     assert [name for name, mean in means.items() if mean == "train"] == [
-        "softmax", "focal", "class_balanced", "eql", "sigmoid",
+        "softmax", "focal", "class_balanced", "ldam", "eql", "sigmoid",
     ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -76,9 +76,17 @@ def predict(
         raise typer.Exit(1)
 
 
+class ModelClasses(NamedTuple):
+    """The classes of a model, for reading a prior in their order."""
+
+    path: Path
+    num_classes: int
+    columns: list[str] | None
+
+
 def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanced, int]:
     """The model, for the wanted class frequencies, and the size of the pictures it takes."""
-    from equipoise.data.sources import read_prior
+    from equipoise.data.prediction_priors import prior_of_columns
     from equipoise.training.run_folder import load_run, method_folders
 
     folders = method_folders(run)
@@ -91,24 +99,9 @@ def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanc
         raise ValueError(f"{run} holds several methods: choose one with --method {folders[-1].name}")
     served, note = load_run(folders[0])
     if target is not None:
-        prior = read_prior(target, counts_of=note.num_classes).prior
-        served.target = in_order(prior, served.class_names, target)
+        names = None if served.class_names is None else list(served.class_names)
+        served.target = prior_of_columns(target, ModelClasses(folders[0], note.num_classes, names))
     return served, note.size
-
-
-def in_order(prior: Any, names: tuple[str, ...] | None, where: Path) -> Any:
-    """The prior in the order of the model's classes; names must be the model's where it has some."""
-    from equipoise.prior import Prior
-
-    if prior.class_names is None or names is None or prior.class_names == names:
-        if names is not None and prior.num_classes != len(names):
-            raise ValueError(f"{where} has {prior.num_classes} classes, the model {len(names)}")
-        return prior
-    found = dict(zip(prior.class_names, prior.probabilities.tolist(), strict=True))
-    unknown = [name for name in found if name not in names]
-    if unknown:
-        raise ValueError(f"{where} has a class that the model does not know: {unknown[0]}")
-    return Prior.from_probabilities([found.get(name, 0.0) for name in names], class_names=names)
 
 
 def photo_paths(given: list[Path]) -> Iterator[Path]:

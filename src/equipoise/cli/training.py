@@ -25,16 +25,16 @@ from equipoise.data.images import ImageList, find_splits, read_images, stratifie
 from equipoise.data.reading import read_json, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
-from equipoise.models.classifiers import make_backbone
+from equipoise.models.classifiers import SMALL, make_backbone
 from equipoise.models.processes import join_processes, world
 from equipoise.models.weights import stride_by_name
 from equipoise.prior import Prior
-from equipoise.report.figures import save, standing_alone
+from equipoise.report.curves import draw_curves
 from equipoise.report.page import Report
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.images import SMALL, Finished, FrozenClassification, ImageClassification, ImageData, stored_side
+from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData, stored_side
 from equipoise.training.methods import methods
 from equipoise.training.queue import Settings, Status
 from equipoise.training.recipe import MethodCell, Recipe
@@ -406,31 +406,3 @@ def json_lines() -> Iterator[tuple[Callable[[str], None], Callable[[Status], Non
         typer.echo(json.dumps(told))
 
     yield told_as_json, report
-
-
-def draw_curves(records: Mapping[str, ImageRecord], path: Path) -> None:
-    """The loss over the iterations, a line per method that was trained."""
-    rows = [
-        {"method": name, "iteration": (place + 0.5) * record.iterations / len(record.loss_curve), "loss": value}
-        for name, record in records.items()
-        for place, value in enumerate(record.loss_curve)
-    ]
-    if not rows:
-        return
-    spec = {
-        "mark": {"type": "line"},
-        "height": 260,
-        "autosize": {},
-        "encoding": {
-            "x": {"field": "iteration", "type": "quantitative"},
-            "y": {"field": "loss", "type": "quantitative"},
-            "color": {
-                "field": "method",
-                "type": "nominal",
-                "title": None,
-                "sort": list(records),
-                "legend": {"columnPadding": 18},
-            },
-        },
-    }
-    save(standing_alone(spec, rows, title="Training loss"), path)

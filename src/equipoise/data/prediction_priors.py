@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from equipoise.data.predictions import Predictions, check_once
+from equipoise.data.predictions import check_once
 from equipoise.data.reading import shown
 from equipoise.data.sources import Source, read_prior, read_source
 from equipoise.prior import IntArray, Prior
 
 
-def aligned(predictions: Predictions, prior: Prior, where: str) -> IntArray | None:
+class Classes(Protocol):
+    """What has classes in an order, named or not: a file of predictions, or a model."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def columns(self) -> list[str] | None: ...
+
+
+def aligned(predictions: Classes, prior: Prior, where: str) -> IntArray | None:
     """Which column of the file each class of `prior` (read from `where`) is; None where the order is the same.
 
     Classes are matched by name where both sides have names, else by position.
@@ -36,13 +51,13 @@ def aligned(predictions: Predictions, prior: Prior, where: str) -> IntArray | No
 
 
 def training_prior(
-    path: str | os.PathLike[str], opened: Sequence[Predictions], *, column: str | None = None
+    path: str | os.PathLike[str], opened: Sequence[Classes], *, column: str | None = None
 ) -> tuple[Prior, str]:
     """The counts in `path`, with class names from the first file that has any, and where the classes came from."""
     return _completed(read_source(path, column=column, counts_of=opened[0].num_classes), opened)
 
 
-def prior_of_columns(path: str | os.PathLike[str], opened: Predictions, *, column: str | None = None) -> Prior:
+def prior_of_columns(path: str | os.PathLike[str], opened: Classes, *, column: str | None = None) -> Prior:
     """The counts or probabilities in `path`, with the classes named and ordered as the columns of `opened`."""
     source = read_prior(path, column=column, counts_of=opened.num_classes)
     prior, where = _completed(source, [opened])
@@ -50,7 +65,7 @@ def prior_of_columns(path: str | os.PathLike[str], opened: Predictions, *, colum
     return prior if columns is None else _ordered(prior, np.argsort(columns), opened.columns)
 
 
-def _completed(source: Source, opened: Sequence[Predictions]) -> tuple[Prior, str]:
+def _completed(source: Source, opened: Sequence[Classes]) -> tuple[Prior, str]:
     """The prior of a source with the classes of the predictions: labels do not show one that never occurs."""
     prior, named = source.prior, next((file for file in opened if file.columns is not None), None)
     total = prior.total if source.multilabel and prior.counted else None

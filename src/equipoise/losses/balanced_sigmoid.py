@@ -184,6 +184,7 @@ class BalancedSigmoidLoss(SigmoidLoss):
 
     shift: Tensor
     pos_weight: Tensor | None
+    logits_mean = "uniform"
 
     def __init__(
         self,

@@ -150,6 +150,7 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
     log_prior: Tensor
     weight: Tensor | None
     label_smoothing: float
+    logits_mean = "uniform"
 
     def __init__(
         self,

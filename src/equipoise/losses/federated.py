@@ -82,8 +82,8 @@ class FederatedLoss(SigmoidLoss):
         super().__init__(classes=classes, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("chances", fp32(np.sqrt(prior.counts.astype(np.float64))))
 
-    def draw(self, rows: int, random: np.random.Generator) -> NDArray[np.float32]:
-        """Random keys [K] of one batch, of any number of rows, for `forward`, where the caller owns the seed."""
+    def keys(self, random: np.random.Generator) -> NDArray[np.float32]:
+        """Random keys [K] of one batch, for `forward`, where the caller owns the seed."""
         return random.exponential(size=len(self.chances)).astype(np.float32)
 
     def sampled(self, logits: Tensor, target: Tensor, foreground: Tensor | None, keys: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -327,6 +327,7 @@ class Loss(PriorModule):
     ignore_index: int
     reduction: str
     dim: int = 1  # of the classes
+    logits_mean: Literal["train", "uniform"] = "train"  # the prior that logits mean after training with it
 
     def __init__(self, **options: Any) -> None:
         super().__init__()

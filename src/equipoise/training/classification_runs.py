@@ -17,7 +17,7 @@ from equipoise.training.classification import Features, Training, features, thin
 from equipoise.training.queue import Context, Kind, Settings, in_words
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record, hardware, versions
-from equipoise.training.sets import CifarSet
+from equipoise.training.sets import CifarSet, TrainingSet
 from equipoise.training.weights import weights_digest
 
 FIRST_GUESS = {"cuda": 0.006, "fused": 0.003}  # seconds an iteration before one was measured
@@ -136,12 +136,7 @@ class Classification(Kind[Cell, Training]):
             return 0.0
         cell, recipe = cells[long[0]], recipes[long[0]]
         _, data = self.store.get(cell.data_set, cell.imbalance)
-        each = 0.0
-        for _ in range(2):  # the first is slower
-            run = Training(recipe.shortened(TIMED), data, seed=0)
-            start = time.monotonic()
-            train([run])
-            each = (time.monotonic() - start) / TIMED
+        each = timed(recipe, data)
         total = each * sum(recipe.iterations for recipe in recipes)
         self.settings.log(
             f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
@@ -190,6 +185,17 @@ class Classification(Kind[Cell, Training]):
 
     def in_words(self, record: Record) -> str:
         return f"top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s"
+
+
+def timed(recipe: Recipe, data: TrainingSet, start: Mapping[str, Tensor] | None = None) -> float:
+    """Seconds per iteration, from a few of them."""
+    each = 0.0
+    for _ in range(2):  # the first is slower
+        run = Training(recipe.shortened(TIMED), data, seed=0, start=start)
+        began = time.monotonic()
+        train([run])
+        each = (time.monotonic() - began) / TIMED
+    return each
 
 
 def probabilities(loss: torch.nn.Module, logits: Tensor) -> Tensor:

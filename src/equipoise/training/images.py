@@ -23,11 +23,11 @@ from equipoise.data.image_files import Progress, decode
 from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList
 from equipoise.metrics.evaluation import Evaluation, evaluate
-from equipoise.models.classifiers import Classifier
+from equipoise.models.classifiers import SMALL, Classifier
 from equipoise.models.processes import first_says, world
 from equipoise.training.augmentation.photographs import cut, draw_windows
 from equipoise.training.classification import Features, Training, plain_features, thinned, train
-from equipoise.training.classification_runs import LONG, TIMED, probabilities
+from equipoise.training.classification_runs import LONG, probabilities, timed
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.queue import Context, Kind, Settings, in_words
 from equipoise.training.recipe import MethodCell, Recipe
@@ -41,14 +41,13 @@ from equipoise.training.sets import (
 )
 from equipoise.training.weights import weights_digest
 
-SMALL = 96  # pixels: up to here images are kept as they are shown; larger ones with some room for crops
 SHARE = 0.4  # of the memory that is free: what images may take
 JUDGED_AT_ONCE = 256
 FIRST_GUESS = 0.02  # seconds per iteration on a GPU before one was measured
 
 
 def stored_side(size: int) -> int:
-    """How wide images are kept for a model that sees `size` pixels.
+    """How wide images are kept for a model that sees `size` pixels: larger ones with some room for crops.
 
     >>> stored_side(64), stored_side(224)
     (64, 256)
@@ -216,12 +215,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         long = [recipe for recipe in recipes if recipe.iterations >= LONG and recipe.backbone is None]
         if not long:
             return 0.0
-        each = 0.0
-        for _ in range(2):  # the first is slower
-            run = Training(long[0].shortened(TIMED), self.set, seed=0, start=self.start)
-            began = time.monotonic()
-            train([run])
-            each = (time.monotonic() - began) / TIMED
+        each = timed(long[0], self.set, self.start)
         total = each * sum(recipe.iterations for recipe in recipes)
         one = in_words(each * long[0].iterations)
         self.settings.log(

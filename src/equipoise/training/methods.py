@@ -76,6 +76,8 @@ def methods(base: Recipe) -> dict[str, Recipe]:
 
 
 def logits_mean(recipe: Recipe) -> LogitsMean:
-    """The prior that a model's logits mean once it is trained by this recipe."""
-    balanced = recipe.loss in (BalancedSoftmaxLoss, BalancedSigmoidLoss, weighted_cross_entropy, LDAMLoss)
-    return "uniform" if balanced or recipe.adjusted or recipe.sampler == "class_balanced" else "train"
+    """The prior that a model's logits mean once it is trained by this recipe: what its loss declares, or equal classes
+    where weights or samples balance them."""
+    balanced = recipe.loss is weighted_cross_entropy or recipe.adjusted or recipe.sampler == "class_balanced"
+    declared: LogitsMean = getattr(recipe.loss, "logits_mean", "train")
+    return "uniform" if balanced else declared

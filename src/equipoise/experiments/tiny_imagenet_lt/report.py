@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
-import numpy as np
-
+from equipoise.experiments.table1.report import total_variation
 from equipoise.report import tables
 from equipoise.report.tables import Table, grouped, low_to_high, mean_std, versions_in_words
 from equipoise.training.image_records import ImageRecord
@@ -28,56 +27,45 @@ METHODS = {
 COLUMNS = ("top1", "many", "medium", "few")
 
 
-def methods_table(records: Sequence[ImageRecord], *, every: bool = False) -> Table:
-    """A row per method: accuracies, how far p(y) is from uniform, and the number of seeds."""
+def rows_of(records: Sequence[ImageRecord], titles: Mapping[str, str], columns: Sequence[str]) -> list[list[str]]:
+    """A row per title: its method's numbers, then the number of seeds."""
+    runs = grouped(records, lambda record: record.method)
+    found = {title: runs.get(name, []) for name, title in titles.items()}
+    return [
+        [title, *(mean_std([getattr(run, column) for run in alike]) for column in columns), str(len(alike))]
+        for title, alike in found.items()
+    ]
+
+
+def methods_table(records: Sequence[ImageRecord]) -> Table:
+    """Every method: accuracies, the number of seeds, and how far p(y) is from uniform."""
     runs = grouped(records, lambda record: record.method)
     rows = []
-    for name, title in METHODS.items():
-        found = runs.get(name, [])
-        if found or every:
-            numbers = (mean_std([getattr(run, column) for run in found]) for column in COLUMNS)
-            rows.append([title, *numbers, mean_std(map(from_uniform, found), digits=2), str(len(found))])
+    for row, name in zip(rows_of(records, METHODS, COLUMNS), METHODS, strict=True):
+        away = mean_std([total_variation(run.marginal) for run in runs.get(name, ())], digits=2)
+        rows.append([*row[:-1], away, row[-1]])
     header = ["method", "top-1", "many", "medium", "few", "p(y) from uniform", "n"]
     return Table(header, rows, title="Tiny-ImageNet-LT: accuracy, %")
 
 
-def short_table(records: Sequence[ImageRecord]) -> str:
+def short_table(records: Sequence[ImageRecord]) -> Table:
     """Both ends, for those who have a minute."""
-    runs = grouped(records, lambda record: record.method)
-    columns = ("top1", "many", "medium", "few")
-    rows = [
-        [
-            METHODS[name],
-            *(mean_std([getattr(run, column) for run in runs.get(name, ())], n=False) for column in columns),
-        ]
-        for name in ("softmax", "softmax_adjusted", "balanced_softmax")
-    ]
-    header = ["accuracy, %", "all", "many (over 100)", "medium", "few (under 20)"]
-    return f"{Table(header, rows)}\n\nMean ± standard deviation over {len(runs['softmax'])} seeds, the last iterate."
+    header = ["accuracy, %", "all", "many (over 100)", "medium", "few (under 20)", "seeds"]
+    ends = {name: METHODS[name] for name in ("softmax", "softmax_adjusted", "balanced_softmax")}
+    return Table(header, rows_of(records, ends, COLUMNS))
 
 
-def ways_table(records: Sequence[ImageRecord]) -> str:
+def ways_table(records: Sequence[ImageRecord]) -> Table:
     """What people change first, beside each other: the loss's weights, the sampler, the prior."""
-    titles = {
+    ways = {
         "softmax": "cross-entropy",
         "cbw": "class weights 1/n",
         "cbs": "class-balanced sampler",
         "softmax_adjusted": "cross-entropy, adjusted afterwards",
         "balanced_softmax": "Balanced Softmax",
     }
-    runs = grouped(records, lambda record: record.method)
-    rows = []
-    for name, title in titles.items():
-        found = runs.get(name, [])
-        numbers = (mean_std([getattr(run, column) for run in found]) for column in ("top1", "few"))
-        rows.append([title, *numbers, str(len(found))])
-    return str(Table(["accuracy, %", "all classes", "few (under 20 images)", "seeds"], rows))
-
-
-def from_uniform(record: ImageRecord) -> float:
-    """The total variation between p(y) on the balanced test set and the uniform distribution."""
-    marginal = np.asarray(record.marginal)
-    return float(np.abs(marginal - 1 / len(marginal)).sum() / 2)
+    header = ["accuracy, %", "all classes", "few (under 20 images)", "seeds"]
+    return Table(header, rows_of(records, ways, ("top1", "few")))
 
 
 def part(records: Sequence[ImageRecord]) -> str:
@@ -130,7 +118,7 @@ def read(results: Path) -> list[ImageRecord]:
 
 
 def shown_tables(records: Sequence[ImageRecord]) -> list[Table]:
-    return [methods_table(records, every=True)]
+    return [methods_table(records)]
 
 
 def documents(root: Path, results: Path) -> dict[Path, str]:
@@ -138,7 +126,9 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     records = read(results)
     parts = {
         "results/README.md": {NAME: part(records)},
-        "README.md": {f"{NAME}-short": short_table(records)},
-        "docs/integrations.md": {f"{NAME}-ways": ways_table(records)},
+        "README.md": {
+            f"{NAME}-short": f"{short_table(records)}\n\nMean ± standard deviation over seeds, the last iterate."
+        },
+        "docs/integrations.md": {f"{NAME}-ways": str(ways_table(records))},
     }
     return tables.filled(root, parts)
