@@ -72,6 +72,9 @@ def _rows(path: Path, part: str | None) -> tuple[list[int], list[str], list[list
             continue
         files.append(full_cell(row, file, header, f"{path}, line {line}"))
         cell = row[tags].strip() if tags < len(row) else ""
-        lists.append(tags_of(cell if is_list(cell) else ";".join(cell.split())))
+        try:
+            lists.append(tags_of(cell if is_list(cell) else ";".join(cell.split())))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {line}: {error}") from None
         lines.append(line)
     return lines, files, lists
