@@ -98,7 +98,7 @@ def test_a_step_moves_weights_by_the_clipped_gradient(data: ImageData) -> None:
         if longest is None:
             assert moved > 0.02
         else:
-            assert float(moved) == pytest.approx(longest, rel=1e-2)
+            assert moved.item() == pytest.approx(longest, rel=1e-2)
 
 
 def test_class_aware_sampling_draws_every_class_equally_often(data: ImageData) -> None:

@@ -44,7 +44,8 @@ def train(
     optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd or adamw.")] = "sgd",
     weight_decay: Annotated[float, typer.Option(metavar="X", help="Weight decay.")] = 5e-4,
     augment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="crop, resized, randaugment, randaugment-crop or none.")
+        str | None,
+        typer.Option(metavar="NAME", help="crop, resized, randaugment, randaugment-crop, distorted, whole, none."),
     ] = None,
     mixup: Annotated[float, typer.Option(metavar="ALPHA", min=0.0, help="Mixup; 0.2 is usual.")] = 0.0,
     cutmix: Annotated[float, typer.Option(metavar="ALPHA", min=0.0, help="CutMix; 1 is usual.")] = 0.0,
