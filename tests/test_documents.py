@@ -83,6 +83,15 @@ def test_several_labels_are_judged_no_slower_and_in_less_memory_than_by_torchmet
             assert ours["scores"] == pytest.approx(theirs["scores"], rel=1e-5)
 
 
+def test_a_million_items_of_a_thousand_labels_were_judged_in_a_fraction_of_their_size() -> None:
+    record = json.loads((ROOT / "results" / "benchmarks" / "multilabel-million-cpu.json").read_text())
+    (row,) = record["runs"]
+    assert (row["rows"], row["classes"], row["kind"]) == (1_000_000, 1_000, "streamed")
+    size = row["rows"] * row["classes"] * (4 + 8) / 1e6  # MB of logits and labels
+    assert row["equipoise"]["memory_mb"] < size / 8
+    assert max(row["equipoise"]["errors"].values()) < 0.005
+
+
 def test_the_report_of_a_million_predictions_stays_within_its_limits() -> None:
     limits = runpy.run_path(str(ROOT / "benchmarks" / "report.py"))["LIMITS"]
     record = json.loads((ROOT / "results" / "benchmarks" / "report-cpu.json").read_text())
