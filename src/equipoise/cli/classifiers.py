@@ -66,10 +66,11 @@ def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: 
     if fused and (place.type != "cuda" or compiled):
         raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
     frozen = compiled_features() if compiled else features
-    trained = frozen
+    trained = asked = frozen
     if fused:
-        from equipoise.experiments.resnet32.fused import fused_features as trained  # needs Triton
-    return Kernels(trained, frozen, compiled, fused, deterministic)
+        from equipoise.experiments.resnet32.fused import fused_answers as asked  # needs Triton
+        from equipoise.experiments.resnet32.fused import fused_features as trained
+    return Kernels(trained, frozen, asked, compiled, fused, deterministic)
 
 
 # -------------------------------------------------------------------- what to train

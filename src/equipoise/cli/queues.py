@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -91,10 +91,12 @@ def train_cells(
     leads: bool = True,
     shown: AbstractContextManager[Any] | None = None,
     log: Callable[[str], None] | None = None,
+    finished: Callable[[], Collection[str]] | None = None,
 ) -> None:
     """Train the cells within the budget, each record appended to `--out`; `make` runs once files can be written.
 
-    `shown` gives what says something and what reports progress, by default to the terminal.
+    `shown` gives what says something and what reports progress, by default to the terminal. `finished` gives the cells
+    that have a record by now, where they are of several tables.
     """
     from equipoise.training.queue import Settings, run_cells
 
@@ -117,5 +119,5 @@ def train_cells(
             report=report,
         )
         write = partial(append_record, options.out)
-        done = run_cells(cells, make(settings), settings, write=write, recorded=recorded.appended)
+        done = run_cells(cells, make(settings), settings, write=write, recorded=finished or recorded.appended)
     log(f"{counted(len(done), 'run')} recorded in {options.out}, {len(cells) - len(done)} to go")

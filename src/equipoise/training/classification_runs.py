@@ -13,7 +13,10 @@ from torch import Tensor
 
 from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
 from equipoise.metrics.evaluation import evaluate
-from equipoise.training.classification import Features, Training, features, thinned, train
+from equipoise.prior import IntArray
+from equipoise.training.classification import Features, Training, build_model, features, thinned, train
+from equipoise.training.distillation import Teacher, mean_probabilities
+from equipoise.training.methods import logits_mean
 from equipoise.training.queue import Context, Kind, Settings, in_words
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record, hardware, versions
@@ -53,18 +56,23 @@ class Store:
 class Kernels:
     """What computes a network's features in a training step; results are the same up to rounding.
 
-    `trained` may be kernels that compute gradients of all weights; a frozen backbone takes `frozen`.
+    `trained` may be kernels that compute gradients of all weights; a frozen backbone takes `frozen`, teachers `asked`.
     """
 
     trained: Features = features
     frozen: Features = features
+    asked: Features = features
     compiled: bool = False  # these two are for the records
     fused: bool = False
     deterministic: bool = True
 
 
 class Classification(Kind[Cell, Training]):
-    """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on."""
+    """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on or learn from.
+
+    `tables` names the tables that records of some methods belong to; their weights do not depend on what is judged, and
+    serve runs that are judged on held-out images, too.
+    """
 
     def __init__(
         self,
@@ -75,10 +83,11 @@ class Classification(Kind[Cell, Training]):
         *,
         kernels: Kernels | None = None,
         backbones: Collection[str] = (),
+        tables: Mapping[str, str] | None = None,
     ) -> None:
         self.table, self.store, self.settings = table, store, settings
         self.kernels = kernels or Kernels()
-        self._recipe_of, self._backbones = recipe_of, backbones
+        self._recipe_of, self._backbones, self._tables = recipe_of, backbones, tables or {}
         torch.backends.cudnn.deterministic = self.kernels.deterministic
         torch.backends.cudnn.benchmark = not self.kernels.deterministic
 
@@ -95,12 +104,16 @@ class Classification(Kind[Cell, Training]):
         method = self._recipe_of(cell).backbone
         return None if method is None else Cell(cell.data_set, cell.imbalance, method, cell.seed)
 
+    def teachers(self, cell: Cell) -> Sequence[Cell]:
+        return self._recipe_of(cell).teacher_cells(cell)
+
     def keeps(self, cell: Cell) -> bool:
         return cell.method in self._backbones
 
     def name(self, cell: Cell) -> str:
         length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        return f"{super().name(cell)}{'-validate' if self.settings.validate else ''}{length}"
+        judged = "-validate" if self.settings.validate and cell.method not in self._tables else ""
+        return f"{super().name(cell)}{judged}{length}"
 
     def made_from(self, cell: Cell) -> dict[str, Any]:
         drawn, _ = self.store.get(cell.data_set, cell.imbalance)
@@ -122,6 +135,33 @@ class Classification(Kind[Cell, Training]):
         _, data = self.store.get(cell.data_set, cell.imbalance)
         chosen = self.kernels.trained if recipe.backbone is None else self.kernels.frozen
         return Training(recipe, data, cell.seed, backbone=start, features=chosen)
+
+    def prepare_taught(self, cell: Cell, teachers: Sequence[Mapping[str, Tensor]]) -> Training:
+        recipe = self.recipe(cell)
+        _, data = self.store.get(cell.data_set, cell.imbalance)
+        models = [self._teacher(cell, *one) for one in zip(recipe.teacher_cells(cell), teachers, strict=True)]
+        kernels = self.kernels
+        return Training(recipe, data, cell.seed, teachers=models, features=kernels.trained, asked=kernels.asked)
+
+    def _teacher(self, cell: Cell, teacher: Cell, weights: Mapping[str, Tensor]) -> Teacher:
+        """A teacher with its weights; refused where its logits do not mean what the student's do."""
+        _, data = self.store.get(cell.data_set, cell.imbalance)
+        recipe, student = self.recipe(teacher), self.recipe(cell)
+        if logits_mean(recipe) != logits_mean(student):
+            raise ValueError(
+                f"{cell}: the logits of its teacher {teacher} mean other class frequencies ({logits_mean(recipe)}) "
+                f"than its own ({logits_mean(student)}): teach it by a method whose logits mean the same"
+            )
+        model = build_model(recipe, data.prior.num_classes, teacher.seed)
+        try:
+            model.load_state_dict(dict(weights))
+        except RuntimeError as error:
+            why = str(error).splitlines()[-1].strip()
+            raise ValueError(f"{cell}: the weights of its teacher {teacher} are of another network ({why})") from None
+        placed = model.to(data.device).eval().requires_grad_(False)
+        return Teacher(
+            str(teacher), placed.to(memory_format=torch.channels_last) if data.device.type == "cuda" else placed
+        )
 
     def train(self, runs: Sequence[Training], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
         train(runs, after_chunk)
@@ -152,10 +192,11 @@ class Classification(Kind[Cell, Training]):
         if self.settings.validate:
             left = held_out(drawn)
             images, labels = drawn.cifar.train_images[left], drawn.cifar.train_labels[left]
-        logits = run.predict(torch.from_numpy(images).to(data.device)).cpu().double()
+        shown = torch.from_numpy(images).to(data.device)
+        logits = run.predict(shown).cpu().double()
         result = evaluate(logits, labels, drawn.prior)
         return Record(
-            table=self.table,
+            table=self._tables.get(cell.method, self.table),
             data_set=cell.data_set,
             imbalance=cell.imbalance,
             method=cell.method,
@@ -181,10 +222,20 @@ class Classification(Kind[Cell, Training]):
             versions=versions(),
             hardware=hardware(self.settings.device),
             backbone_weights=context.started_from,
+            teachers=dict(context.teachers) or None,
+            teachers_top1=teachers_top1(run, shown, labels),
         )
 
     def in_words(self, record: Record) -> str:
         return f"top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s"
+
+
+def teachers_top1(run: Training, images: Tensor, labels: IntArray) -> float | None:
+    """Of the mean of the teachers' probabilities, in percent; None without teachers."""
+    if not run.teachers:
+        return None
+    found = mean_probabilities(run.teachers, images, run.logits).argmax(1).cpu().numpy()
+    return round(100 * float((found == labels).mean()), 4)
 
 
 def timed(recipe: Recipe, data: TrainingSet, start: Mapping[str, Tensor] | None = None) -> float:
