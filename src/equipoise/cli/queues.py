@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
@@ -92,11 +93,12 @@ def train_cells(
     shown: AbstractContextManager[Any] | None = None,
     log: Callable[[str], None] | None = None,
     finished: Callable[[], Collection[str]] | None = None,
+    teachers: Path | None = None,
 ) -> None:
     """Train the cells within the budget, each record appended to `--out`; `make` runs once files can be written.
 
     `shown` gives what says something and what reports progress, by default to the terminal. `finished` gives the cells
-    that have a record by now, where they are of several tables.
+    that have a record by now, where they are of several tables; `teachers` is a folder with their weights.
     """
     from equipoise.training.queue import Settings, run_cells
 
@@ -115,6 +117,7 @@ def train_cells(
             validate=options.validate,
             iterations=options.iterations,
             commit=options.commit or current_commit(),
+            teachers=teachers,
             log=tell,
             report=report,
         )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import typer
 
 from equipoise.cli.classifiers import kernels_of, present_cells, read_draws
 from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.experiments.record import recipe as record
+from equipoise.training.classification import Training
 from equipoise.training.classification_runs import Classification, Store
 from equipoise.training.queue import Settings
 from equipoise.training.recipe import Cell
@@ -22,6 +26,19 @@ class RecordOptions:
 
     data: Path
     download: bool = False
+    teachers: Path | None = None  # with the weights of all teachers
+    export: Path | None = None  # where students are written as files
+
+
+def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
+    """Judge exported students again from their files."""
+    from equipoise.experiments.record.exported import exported, judged
+
+    with refusing():
+        store = Store(own.data, device_of(device), download=own.download)
+        for folder in exported(root):
+            for one in judged(folder, store):
+                typer.echo(one)
 
 
 def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool) -> None:
@@ -34,7 +51,7 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     students = present_cells(students, own.data, download=own.download)
     if not students:
         return
-    first = [] if options.validate else unrecorded_teachers(students, teachers)
+    first = [] if options.validate or own.teachers else unrecorded_teachers(students, teachers)
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / record.NAME, together=together)
 
@@ -43,12 +60,34 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
         read_draws(store, students, options.validate)
         tables = {record.TEACHER.name: record.TEACHERS}
         return Classification(
-            table, record.recipe_of, store, settings, kernels=kernels, backbones=set(tables), tables=tables
+            table,
+            record.recipe_of,
+            store,
+            settings,
+            kernels=kernels,
+            backbones=set(tables),
+            tables=tables,
+            deliver=delivery(own.export, table),
         )
 
-    train_cells(
-        [*first, *students], options, recorded, place, make, finished=lambda: recorded.appended() | teachers.appended()
-    )
+    def finished() -> set[str]:
+        return recorded.appended() | teachers.appended()
+
+    cells = [*first, *students]
+    train_cells(cells, options, recorded, place, make, finished=finished, teachers=own.teachers)
+
+
+def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], None]:
+    """What is done with a judged run: a student is exported, where that was asked for."""
+    if folder is None:
+        return lambda run, made: None
+    from equipoise.experiments.record.exported import export_student
+
+    def deliver(run: Training, made: Record) -> None:
+        if made.table == table:
+            typer.echo(f"exported {export_student(folder, run, made)}")
+
+    return deliver
 
 
 def unrecorded_teachers(students: list[Cell], teachers: Recorded) -> list[Cell]:

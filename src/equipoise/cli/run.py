@@ -94,19 +94,32 @@ def run_record(
     fused: o.Fused = False,
     timed: o.Timed = False,
     download: o.Download = False,
+    teachers: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Weights of all teachers, as checkpoints hold them: train none.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write each student there, as safetensors and ONNX.")
+    ] = None,
+    judge: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Train nothing: judge exported students from their files.")
+    ] = None,
 ) -> None:
     """Train one network per cell from an ensemble of six: first the teachers of all cells, then the students.
 
     \bequipoise run record --data DIR --fused --together 6 --only cifar100-lt/100 --seeds 0
     equipoise run record --data DIR --fused --validate
+    equipoise run record --data DIR --judge EXPORTED
     """
-    from equipoise.cli.record import RecordOptions, train_record
+    from equipoise.cli.record import RecordOptions, judge_exported, train_record
 
+    own = RecordOptions(data, download, teachers, export)
+    if judge is not None:
+        return judge_exported(judge, own, device)
     options = o.RunOptions(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
     )
     kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
-    train_record(options, RecordOptions(data, download), **kernels)
+    train_record(options, own, **kernels)
 
 
 @run_app.command("mosaic-lt", cls=o.SeedsCommand, short_help="The same and more on 200 classes of boxes.")

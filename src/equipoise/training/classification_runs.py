@@ -71,7 +71,7 @@ class Classification(Kind[Cell, Training]):
     """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on or learn from.
 
     `tables` names the tables that records of some methods belong to; their weights do not depend on what is judged, and
-    serve runs that are judged on held-out images, too.
+    serve runs that are judged on held-out images, too. `deliver` gets every run that was judged.
     """
 
     def __init__(
@@ -84,10 +84,12 @@ class Classification(Kind[Cell, Training]):
         kernels: Kernels | None = None,
         backbones: Collection[str] = (),
         tables: Mapping[str, str] | None = None,
+        deliver: Callable[[Training, Record], None] = lambda run, record: None,
     ) -> None:
         self.table, self.store, self.settings = table, store, settings
         self.kernels = kernels or Kernels()
         self._recipe_of, self._backbones, self._tables = recipe_of, backbones, tables or {}
+        self._deliver = deliver
         torch.backends.cudnn.deterministic = self.kernels.deterministic
         torch.backends.cudnn.benchmark = not self.kernels.deterministic
 
@@ -195,7 +197,7 @@ class Classification(Kind[Cell, Training]):
         shown = torch.from_numpy(images).to(data.device)
         logits = run.predict(shown).cpu().double()
         result = evaluate(logits, labels, drawn.prior)
-        return Record(
+        record = Record(
             table=self._tables.get(cell.method, self.table),
             data_set=cell.data_set,
             imbalance=cell.imbalance,
@@ -225,6 +227,8 @@ class Classification(Kind[Cell, Training]):
             teachers=dict(context.teachers) or None,
             teachers_top1=teachers_top1(run, shown, labels),
         )
+        self._deliver(run, record)
+        return record
 
     def in_words(self, record: Record) -> str:
         return f"top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s"

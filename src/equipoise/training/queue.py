@@ -34,6 +34,7 @@ from typing import IO, Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from equipoise.data.reading import read_json
 from equipoise.files import write_text
 from equipoise.training.records import StoredRecord, counted, locked
 from equipoise.training.weights import read_tensors, weights_digest, write_tensors
@@ -56,6 +57,7 @@ class Settings:
     validate: bool = False  # judge on held-out training images instead of the test set
     iterations: int | None = None  # a smoke test: shorter than the recipe says
     commit: str | None = None
+    teachers: Path | None = None  # the folder with the weights of all teachers: then none is trained
     log: Callable[[str], None] = print
     report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
 
@@ -309,6 +311,14 @@ def claims_held(folder: Path) -> int:
     return sum(is_held(path) for path in folder.glob("*.claim"))
 
 
+def _changed(content: Any, here: dict[str, Any]) -> str:
+    """In what a file was made from something else than `here`; empty where in nothing."""
+    found = content.get("made_from") if isinstance(content, dict) else None
+    there = found if isinstance(found, dict) else {}
+    other = [key for key in here if there.get(key, "unknown") != here[key]]
+    return ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
+
+
 class Kept(Generic[C, R]):
     """Unfinished runs, weights of finished ones and claims, in a folder; each file with what it was made from."""
 
@@ -332,11 +342,28 @@ class Kept(Generic[C, R]):
 
     def teachers_of(self, cell: C) -> dict[C, dict[str, Tensor]]:
         """The weights of the run's teachers, all of which have finished."""
-        found = {teacher: self.weights_of(teacher) for teacher in self._kind.teachers(cell)}
-        missing = [str(teacher) for teacher, weights in found.items() if weights is None]
-        if missing:
-            raise ValueError(f"{cell}: the weights of its teacher {missing[0]} are not in {self._settings.checkpoints}")
-        return {teacher: weights for teacher, weights in found.items() if weights is not None}
+        return {teacher: self._teacher_of(cell, teacher) for teacher in self._kind.teachers(cell)}
+
+    def _teacher_of(self, cell: C, teacher: C) -> dict[str, Tensor]:
+        """The weights of one teacher. In a folder that the user gave, they must be of this teacher and this data."""
+        given = self._settings.teachers
+        if given is None:
+            if (weights := self.weights_of(teacher)) is None:
+                raise ValueError(
+                    f"{cell}: the weights of its teacher {teacher} are not in {self._settings.checkpoints}"
+                )
+            return weights
+        if teacher not in self._starts:
+            path = given / f"{self._kind.name(teacher)}.weights.pt"
+            if not (path.is_file() and note_of(path).is_file()):
+                raise ValueError(
+                    f"{cell}: its teacher {teacher} is missing: {path} and {note_of(path).name} are not there"
+                )
+            note, here = read_json(note_of(path)), as_in_json(self._kind.made_from(teacher))
+            if changed := _changed(note, here):
+                raise ValueError(f"{cell}: {path} is not its teacher {teacher} ({changed})")
+            self._starts[teacher] = read_tensors(path)
+        return self._starts[teacher]
 
     def taught_by(self, cell: C) -> dict[str, str]:
         """The digests of these weights."""
@@ -449,13 +476,9 @@ class Kept(Generic[C, R]):
 
     def _is_of(self, path: Path, content: Any, here: dict[str, Any]) -> bool:
         """Whether a file was made from what is here; if not, the difference is logged."""
-        found = content.get("made_from") if isinstance(content, dict) else None
-        there = found if isinstance(found, dict) else {}
-        other = [key for key in here if there.get(key, "unknown") != here[key]]
-        if other:
-            changed = ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
+        if changed := _changed(content, here):
             self._warn(f"{path.name} is not of this run ({changed}): starting from the beginning")
-        return not other
+        return not changed
 
     def _read(self, path: Path) -> Any:
         try:
@@ -488,6 +511,9 @@ def run_cells(
     trained before it, and recorded only if it is among `cells`.
     """
     queue = _Queue(cells, kind, settings, write, recorded)
+    if settings.teachers is not None:  # one that cannot be used is reported before anything is trained
+        for cell in cells:
+            queue.kept.teachers_of(cell)
     with queue.interrupts.handled():
         while queue.train_next():
             pass
@@ -561,10 +587,11 @@ class _Queue(Generic[C, R]):
     def _needs(self, cell: C) -> list[C]:
         """The runs whose weights a run needs."""
         first = self.kind.starts_from(cell)
-        return [*([] if first is None else [first]), *self.kind.teachers(cell)]
+        trained = self.kind.teachers(cell) if self.settings.teachers is None else ()
+        return [*([] if first is None else [first]), *trained]
 
     def _shape(self, cell: C) -> tuple[int, bool]:
-        return self.kind.iterations(cell), bool(self._needs(cell))
+        return self.kind.iterations(cell), self.kind.starts_from(cell) is not None or bool(self.kind.teachers(cell))
 
     def _size(self, size: int, iterations: int, second_stage: bool) -> int:
         """How many runs of this shape can be trained in the time that is left; of the first group, at least one."""
