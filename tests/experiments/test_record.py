@@ -149,6 +149,22 @@ def test_a_smoke_test_is_marked_as_one(command: Command) -> None:
     assert {(one.complete, one.iterations) for one in command.records().values()} == {(False, 2)}
 
 
+def test_choices_are_judged_on_training_images_that_were_not_trained_on(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = Cell(*CELL, "distilled", 0)
+    monkeypatch.setattr(recipe, "choices_plan", lambda: [tried])
+    command("--seeds", "0")
+    whole = command.records()["record/cifar10-lt/10/distilled/0"]
+    command("--validate", out="tries.jsonl")
+    (one,) = command.records("tries.jsonl").values()
+    assert (one.key, one.evaluated_on) == ("choices/record/cifar10-lt/10/distilled/0", "held_out")
+    assert [count + held for count, held in zip(one.counts, one.total, strict=True)] == whole.counts
+    assert sum(one.total) > 0
+    assert set((one.teachers or {}).values()).isdisjoint((whole.teachers or {}).values())  # theirs saw those images
+    assert one.draw != whole.draw
+
+
 # -------------------------------------------------------------------- teachers that are refused
 
 
@@ -166,6 +182,30 @@ def test_given_teachers_are_used_and_none_is_trained(command: Command) -> None:
     assert "teacher/" not in said
     (student,) = command.records().values()
     assert (student.weights, student.teachers) == (whole.weights, whole.teachers)
+
+
+def test_a_student_is_taken_up_to_the_bit_but_not_with_other_teachers(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = replace(recipe.STUDENT.recipe, iterations=25)
+    monkeypatch.setattr(recipe, "STUDENT", Method("distilled", longer))
+    teachers = given_teachers(command)
+    given = ("--seeds", "0", "--teachers", str(teachers))
+    command(*given, out="whole.jsonl")
+    (whole,) = command.records("whole.jsonl").values()
+    assert "out of time at iteration 20 of 25; saved" in command(*given, "--budget", "0")
+    saved = next(command.checkpoints.glob("*.checkpoint.pt")).read_bytes()
+    assert "taken up at iteration 20 of 25" in command(*given)
+    (resumed,) = command.records().values()
+    assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
+
+    (command.checkpoints / "cifar10-lt-10-distilled-0.checkpoint.pt").write_bytes(saved)
+    path = teachers / "cifar10-lt-10-teacher-1001.weights.pt"
+    weights = torch.load(path, weights_only=True)
+    torch.save(weights | {"head.bias": weights["head.bias"] + 1}, path)
+    said = command(*given, out="other.jsonl")
+    assert "cifar10-lt-10-distilled-0.checkpoint.pt is not of this run (taught_by" in said
+    assert "taken up" not in said
 
 
 def test_a_missing_teacher_is_refused_by_name(command: Command) -> None:
@@ -336,7 +376,8 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
     said = report.ablation(tries)
     assert "| Balanced Softmax as in Table 1 | 18,500 | 48.40 (1) |" in said
     assert "| + 18,500 iterations (the student) | 18,500 | 49.40 (1) | 57.8 |" in said
-    assert "Not run yet: + weight decay 1e-3;" in said
+    assert "Not run yet on CIFAR-100-LT, 100: + weight decay 1e-3;" in said
+    assert "Not run yet on CIFAR-100-LT, 10: + Nesterov's momentum (the teachers);" in said
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:

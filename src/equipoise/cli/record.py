@@ -56,7 +56,7 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     options = replace(options, checkpoints=options.kept / record.NAME, together=together)
 
     def make(settings: Settings) -> Classification:
-        store = Store(own.data, place, download=own.download)
+        store = Store(own.data, place, download=own.download, validate=options.validate)
         read_draws(store, students, options.validate)
         tables = {record.TEACHER.name: record.TEACHERS}
         return Classification(

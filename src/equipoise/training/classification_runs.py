@@ -11,7 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
+from equipoise.data.cifar import (
+    SUPERSET_IMBALANCE,
+    Cifar,
+    LongTailedCifar,
+    held_out,
+    load_cifar,
+    long_tailed_cifar,
+    source_of,
+    without_held_out,
+)
 from equipoise.metrics.evaluation import evaluate
 from equipoise.prior import IntArray
 from equipoise.training.classification import Features, Training, build_model, features, thinned, train
@@ -29,10 +38,11 @@ LONG = 100  # iterations of a long run
 
 
 class Store:
-    """The data sets, read once, and the long-tailed draws of them that lie on the device."""
+    """The data sets, read once, and the long-tailed draws of them that lie on the device; with `validate` without what
+    choices are judged on."""
 
-    def __init__(self, root: Path, device: torch.device, *, download: bool = False) -> None:
-        self.root, self.device, self.download = root, device, download
+    def __init__(self, root: Path, device: torch.device, *, download: bool = False, validate: bool = False) -> None:
+        self.root, self.device, self.download, self.validate = root, device, download, validate
         self._cifar: dict[str, Cifar] = {}
         self._sets: dict[tuple[str, int], tuple[LongTailedCifar, CifarSet]] = {}
 
@@ -43,10 +53,15 @@ class Store:
             self._cifar[name] = load_cifar(self.root, name, download=self.download)
         return self._cifar[name]
 
+    def drawn(self, data_set: str, imbalance: int) -> LongTailedCifar:
+        """The draw that is trained on."""
+        drawn = long_tailed_cifar(self.read(data_set), imbalance, draw=source_of(data_set)[1])
+        return without_held_out(drawn) if self.validate else drawn
+
     def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, CifarSet]:
         """The draw, and the same on the device."""
         if (data_set, imbalance) not in self._sets:
-            drawn = long_tailed_cifar(self.read(data_set), imbalance, draw=source_of(data_set)[1])
+            drawn = self.drawn(data_set, imbalance)
             on_device = CifarSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
             self._sets[data_set, imbalance] = drawn, on_device
         return self._sets[data_set, imbalance]
@@ -70,8 +85,8 @@ class Kernels:
 class Classification(Kind[Cell, Training]):
     """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on or learn from.
 
-    `tables` names the tables that records of some methods belong to; their weights do not depend on what is judged, and
-    serve runs that are judged on held-out images, too. `deliver` gets every run that was judged.
+    `tables` names the tables that records of some methods belong to; their weights serve runs that are judged on the
+    test set and on held-out images. `deliver` gets every run that was judged.
     """
 
     def __init__(
@@ -114,7 +129,8 @@ class Classification(Kind[Cell, Training]):
 
     def name(self, cell: Cell) -> str:
         length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        judged = "-validate" if self.settings.validate and cell.method not in self._tables else ""
+        same = cell.method in self._tables and cell.imbalance != SUPERSET_IMBALANCE  # there fewer images are trained on
+        judged = "-validate" if self.settings.validate and not same else ""
         return f"{super().name(cell)}{judged}{length}"
 
     def made_from(self, cell: Cell) -> dict[str, Any]:

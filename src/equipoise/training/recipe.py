@@ -153,8 +153,8 @@ class Recipe:
         """
         if self.teacher is None:
             return []
-        seeds = range(TEACHER_SEEDS * (cell.seed + 1), TEACHER_SEEDS * (cell.seed + 1) + self.teachers)
-        return [Cell(cell.data_set, cell.imbalance, self.teacher, seed) for seed in seeds]
+        first = TEACHER_SEEDS * (cell.seed + 1)
+        return [Cell(cell.data_set, cell.imbalance, self.teacher, first + i) for i in range(self.teachers)]
 
     def make_loss(self, prior: Prior) -> nn.Module:
         """The loss for a training set with this prior."""

@@ -15,7 +15,6 @@ METHOD = "distilled"
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
-CHOICES_CELL = ("cifar100-lt", 100)
 
 # What was compared before the recipe was fixed, each row with one thing more or other than the row it names.
 CHOICES = {
@@ -27,6 +26,10 @@ CHOICES = {
     "distilled_18500": "+ 18,500 iterations (the student)",
     "distilled_26000": "the same, 26,000 iterations",
     "distilled_views_32": "18,500 iterations, 32 views per image",
+}
+CHOICES_CELLS = {
+    ("cifar100-lt", 100): tuple(CHOICES),
+    ("cifar100-lt", 10): ("nesterov", "distilled_18500", "distilled_26000"),
 }
 
 Four = tuple[float | None, float | None, float | None, float | None]

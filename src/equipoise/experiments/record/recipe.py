@@ -25,8 +25,8 @@ TABLE1 = with_loss(Recipe(), BalancedSoftmaxLoss, tau=1.0)
 TEACHER = Method("teacher", replace(TABLE1, weight_decay=1e-3, nesterov=True))
 STUDENT = Method(published.METHOD, replace(TEACHER.recipe, iterations=18_500, teacher=TEACHER.name))
 
-# What was compared before the student's recipe was fixed, an ingredient at a time.
-CHOICES_CELL = published.CHOICES_CELL
+# What was compared before the student's recipe was fixed, an ingredient at a time; the last ones also at imbalance 10,
+# where every tenth training image is held out.
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
@@ -58,4 +58,4 @@ def plan() -> list[Cell]:
 
 def choices_plan() -> list[Cell]:
     """Every run that the recipe was chosen from, one seed each."""
-    return [Cell(*CHOICES_CELL, method.name, 0) for method in CHOICES]
+    return [Cell(*column, name, 0) for column, names in published.CHOICES_CELLS.items() for name in names]

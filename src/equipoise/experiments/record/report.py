@@ -115,20 +115,30 @@ def verdict(records: Sequence[Record]) -> str:
 
 def ablation(tries: Sequence[Record]) -> str:
     """For docs/lab-notes.md: an ingredient at a time, judged on held-out training images."""
-    runs_of = grouped(tries, lambda record: record.method)
-    if not runs_of:
+    tried = by_column(tries)
+    if not tried:
         return "Not run yet."
-    rows = []
-    for method, title in published.CHOICES.items():
+    return "\n\n".join(_ablation(column, tried.get(column, [])) for column in published.CHOICES_CELLS)
+
+
+def _ablation(column: Column, tries: Sequence[Record]) -> str:
+    planned = {method: published.CHOICES[method] for method in published.CHOICES_CELLS[column]}
+    runs_of, rows = grouped(tries, lambda record: record.method), []
+    for method, title in planned.items():
         if runs := runs_of.get(method):
             accuracy = mean_std((run.balanced_accuracy for run in runs), digits=2, n=True)
             taught = mean_std(run.teachers_top1 for run in runs)
             seconds = mean_std((run.seconds / run.together for run in runs), digits=0)
             rows.append([title, f"{runs[0].iterations:,}", accuracy, taught, seconds])
-    missing = [title for method, title in published.CHOICES.items() if method not in runs_of]
-    judged = f"{column_title(published.CHOICES_CELL)}, judged on {sum(tries[0].total):,} held-out training images."
-    table = Table(["", "iterations", "balanced accuracy", "teachers together, top-1", "seconds"], rows)
-    return "\n\n".join([judged, str(table), *([f"Not run yet: {'; '.join(missing)}."] if missing else [])])
+    missing = [title for method, title in planned.items() if method not in runs_of]
+    parts = []
+    if rows:
+        judged = f"{column_title(column)}, judged on {sum(tries[0].total):,} held-out training images."
+        header = ["", "iterations", "balanced accuracy", "teachers together, top-1", "seconds"]
+        parts = [judged, str(Table(header, rows))]
+    if missing:
+        parts.append(f"Not run yet on {column_title(column)}: {'; '.join(missing)}.")
+    return "\n\n".join(parts)
 
 
 def leaderboard_part(records: Sequence[Record]) -> str:
