@@ -165,6 +165,37 @@ def test_choices_are_judged_on_training_images_that_were_not_trained_on(
     assert one.draw != whole.draw
 
 
+OWN = """
+from dataclasses import replace
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.training.recipe import Cell, Recipe
+NAME = "own"
+BASE = Recipe(BalancedSoftmaxLoss, blocks=1, batch_size=4, iterations=2, warmup=0)
+RECIPES = {"plain": replace(BASE, blocks=2), "student": replace(BASE, teacher="TEACHER", teachers=2, views=1)}
+def plan():
+    return [Cell("cifar10-lt", 10, "student", 0)]
+def recipe_of(cell):
+    return RECIPES[cell.method]
+"""
+
+
+def test_any_recipe_can_have_teachers_also_of_a_larger_network(command: Command) -> None:
+    file = command.folder / "own.py"
+    file.write_text(OWN.replace('"own"', '"mine"').replace("TEACHER", "plain"))
+    words = ["run", str(file), "--data", str(command.folder / "data"), "--device", "cpu"]
+    words += ["--out", str(command.folder / "r.jsonl"), "--results", str(command.folder / "results")]
+    with warnings.catch_warnings(action="ignore"):
+        done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    (one,) = command.records().values()
+    assert one.key == "mine/cifar10-lt/10/student/0"
+    assert list(one.teachers or {}) == ["cifar10-lt/10/plain/1000", "cifar10-lt/10/plain/1001"]
+    file.write_text(OWN.replace('"own"', '"other"').replace("TEACHER", "nobody"))
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    assert "recipe_of knows no 'nobody'" in done.output
+
+
 # -------------------------------------------------------------------- teachers that are refused
 
 

@@ -29,7 +29,7 @@ from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits
 from equipoise.training.augmentation.autoaugment import upload
 from equipoise.training.augmentation.cifar import MEAN, STD, normalise
-from equipoise.training.distillation import Pool, Teacher, distilled, make_pool
+from equipoise.training.distillation import Teacher, distilled, make_pool
 from equipoise.training.mixing import Mixing
 from equipoise.training.optimizers import Optimizer
 from equipoise.training.queue import Run
@@ -180,7 +180,8 @@ class Training(Run):
         self._features = features or partial(plain_features, mean=data.mean, std=data.std)
         self.teachers, self._pool = tuple(teachers), None
         if recipe.teacher is not None:
-            self._pool = self._make_pool(asked or partial(plain_features, mean=data.mean, std=data.std))
+            asked = asked or partial(plain_features, mean=data.mean, std=data.std)
+            self._pool = make_pool(data, self.order, recipe, seed, self.teachers, asked)
         self._fill_items = data.filler(self.order, recipe, seed)
         self._make_buffers(num_classes)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -191,12 +192,6 @@ class Training(Run):
             self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
             if graphed and recipe.iterations and number == 1:
                 self._capture()
-
-    def _make_pool(self, asked: Features) -> Pool:
-        def logits(model: Any, items: Tensor) -> Tensor:
-            return model.head(asked(model, items).float())  # type: ignore[no-any-return]
-
-        return make_pool(self.data, self.order, self.recipe, self.seed, self.teachers, logits)
 
     def _make_buffers(self, num_classes: int) -> None:
         """What a step reads: its batch, at the row that _slot says, which it moves on. Nothing else changes from step
@@ -215,8 +210,7 @@ class Training(Run):
         self._draw: Callable[[int, np.random.Generator], NDArray[np.bool_]] | None = getattr(self.loss, "draw", None)
         self._drawn = torch.zeros((chunk, own, num_classes) if self._draw else (0,), dtype=torch.bool, device=device)
         self._mixing = Mixing(recipe, chunk, num_classes, device) if recipe.mixup or recipe.cutmix else None
-        taught = 0 if self._pool is None else chunk
-        self._taught = torch.zeros(taught, own, num_classes, dtype=torch.float16, device=device)
+        self._taught = torch.zeros(chunk if self._pool else 0, own, num_classes, dtype=torch.float16, device=device)
 
     def advance(self) -> None:
         """A chunk of iterations; on a GPU they are queued on the run's own stream, at most two chunks ahead."""
@@ -360,10 +354,8 @@ class Training(Run):
         recipe, size, rows = self.recipe, self.recipe.batch_size, own_rows(self.recipe.batch_size)
         chunk = self.iteration // self.chunk
         steps = min(self.chunk, recipe.iterations - self.iteration)
-        if self._pool is None:
-            self._fill_items(self._images[:steps], self.iteration)
-        else:
-            self._pool.fill(self._images[:steps], self._taught[:steps], self.iteration)
+        fill = self._fill_items if self._pool is None else partial(self._pool.fill, taught=self._taught[:steps])
+        fill(self._images[:steps], self.iteration)
         index = self.order[self.iteration : self.iteration + steps, rows].astype(np.int64)
         self._labels[:steps].copy_(self.data.device_labels[upload(index, self.data.device)])
         rates = np.array([recipe.learning_rate(self.iteration + step) for step in range(self.chunk)], np.float32)

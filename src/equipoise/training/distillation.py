@@ -32,7 +32,7 @@ from equipoise.training.sets import Order, TrainingSet
 AT_ONCE = 4096  # items that a teacher sees together
 
 Asked = Callable[[Any, Tensor], Tensor]
-"""The logits [N, K] that a model gives items as a training set holds them."""
+"""The logits [N, K], or features [N, F], that a model gives items as a training set holds them."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Pool:
     probabilities: Tensor  # [R, K] half
     rows: NDArray[np.int32]  # [iterations, batch size]
 
-    def fill(self, items: Tensor, taught: Tensor, iteration: int) -> None:
+    def fill(self, items: Tensor, iteration: int, taught: Tensor) -> None:
         """The batches from an iteration on, into [steps, rows, ...] and [steps, rows, K]."""
         index = upload(self.rows[iteration : iteration + len(items)].astype(np.int64), self.items.device)
         items.copy_(self.items[index])
@@ -98,14 +98,15 @@ class Pool:
 
 
 def make_pool(
-    data: TrainingSet, order: Order, recipe: Recipe, seed: int, teachers: Sequence[Teacher], asked: Asked
+    data: TrainingSet, order: Order, recipe: Recipe, seed: int, teachers: Sequence[Teacher], features: Asked
 ) -> Pool:
-    """The views that a run with this order of images shows, and what the teachers say of them."""
+    """The views that a run with this order of images shows, and what the teachers, whose backbones `features` computes,
+    say of them."""
     check_teachable(recipe, teachers)
-    shown, first = occurrences(order), len(data.labels)
+    shown = occurrences(order)
     view = order.astype(np.int64) * recipe.views + shown % recipe.views
     drawn = np.flatnonzero(shown.reshape(-1) < recipe.views)
-    row_of = np.full(first * recipe.views, -1, np.int32)
+    row_of = np.full(len(data.labels) * recipe.views, -1, np.int32)
     row_of[view.reshape(-1)[drawn]] = np.arange(len(drawn), dtype=np.int32)
     batches = -(-len(drawn) // recipe.batch_size)
     padded = np.resize(order.reshape(-1)[drawn], batches * recipe.batch_size).reshape(batches, -1)
@@ -113,6 +114,10 @@ def make_pool(
     items = torch.empty(*padded.shape, *data.shape, dtype=data.dtype, device=data.device)
     num_classes = data.prior.num_classes
     probabilities = torch.empty(*padded.shape, num_classes, dtype=torch.float16, device=data.device)
+
+    def asked(model: Any, items: Tensor) -> Tensor:
+        return model.head(features(model, items).float())  # type: ignore[no-any-return]
+
     for start in range(0, batches, data.chunk):
         part = items[start : start + data.chunk]
         fill(part, start)
