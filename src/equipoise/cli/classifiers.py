@@ -25,7 +25,15 @@ from equipoise.training.queue import Settings
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import NAMES, Record, counted, names_a_folder
 
-TAKEN = ("choices", "benchmarks", table1.NAME, causes.NAME, "table2", "own")  # folders of results/, not a user's
+TAKEN = (
+    "choices",
+    "benchmarks",
+    table1.NAME,
+    causes.NAME,
+    "table2",
+    "record",
+    "own",
+)  # folders of results/, not a user's
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,8 @@ def train_classifiers(name: str, options: RunOptions, data: Path, *, download: b
     if not cells:
         return
     check_recipes(cells, table.recipe_of)
-    backbones = {method for cell in table.plan if (method := table.recipe_of(cell).backbone)}
+    recipes = [table.recipe_of(cell) for cell in table.plan]
+    backbones = {method for recipe in recipes for method in (recipe.backbone, recipe.teacher) if method}
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / table.checkpoints, together=together)
 
@@ -66,10 +75,11 @@ def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: 
     if fused and (place.type != "cuda" or compiled):
         raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
     frozen = compiled_features() if compiled else features
-    trained = frozen
+    trained = asked = frozen
     if fused:
-        from equipoise.experiments.resnet32.fused import fused_features as trained  # needs Triton
-    return Kernels(trained, frozen, compiled, fused, deterministic)
+        from equipoise.experiments.resnet32.fused import fused_answers as asked  # needs Triton
+        from equipoise.experiments.resnet32.fused import fused_features as trained
+    return Kernels(trained, frozen, asked, compiled, fused, deterministic)
 
 
 # -------------------------------------------------------------------- what to train
@@ -122,6 +132,8 @@ def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) ->
             recipe = recipe_of(cell)
             if recipe.backbone is not None:
                 recipe_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed)).as_dict()
+            for teacher in recipe.teacher_cells(cell):
+                recipe_of(teacher).as_dict()
             json.dumps(recipe.as_dict())
         except KeyError as error:
             raise typer.BadParameter(f"{cell}: recipe_of knows no {error}") from None

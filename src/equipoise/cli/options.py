@@ -45,6 +45,13 @@ Stride = Annotated[
     ),
 ]
 Compiled = Annotated[bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")]
+Fused = Annotated[
+    bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")
+]
+Timed = Annotated[
+    bool, typer.Option("--no-deterministic", help="cuDNN's fastest kernels, found by timing, not deterministic ones.")
+]
+Download = Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")]
 Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")]
 
 KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord, ImageRecord)

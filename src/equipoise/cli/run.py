@@ -34,8 +34,8 @@ class RunGroup(TyperGroup):
 run_app = typer.Typer(
     cls=RunGroup,
     no_args_is_help=True,
-    help="Train an experiment: table1, causes, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, prior-shift, or a "
-    "recipe file of your own. `equipoise run table1 --help` has the options.",
+    help="Train an experiment: table1, causes, record, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, prior-shift, "
+    "or a recipe file of your own. `equipoise run table1 --help` has the options.",
 )
 
 
@@ -57,14 +57,9 @@ def run_classifiers(
     checkpoints: o.Checkpoints = None,
     commit: o.Commit = None,
     compiled: o.Compiled = False,
-    fused: Annotated[
-        bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")
-    ] = False,
-    timed: Annotated[
-        bool,
-        typer.Option("--no-deterministic", help="cuDNN's fastest kernels, found by timing, not deterministic ones."),
-    ] = False,
-    download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
+    fused: o.Fused = False,
+    timed: o.Timed = False,
+    download: o.Download = False,
 ) -> None:
     """Train classifiers: the most telling runs first, without those that have a record already.
 
@@ -79,6 +74,52 @@ def run_classifiers(
     )
     kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
     train_classifiers(str(ctx.info_name), options, data, download=download, **kernels)
+
+
+@run_app.command("record", cls=o.SeedsCommand, short_help="The best ResNet-32 on CIFAR-LT: six teachers, one student.")
+def run_record(
+    data: o.Data,
+    only: o.Only = None,
+    seeds: o.Seeds = None,
+    out: o.Out = o.RECORDS,
+    results: o.Results = o.RESULTS,
+    budget: o.Budget = None,
+    iterations: o.Iterations = None,
+    validate: o.Validate = False,
+    together: o.Together = None,
+    device: o.Device = None,
+    checkpoints: o.Checkpoints = None,
+    commit: o.Commit = None,
+    compiled: o.Compiled = False,
+    fused: o.Fused = False,
+    timed: o.Timed = False,
+    download: o.Download = False,
+    teachers: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Weights of all teachers, as checkpoints hold them: train none.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write each student there, as safetensors and ONNX.")
+    ] = None,
+    judge: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Train nothing: judge exported students from their files.")
+    ] = None,
+) -> None:
+    """Train one network per cell from an ensemble of six: first the teachers of all cells, then the students.
+
+    \bequipoise run record --data DIR --fused --together 6 --only cifar100-lt/100 --seeds 0
+    equipoise run record --data DIR --fused --validate
+    equipoise run record --data DIR --judge EXPORTED
+    """
+    from equipoise.cli.record import RecordOptions, judge_exported, train_record
+
+    own = RecordOptions(data, download, teachers, export)
+    if judge is not None:
+        return judge_exported(judge, own, device)
+    options = o.RunOptions(
+        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
+    )
+    kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
+    train_record(options, own, **kernels)
 
 
 @run_app.command("mosaic-lt", cls=o.SeedsCommand, short_help="The same and more on 200 classes of boxes.")

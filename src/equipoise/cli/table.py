@@ -18,6 +18,7 @@ from equipoise.files import write_text
 # where it has a figure.
 EXPERIMENTS = {
     "table1": "equipoise.experiments.table1.report",
+    "record": "equipoise.experiments.record.report",
     "table2": "equipoise.experiments.table2.report",
     "voc2012-lt": "equipoise.experiments.voc2012_lt.report",
     "mosaic-lt": "equipoise.experiments.mosaic_lt.report",
