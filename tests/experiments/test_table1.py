@@ -367,6 +367,7 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
         "voc2012-lt",
         "mosaic-lt",
         "tiny-imagenet-lt",
+        "voc-mlt",
         "prior-shift",
     ]
     for name in ("table1", "causes", "FILE.py"):
@@ -382,6 +383,9 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
         ]
     assert options["tiny-imagenet-lt"] == [
         *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit", "--compile")
+    ]
+    assert options["voc-mlt"] == [
+        *("--data", "--weights", "--stride", *QUEUE, "--together", "--device", "--checkpoints", "--commit", "--compile")
     ]
     assert options["prior-shift"] == [*QUEUE, "--checkpoints", "--commit"]
     assert options["table"] == ["table", "--results", "--write"]
@@ -628,7 +632,7 @@ def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     words = refused("table9", "--data", str(tmp_path))
     assert (
         "no table is named 'table9': expected table1, causes, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, "
-        "prior-shift, or the path" in words
+        "voc-mlt, prior-shift, or the path" in words
     )
     assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))
     assert "--validate trains the choices of table1" in refused(

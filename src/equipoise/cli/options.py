@@ -13,6 +13,7 @@ from typer.core import TyperCommand
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.image_records import ImageRecord
+from equipoise.training.multilabel_records import MultilabelRecord
 from equipoise.training.records import Record, Recorded, StoredRecord
 
 Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder with cifar-10-batches-py and cifar-100-python in it.")]
@@ -37,6 +38,9 @@ Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda or c
 Checkpoints = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where unfinished runs and weights are kept; beside --out.")
 ]
+Weights = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to fetch them.")
+]
 Stride = Annotated[
     str | None,
     typer.Option(
@@ -54,7 +58,7 @@ Timed = Annotated[
 Download = Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")]
 Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")]
 
-KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord, ImageRecord)
+KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord, ImageRecord, MultilabelRecord)
 RECORDS = Path("records.jsonl")
 RESULTS = Path("results")
 

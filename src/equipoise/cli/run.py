@@ -34,8 +34,8 @@ class RunGroup(TyperGroup):
 run_app = typer.Typer(
     cls=RunGroup,
     no_args_is_help=True,
-    help="Train an experiment: table1, causes, record, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, prior-shift, "
-    "or a recipe file of your own. `equipoise run table1 --help` has the options.",
+    help="Train an experiment: table1, causes, record, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, voc-mlt, "
+    "prior-shift, or a recipe file of your own. `equipoise run table1 --help` has the options.",
 )
 
 
@@ -135,9 +135,7 @@ def run_detectors(
     images: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The folder that their file names start from.")
     ] = None,
-    weights: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to fetch them.")
-    ] = None,
+    weights: o.Weights = None,
     stride: o.Stride = None,
     backbone: Annotated[
         str | None, typer.Option(metavar="NAME", help="resnet50, the default, or resnet101; table2 only.")
@@ -207,6 +205,33 @@ def run_tiny_imagenet_lt(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
     )
     train_tiny_imagenet_lt(options, data, compiled=compiled)
+
+
+@run_app.command("voc-mlt", cls=o.SeedsCommand, short_help="Several labels per photograph, on PASCAL VOC.")
+def run_voc_mlt(
+    data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with labels.csv and images (docs/multilabel.md).")],
+    weights: o.Weights = None,
+    stride: o.Stride = None,
+    only: o.Only = None,
+    seeds: o.Seeds = None,
+    out: o.Out = o.RECORDS,
+    results: o.Results = o.RESULTS,
+    budget: o.Budget = None,
+    iterations: o.Iterations = None,
+    together: o.Together = None,
+    device: o.Device = None,
+    checkpoints: o.Checkpoints = None,
+    commit: o.Commit = None,
+    compiled: o.Compiled = False,
+) -> None:
+    """Train multi-label classifiers of VOC-MLT: what is still missing of the table.
+
+    \bequipoise run voc-mlt --data DIR --weights FILE --only balanced_sigmoid --seeds 0 1 2
+    """
+    from equipoise.cli.voc_mlt import train_voc_mlt
+
+    options = o.RunOptions(only, seeds, out, results, budget, iterations, False, together, device, checkpoints, commit)
+    train_voc_mlt(options, data, weights, stride, compiled=compiled)
 
 
 @run_app.command(

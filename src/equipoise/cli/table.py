@@ -23,6 +23,7 @@ EXPERIMENTS = {
     "voc2012-lt": "equipoise.experiments.voc2012_lt.report",
     "mosaic-lt": "equipoise.experiments.mosaic_lt.report",
     "tiny-imagenet-lt": "equipoise.experiments.tiny_imagenet_lt.report",
+    "voc-mlt": "equipoise.experiments.voc_mlt.report",
     "prior-shift": "equipoise.experiments.prior_shift.report",
 }
 

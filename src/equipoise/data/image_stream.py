@@ -11,8 +11,9 @@ from equipoise.data.image_files import Resize, check_size
 from equipoise.data.images import ImageList
 
 
-class ImageStream(Dataset[tuple[Tensor, int]]):
-    """The images of a list as squares, uint8 [3, size, size], each with its label: what `decode` keeps, one by one.
+class ImageStream(Dataset[tuple[Tensor, int | Tensor]]):
+    """The images of a list as squares, uint8 [3, size, size], each with its label, or its zeros and ones [K]: what
+    `decode` keeps, one by one.
 
     Take a `size` a little above the crop that is trained on, and draw the crop from it on the device. Leave out what is
     known to be unreadable first (`images.without(bad)`): here it is an error that names the image. Works in the worker
@@ -26,8 +27,9 @@ class ImageStream(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor, int | Tensor]:
         if not -len(self) <= index < len(self):
             raise IndexError(f"image {index} of {len(self)}")
-        pixels = self.images.square(index, self.size, self.resize)
-        return torch.from_numpy(np.ascontiguousarray(pixels)), int(self.images.labels[index])
+        pixels, label = self.images.square(index, self.size, self.resize), self.images.labels[index]
+        found = torch.from_numpy(np.ascontiguousarray(pixels))
+        return found, int(label) if label.ndim == 0 else torch.from_numpy(label)

@@ -39,7 +39,8 @@ TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation"),
 
 @dataclass(frozen=True, eq=False)
 class ImageList:
-    """The images of a data set by name, with their labels [N] and the names of the classes.
+    """The images of a data set by name, with their labels and the names of the classes. Labels are class indices [N],
+    or zeros and ones [N, K] where an image may have several.
 
     `paths` start from `root`, or name rows of a table that holds the images, whose numbers are `rows`. `notes` are
     sentences about what was left out of the source.
@@ -70,6 +71,8 @@ class ImageList:
     @property
     def prior(self) -> Prior:
         """How often each class occurs."""
+        if self.labels.ndim == 2:
+            return Prior.from_multilabel(self.labels, class_names=self.class_names)
         return Prior.from_labels(self.labels, class_names=self.class_names)
 
     @property
@@ -120,12 +123,16 @@ class ImageList:
         kept = self.subset(np.setdiff1d(np.arange(len(self)), bad.indices))
         if not len(kept):
             raise ValueError(f"{self.source}: {bad}. No image is left")
-        counts, left = (np.bincount(labels, minlength=self.num_classes) for labels in (self.labels, kept.labels))
+        counts, left = (_counts(labels, self.num_classes) for labels in (self.labels, kept.labels))
         lost = np.flatnonzero((counts > 0) & (left == 0))
         if len(lost):
             names = shown(self.class_names[index] for index in lost)
             raise ValueError(f"{self.source} has no readable image of {_classes(len(lost))} {names}: {bad}")
         return kept
+
+
+def _counts(labels: IntArray, num_classes: int) -> IntArray:
+    return labels.sum(0) if labels.ndim == 2 else np.bincount(labels, minlength=num_classes)
 
 
 def read_images(

@@ -18,6 +18,7 @@ from urllib.error import URLError
 import torch
 from torch import Tensor, nn
 
+from equipoise.models.heads import make_neck
 from equipoise.models.resnet_cifar import ResNetCifar
 from equipoise.models.weights import Stride, check_stride, fill, move_stride, read_tensors, stride_by_name
 
@@ -70,6 +71,8 @@ def make_backbone(
     *,
     stride: Stride = None,
     full_stem: bool = False,
+    neck: int = 0,
+    dropout: float = 0.0,
 ) -> tuple[nn.Module, int]:
     """A network without its last layer, and the number of its features for images of `size` pixels.
 
@@ -78,6 +81,7 @@ def make_backbone(
     stride    where a ResNet's bottlenecks halve the picture: "3x3", or "1x1" as the original networks (MSRA, Caffe). By
               default what the file's name tells
     full_stem keep the first layers of a network that is filled later; with `weights` they always stay
+    neck      a layer of so many features, with `dropout`, in the place of the last one; 0: nothing
     """
     check_stride(stride)
     fetched = str(weights) == PRETRAINED
@@ -94,9 +98,26 @@ def make_backbone(
         if not hasattr(getattr(network, "layer2", [None])[0], "conv3"):
             raise ValueError(f"{name} has no bottlenecks with a stride: --stride is for ResNets such as resnet50")
         move_stride(network)
+    if neck and not last:
+        raise ValueError(f"{name} has no last layer that a neck could replace: take one of torchvision or timm")
     if last:
-        _replace(network, last, nn.Identity())
+        width = network.get_submodule(last).in_features
+        _replace(network, last, make_neck(width, neck, dropout) if neck else nn.Identity())  # type: ignore[arg-type]
     return network, _width(network, name, size)
+
+
+def freeze_stages(resnet: nn.Module, stages: int) -> list[nn.Module]:
+    """Take the stem and the first `stages` stages of a ResNet out of training; what is to stay in evaluation mode: its
+    batch normalisations of images."""
+    parts = ["conv1", "bn1", *(f"layer{number}" for number in range(1, stages + 1))]
+    missing = [part for part in parts if not hasattr(resnet, part)]
+    if missing:
+        raise ValueError(
+            f"{type(resnet).__name__} has no {missing[0]}: stages can be frozen of ResNets such as resnet50"
+        )
+    for part in parts:
+        resnet.get_submodule(part).requires_grad_(False)
+    return [module for module in resnet.modules() if isinstance(module, nn.BatchNorm2d)]
 
 
 def network_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""Classifier heads: cosines, and a head that is kept as it was trained but for one factor per class."""
+"""Classifier heads: cosines, a head that is kept as it was trained but for one factor per class, and a neck before."""
 
 from __future__ import annotations
 
@@ -66,6 +66,58 @@ class ScaledHead(nn.Module):
             made.weight.copy_(self.scales[:, None] * self.head.weight)
             made.bias.copy_(self.scales * self.head.bias)
         return made
+
+
+class Dropout(nn.Module):
+    """Dropout that depends on a seed and on how often it was called, and on nothing else.
+
+    Both are in its state, so a run that is taken up again drops what it would have dropped, on any device, inside a
+    CUDA graph and whatever other models draw meanwhile. The seed comes from torch's generator when it is made.
+
+    >>> dropout = Dropout(0.5)
+    >>> sorted(set(dropout(torch.ones(100)).tolist())), bool((dropout.eval()(torch.ones(100)) == 1).all())
+    ([0.0, 2.0], True)
+    """
+
+    seed: Tensor
+    calls: Tensor
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+        self.register_buffer("seed", torch.randint(2**31, ()))
+        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, features: Tensor) -> Tensor:
+        if not self.training or not self.share:
+            return features
+        row = _mixed(self.seed + _mixed(self.calls))
+        drawn = _mixed(_mixed(torch.arange(features.numel(), device=features.device)) ^ row)
+        self.calls += 1
+        kept = (drawn >= int(self.share * 2**32)).view_as(features)
+        return features * kept / (1 - self.share)
+
+    def extra_repr(self) -> str:
+        return f"share={self.share}"
+
+
+def _mixed(words: Tensor) -> Tensor:
+    """Numbers from 0 to 2^32 − 1 that look random, from whole numbers (the hash "lowbias32" of Wellons)."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        words = ((words ^ (words >> shift)) * factor) & 0xFFFFFFFF
+    return words ^ (words >> 16)
+
+
+def make_neck(in_features: int, out_features: int, dropout: float) -> nn.Sequential:
+    """A linear layer, batch normalisation and dropout, without a nonlinearity: what Wu et al. 2020 put before the head.
+
+    >>> make_neck(8, 4, 0.5)(torch.zeros(2, 8)).shape
+    torch.Size([2, 4])
+    """
+    linear = nn.Linear(in_features, out_features)
+    nn.init.kaiming_normal_(linear.weight, mode="fan_out")
+    nn.init.zeros_(linear.bias)
+    return nn.Sequential(linear, nn.BatchNorm1d(out_features), Dropout(dropout))
 
 
 def _unit(vectors: Tensor) -> Tensor:

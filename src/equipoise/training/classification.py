@@ -20,18 +20,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from equipoise.models.classifiers import Classifier, make_backbone
+from equipoise.models.classifiers import Classifier, freeze_stages, make_backbone
 from equipoise.models.heads import NormalizedLinear, ScaledHead
 from equipoise.models.processes import world
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import IntArray
 from equipoise.samplers.class_balanced import ClassBalancedSampler
-from equipoise.serving.adjust import adjust_logits
+from equipoise.serving.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.training.augmentation.autoaugment import upload
 from equipoise.training.augmentation.cifar import MEAN, STD, normalise
 from equipoise.training.distillation import Teacher, distilled, make_pool
 from equipoise.training.mixing import Mixing
-from equipoise.training.optimizers import Optimizer
+from equipoise.training.optimizers import Optimizer, clipped
 from equipoise.training.queue import Run
 from equipoise.training.recipe import Recipe
 from equipoise.training.sets import (
@@ -89,7 +89,10 @@ def _network(recipe: Recipe, num_classes: int) -> Network:
         return ResNetCifar(_head(recipe, FEATURES, num_classes), recipe.blocks)
     if recipe.model.startswith("features-"):  # a head for features that were computed before
         return Classifier(nn.Identity(), _head(recipe, int(recipe.model.removeprefix("features-")), num_classes))
-    backbone, width = make_backbone(recipe.model, recipe.size, stride=recipe.stride, full_stem=recipe.full_stem)
+    options: dict[str, Any] = {"stride": recipe.stride, "full_stem": recipe.full_stem}
+    if recipe.neck:
+        options |= {"neck": recipe.neck, "dropout": recipe.dropout}
+    backbone, width = make_backbone(recipe.model, recipe.size, **options)
     return Classifier(backbone, _head(recipe, width, num_classes))
 
 
@@ -97,6 +100,9 @@ def _head(recipe: Recipe, width: int, num_classes: int) -> nn.Module:
     if recipe.head == "normalized":
         return NormalizedLinear(width, num_classes)
     head = nn.Linear(width, num_classes)
+    if recipe.neck:
+        nn.init.normal_(head.weight, std=0.01)
+        nn.init.zeros_(head.bias)
     if recipe.rare_bias:
         nn.init.constant_(head.bias, -float(np.log(num_classes - 1)))
     return head
@@ -109,7 +115,8 @@ def sample_order(recipe: Recipe, labels: IntArray, seed: int) -> NDArray[np.int3
     """
     number = recipe.iterations * recipe.batch_size
     if recipe.sampler == "class_balanced":
-        sampler = ClassBalancedSampler(labels, num_samples=max(number, 1), seed=seed, num_replicas=1, rank=0)
+        classes: dict[str, Any] = {"labels" if labels.ndim == 1 else "classes_per_item": labels}
+        sampler = ClassBalancedSampler(**classes, num_samples=max(number, 1), seed=seed, num_replicas=1, rank=0)
         return np.fromiter(sampler, np.int32, max(number, 1))[:number]
     random = stream_of(seed, ORDER)
     epochs = -(-number // len(labels))
@@ -171,6 +178,9 @@ class Training(Run):
         self.model = build_model(recipe, num_classes, seed, backbone, start).to(device)
         if device.type == "cuda":  # before anything is made in the shape of a parameter
             self.model = self.model.to(memory_format=torch.channels_last)
+        self._frozen: list[nn.Module] = []
+        if recipe.frozen_stages:
+            self._frozen = freeze_stages(self.model.get_submodule("backbone"), recipe.frozen_stages)
         self.loss = recipe.make_loss(data.prior).to(device)
         self.order = sample_order(recipe, data.labels, seed).reshape(-1, recipe.batch_size)
         self.losses = torch.zeros(recipe.iterations, device=device)
@@ -218,9 +228,7 @@ class Training(Run):
             self._finished.pop(0).synchronize()
         steps = min(self.chunk, self.iterations - self.iteration)
         self.whole = False
-        self.model.train()
-        if self.recipe.backbone is not None:
-            self.model.eval()
+        self._training_mode()
         with self._on_stream():
             self._fill()
             with self._seeded():
@@ -238,6 +246,12 @@ class Training(Run):
         if self.done and self._average:
             self._use_average()
         self.whole = True
+
+    def _training_mode(self) -> None:
+        """What is frozen stays in evaluation mode."""
+        self.model.train(self.recipe.backbone is None)
+        for module in self._frozen:
+            module.eval()
 
     @contextlib.contextmanager
     def _seeded(self) -> Iterator[None]:
@@ -262,7 +276,10 @@ class Training(Run):
             self._stream.wait_stream(torch.cuda.current_stream(images.device))
         with self._on_stream():
             logits = torch.cat([self.logits(self.model, part) for part in torch.split(images, 1000)]).float()
-            if self.recipe.adjusted:
+            if self.recipe.adjusted and self.data.labels.ndim == 2:
+                prior = self.data.prior
+                logits = adjust_sigmoid_logits(logits, source=prior, target_rate=float(prior.probabilities.mean()))
+            elif self.recipe.adjusted:
                 logits = adjust_logits(logits, source=self.data.prior, target=None)
         self.wait()
         return logits
@@ -315,6 +332,8 @@ class Training(Run):
         drawn = () if self._draw is None else (self._drawn.index_select(0, self._slot)[0],)
         taught = () if self._pool is None else (self._taught.index_select(0, self._slot)[0],)
         loss, gradients = self._gradients(images, labels, *drawn, *taught)
+        if self.recipe.clip:
+            gradients = clipped(gradients, self.recipe.clip)
         self.optimizer.step(gradients, self._rates.index_select(0, self._slot))
         if self._average:
             torch._foreach_lerp_(self._average, self._averaged(copied=False), 1 - self.recipe.ema)
@@ -385,7 +404,7 @@ class Training(Run):
     def _capture(self) -> None:
         """Record the step as a CUDA graph, after three real ones that let cuDNN and the allocator settle."""
         assert self._stream is not None
-        self.model.train(self.recipe.backbone is None)
+        self._training_mode()
         state = [*self.optimizer.state, *self._average, self._slot, self._step_losses]
         changed = [*self.model.state_dict().values(), *state]
         before = [value.clone() for value in changed]

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from equipoise.data.image_files import Progress, decode
+from equipoise.data.image_files import Progress, Resize, decode
 from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList
 from equipoise.metrics.evaluation import Evaluation, evaluate
@@ -31,7 +31,7 @@ from equipoise.training.classification_runs import LONG, probabilities, timed
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.queue import Context, Kind, Settings, in_words
 from equipoise.training.recipe import MethodCell, Recipe
-from equipoise.training.records import hardware, versions
+from equipoise.training.records import StoredRecord, hardware, versions
 from equipoise.training.sets import (
     FeatureSet,
     ImageSet,
@@ -57,7 +57,9 @@ def stored_side(size: int) -> int:
 
 @dataclass(frozen=True)
 class ImageData:
-    """Images to train on and to judge on, for a model that sees `size` pixels; both were found readable."""
+    """Images to train on and to judge on, for a model that sees `size` pixels; both were found readable.
+
+    Of each the middle square is kept or, with `resize` "square", all of it, squeezed, and judged as a whole."""
 
     train: ImageList
     test: ImageList
@@ -65,6 +67,7 @@ class ImageData:
     evaluated_on: str = "val"
     workers: int = 0
     resident: bool | None = None  # images stay on the device; None: where they fit
+    resize: Resize = "shorter"
     pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # what was decoded already, by digest
 
     def fits(self, device: torch.device) -> bool:
@@ -77,7 +80,8 @@ class ImageData:
     def decoded(self, images: ImageList, progress: Progress | None = None) -> NDArray[np.uint8]:
         """All of `images`, [N, 3, stored, stored]."""
         if images.digest not in self.pixels:
-            found = decode(images, stored_side(self.size), workers=self.workers or None, progress=progress)
+            options: dict[str, Any] = {"resize": self.resize, "workers": self.workers or None, "progress": progress}
+            found = decode(images, stored_side(self.size), **options)
             if len(found.bad):
                 raise ValueError(f"{images.source}: {found.bad}")
             self.pixels[images.digest] = found.pixels
@@ -96,23 +100,24 @@ def free_memory(device: torch.device) -> float:
 
 def training_set(data: ImageData, device: torch.device) -> Photographs:
     """What runs are trained on: images on the device where they fit, else streamed from their files."""
-    side = stored_side(data.size)
+    side, labels = stored_side(data.size), torch.from_numpy(data.train.labels).to(device)
     shared: dict[str, Any] = {
         "labels": data.train.labels,
-        "device_labels": torch.from_numpy(data.train.labels).to(device),
+        "device_labels": labels.float() if labels.ndim == 2 else labels,
         "prior": data.train.prior,
         "size": data.size,
         "stored": side,
     }
     if data.fits(device):
         return ImageSet(**shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
-    return StreamedSet(**shared, files=ImageStream(data.train, side), workers=data.workers)
+    return StreamedSet(**shared, files=ImageStream(data.train, side, resize=data.resize), workers=data.workers)
 
 
-def middle(images: Tensor, size: int) -> Tensor:
-    """The middle of stored images [N, 3, S, S], `size` pixels wide."""
-    whole = draw_windows(len(images), "none", size, images.shape[-1], np.random.default_rng(0))
-    return cut(images, whole, size)
+def middle(images: Tensor, size: int, resize: Resize = "shorter") -> Tensor:
+    """The middle of stored images [N, 3, S, S], `size` pixels wide; of squeezed ones the whole."""
+    kept = "none" if resize == "shorter" else "whole"
+    windows = draw_windows(len(images), kept, size, images.shape[-1], np.random.default_rng(0))
+    return cut(images, windows, size)
 
 
 @dataclass(frozen=True)
@@ -233,13 +238,13 @@ class ImageClassification(Kind[MethodCell, Training]):
             pixels = torch.from_numpy(self.data.decoded(self.data.test))
             batches: Any = torch.split(pixels, JUDGED_AT_ONCE)
         else:
-            files = ImageStream(self.data.test, side)
+            files = ImageStream(self.data.test, side, resize=self.data.resize)
             loader = torch.utils.data.DataLoader(files, batch_size=JUDGED_AT_ONCE, num_workers=self.data.workers)
             batches = (batch for batch, _ in loader)
         for batch in batches:
-            yield middle(batch.to(device), size)
+            yield middle(batch.to(device), size, self.data.resize)
 
-    def judge(self, cell: MethodCell, run: Training, context: Context) -> ImageRecord:
+    def judge(self, cell: MethodCell, run: Training, context: Context) -> StoredRecord:
         logits = torch.cat([run.predict(items).cpu() for items in self.test_items()]).double()
         result = evaluate(logits, self.data.test.labels, self.data.train.prior)
         groups = {name: group.accuracy for name, group in result.groups().items()}
@@ -284,7 +289,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         """What is delivered of a run."""
         return Finished(cell, run, logits, result, run.recipe.model)
 
-    def in_words(self, record: ImageRecord) -> str:
+    def in_words(self, record: Any) -> str:
         groups = (("many", record.many), ("medium", record.medium), ("few", record.few))
         shown = ", ".join(f"{name} {value:.1f}" for name, value in groups if value is not None)
         return f"top-1 {record.top1:.1f} on {record.evaluated_on} ({shown}), {in_words(record.seconds)}"

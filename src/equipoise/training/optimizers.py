@@ -33,6 +33,17 @@ class Optimizer:
 
 
 @torch.no_grad()
+def clipped(gradients: tuple[Tensor, ...], most: float) -> tuple[Tensor, ...]:
+    """The gradients, scaled down where their norm over all parameters is above `most`: as torch's `clip_grad_norm_`.
+
+    >>> clipped((torch.tensor([3.0]), torch.tensor([4.0])), 1.0)
+    (tensor([0.6000]), tensor([0.8000]))
+    """
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    return tuple(torch._foreach_mul(gradients, (most / (norm + 1e-6)).clamp(max=1.0)))
+
+
+@torch.no_grad()
 def sgd_(
     parameters: list[Tensor],
     gradients: tuple[Tensor, ...],

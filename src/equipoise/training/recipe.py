@@ -57,18 +57,26 @@ class Recipe:
 
     loss           makes the loss; gets the training set's prior if it has a parameter of that name, and the options
     options        the loss's options; a mapping stands for one value a data set
-    sampler        "instance": every image once an epoch. "class_balanced": every class equally often
+    sampler        "instance": every image once an epoch. "class_balanced": every class equally often (an image with
+                   several classes is drawn for each of them)
     head           "linear"; "normalized": cosines, for LDAM; with a backbone also "scaled" and "kept"
     rare_bias      start the head's bias at −log(K − 1): every class at 1/K, for sigmoids
     backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
-    adjusted       subtract the log prior from the logits when predicting: for a model trained with a plain loss
+    adjusted       take the prior off the logits when predicting: for a model trained with a plain loss. Of several
+                   labels per image, every class then has the mean rate
     model          "resnet32", or a classifier of torchvision or timm for images of `size` pixels
     full_stem      small images, too, go through the network's own first layers: those of a weights file
     stride         where a ResNet's bottlenecks halve the picture, as in `make_backbone`
-    augmentation   "paper": that of CIFAR; for other images "crop", "resized", "randaugment", "randaugment-crop", "none"
+    neck           features of a layer with batch normalisation and dropout between backbone and head; 0: no such layer
+    dropout        the share of these features that is dropped
+    frozen_stages  stages of a ResNet that stay as they are, the stem with them; the statistics of all its batch
+                   normalisations then stay, too
+    augmentation   "paper": that of CIFAR; for other images one of `AUGMENTATIONS`, in augmentation/photographs.py
     optimizer      "sgd" with momentum, or "adamw"
     ema            the weights that are kept are a moving average, with so much of the old in every step; 0: the last
     mixup, cutmix  the parameter of the Beta distribution that images are mixed with; 0: they are not
+    steps          iterations at which the learning rate is divided by 10; none: it falls as half a cosine
+    clip           the largest norm of the gradient, which is scaled down to it; 0: any
     accumulate     parts that a batch is cut into, one after the other: less memory, the same gradients (but for batch
                    statistics, which are of a part)
     teacher        the method whose runs teach this one: `teachers` of them, on the same data, with seeds of their own
@@ -106,6 +114,11 @@ class Recipe:
     mixup: float = 0.0
     cutmix: float = 0.0
     accumulate: int = 1
+    neck: int = 0
+    dropout: float = 0.0
+    frozen_stages: int = 0
+    steps: tuple[int, ...] = ()
+    clip: float = 0.0
     teacher: str | None = None
     teachers: int = 6
     temperature: float = 2.0
@@ -113,14 +126,18 @@ class Recipe:
     views: int = 128
 
     def learning_rate(self, iteration: int) -> float:
-        """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end.
+        """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end, or steps.
 
         >>> recipe = Recipe()
         >>> [round(recipe.learning_rate(i), 6) for i in (0, 400, 800, 6_900, 13_000)]
         [0.05, 0.075, 0.1, 0.05, 0.0]
+        >>> [round(replace(recipe, steps=(9_000, 12_000)).learning_rate(i), 6) for i in (800, 8_999, 9_000, 12_000)]
+        [0.1, 0.1, 0.01, 0.001]
         """
         if iteration < self.warmup:
             return self.first_lr + (self.lr - self.first_lr) * iteration / self.warmup
+        if self.steps:
+            return self.lr * 0.1 ** sum(iteration >= step for step in self.steps)
         done = (iteration - self.warmup) / max(self.iterations - self.warmup, 1)
         return self.lr * (1 + math.cos(math.pi * done)) / 2
 
@@ -136,14 +153,15 @@ class Recipe:
         return replace(self, options=chosen)
 
     def shortened(self, iterations: int) -> Recipe:
-        """A smoke test: as many iterations, the warm-up in proportion.
+        """A smoke test: as many iterations, warm-up and steps in proportion.
 
         >>> Recipe().shortened(130).warmup
         8
         """
         if self.iterations == 0:
             return self
-        return replace(self, iterations=iterations, warmup=self.warmup * iterations // self.iterations)
+        warmup, *steps = (place * iterations // self.iterations for place in (self.warmup, *self.steps))
+        return replace(self, iterations=iterations, warmup=warmup, steps=tuple(steps))
 
     def teacher_cells(self, cell: Cell) -> list[Cell]:
         """The runs that teach a cell of this recipe; no two cells of different seeds share one.
@@ -168,4 +186,4 @@ class Recipe:
         'CrossEntropyLoss'
         """
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        return content | {"loss": self.loss.__name__, "options": dict(self.options)}
+        return content | {"loss": self.loss.__name__, "options": dict(self.options), "steps": list(self.steps)}

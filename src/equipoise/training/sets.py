@@ -24,6 +24,7 @@ from equipoise.models.processes import world
 from equipoise.prior import IntArray, Prior
 from equipoise.training.augmentation import cifar, photographs
 from equipoise.training.augmentation.autoaugment import upload
+from equipoise.training.augmentation.distortion import Distortions, distorted, draw_distortions
 from equipoise.training.recipe import Recipe
 
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
@@ -123,13 +124,17 @@ class Photographs(TrainingSet):
     def augmented(self, images: Tensor, recipe: Recipe, seed: int, iterations: Sequence[int]) -> Tensor:
         """This process's rows of the batches of `iterations`, [rows, 3, stored, stored], augmented."""
         size, kind = recipe.batch_size, recipe.augmentation
-        rows, drawn = own_rows(size), []
+        rows, drawn, colours = own_rows(size), [], []
         for iteration in iterations:
             stream = stream_of(seed, AUGMENTATION, iteration)
             whole = photographs.draw_windows(size, kind, self.size, self.stored, stream)
             drawn.append(whole.part(rows.start, rows.stop))
+            if kind == "distorted":
+                colours.append(draw_distortions(size, stream).part(rows.start, rows.stop))
         windows = photographs.Windows.of(drawn)
         found = photographs.cut(images, windows, self.size)
+        if kind == "distorted":
+            return distorted(found, Distortions.of(colours))
         return photographs.randaugment(found, windows) if kind.startswith("randaugment") else found
 
 

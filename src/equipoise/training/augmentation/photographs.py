@@ -4,6 +4,9 @@
     resized   a window of 8 to 100 % of the area and an aspect of 3:4 to 4:3, resized to the whole, mirrored half of the
               time: torchvision's RandomResizedCrop and RandomHorizontalFlip
     randaugment, randaugment-crop   `resized` or `crop`, then RandAugment: two of its operations at magnitude 9 of 30
+    distorted a window of 80 to 100 % of either side, resized to the whole, mirrored half of the time, and the colours
+              of `distortion.py`
+    whole     the whole stored image
     none      the middle of the image
 
 Everything random is drawn on the host from one stream of random numbers per batch: a run is the same on every device,
@@ -27,9 +30,10 @@ from torch import Tensor
 
 from equipoise.training.augmentation.autoaugment import upload
 
-AUGMENTATIONS = ("crop", "resized", "randaugment", "randaugment-crop", "none")
+AUGMENTATIONS = ("crop", "resized", "randaugment", "randaugment-crop", "distorted", "whole", "none")
 SHIFT = 1 / 8  # of the side, for `crop`
 AREA, ASPECT = (0.08, 1.0), (3 / 4, 4 / 3)  # for `resized`
+SIDES = (0.8, 1.0)  # for `distorted`
 OPERATIONS, MAGNITUDE, LEVELS = 2, 9, 31  # RandAugment's, as torchvision has them
 
 Floats = NDArray[np.float32]
@@ -69,11 +73,16 @@ def draw_windows(number: int, augmentation: str, size: int, stored: int, random:
         half_width = np.minimum(np.sqrt(area * aspect), 1)
         half_height = np.minimum(np.sqrt(area / aspect), 1)
         x, y = (random.uniform(-1, 1, number) * (1 - half) for half in (half_width, half_height))
+    elif augmentation == "distorted":
+        half_width, half_height = random.uniform(*SIDES, (2, number))
+        x, y = (random.uniform(-1, 1, number) * (1 - half) for half in (half_width, half_height))
     elif augmentation in ("crop", "randaugment-crop"):
         most = round(SHIFT * size)
         x, y = 2 * random.integers(-most, most + 1, (2, number)) / stored  # whole pixels: nothing is blurred
     else:
         mirrored = np.zeros(number, np.bool_)
+        if augmentation == "whole":
+            half_width = half_height = np.ones(number)
     operations = np.full((number, OPERATIONS), -1)
     signs = np.ones((number, OPERATIONS), np.int64)
     if augmentation.startswith("randaugment"):

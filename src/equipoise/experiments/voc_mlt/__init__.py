@@ -1,0 +1,1 @@
+"""Losses for several labels per image, on the long-tailed photographs of VOC-MLT."""

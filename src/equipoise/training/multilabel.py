@@ -1,0 +1,80 @@
+"""Runs of classifiers that may give an image several labels, for the queue: those of `images.py`, judged by
+`evaluate_multilabel`. Labels are zeros and ones [N, K], and losses take them as they are."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from equipoise.metrics.multilabel import evaluate_multilabel
+from equipoise.training.classification import Training, thinned
+from equipoise.training.images import ImageClassification
+from equipoise.training.multilabel_records import MultilabelRecord
+from equipoise.training.queue import Context, in_words
+from equipoise.training.recipe import MethodCell
+from equipoise.training.records import hardware, versions
+from equipoise.training.weights import weights_digest
+
+COLUMNS = ("map", "map_head", "map_medium", "map_tail", "micro_ap", "f1_macro", "f1_micro")
+
+
+class MultilabelClassification(ImageClassification):
+    """The kind of runs that `recipes` describe, by method, of images with several labels."""
+
+    def keeps(self, cell: MethodCell) -> bool:
+        """What others build on."""
+        return any(recipe.backbone == cell.method for recipe in self.recipes.values())
+
+    def judge(self, cell: MethodCell, run: Training, context: Context) -> MultilabelRecord:
+        train, test = self.data.train, self.data.test
+        logits = torch.cat([run.predict(items).cpu() for items in self.test_items()]).double()
+        result = evaluate_multilabel(logits, test.labels, train.prior)
+        scores = {name: percent(value) for name, value in result.scores().items()}
+        return MultilabelRecord(
+            table=self.table,
+            method=cell.method,
+            seed=cell.seed,
+            **{name: scores.pop(name) for name in COLUMNS},  # type: ignore[arg-type]
+            scores=scores,
+            evaluated_on=self.data.evaluated_on,
+            iterations=run.iteration,
+            complete=self.settings.iterations is None,
+            recipe=run.recipe.as_dict(),
+            trained_on=train.digest,
+            tested_on=test.digest,
+            trained_items=len(train),
+            counts=train.prior.counts.tolist(),
+            items=len(test),
+            positives=result.positives.tolist(),
+            predicted=result.predicted.tolist(),
+            hits=result.hits.tolist(),
+            average_precision=[percent(one.average_precision) for one in result.per_class],
+            marginal=[float(f"{value:.6g}") for value in logits.sigmoid().mean(0).tolist()],
+            class_names=list(train.class_names),
+            loss_curve=thinned(run.losses.tolist()),
+            weights=weights_digest(run.model),
+            starts_from=self.file,
+            backbone_weights=context.started_from,
+            seconds=round(context.seconds, 1),
+            images_per_second=round(run.iteration * run.batch_size / max(context.seconds, 1e-9), 1),
+            together=context.together,
+            engine=self.engine(run),
+            commit=self.settings.commit,
+            versions=versions(),
+            hardware=hardware(self.settings.device),
+        )
+
+    def in_words(self, record: Any) -> str:
+        shown = ", ".join(f"{name} {value:.1f}" for name in COLUMNS if (value := getattr(record, name)) is not None)
+        return f"{shown} on {record.evaluated_on}, {in_words(record.seconds)}"
+
+
+def percent(value: float | None) -> float | None:
+    """A share in percent to four digits, None where it is undefined.
+
+    >>> percent(0.5), percent(float("nan")), percent(None)
+    (50.0, None, None)
+    """
+    return None if value is None or math.isnan(value) else round(100 * value, 4)
