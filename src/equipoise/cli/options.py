@@ -38,6 +38,16 @@ Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda or c
 Checkpoints = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where unfinished runs and weights are kept; beside --out.")
 ]
+Train = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Your own data to train on: a COCO or LVIS file, or a list of images."),
+]
+Val = Annotated[Path | None, typer.Option(metavar="FILE", help="Your own data to judge on, likewise.")]
+Images = Annotated[Path | None, typer.Option(metavar="DIR", help="The folder that their file names start from.")]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes that read images.")]
+Resident = Annotated[
+    bool | None, typer.Option(help="Keep decoded images on the device; by default on a GPU, where they fit.")
+]
 Weights = Annotated[
     str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to fetch them.")
 ]

@@ -39,7 +39,6 @@ run_app = typer.Typer(
 )
 
 
-@run_app.command("FILE.py", cls=o.SeedsCommand, short_help="A table of your own, from a recipe file (docs/table1.md).")
 @run_app.command("causes", cls=o.SeedsCommand, short_help="What was tried where Table 1 differs from the paper.")
 @run_app.command("table1", cls=o.SeedsCommand, short_help="Table 1 of the paper: classifiers on CIFAR-LT.")
 def run_classifiers(
@@ -67,13 +66,13 @@ def run_classifiers(
     equipoise run table1 --data DIR --only cifar100-lt/100/balanced_softmax
     equipoise run table1 --data DIR --only cifar10-lt/100 --seeds 0 1 2
     """
-    from equipoise.cli.classifiers import train_classifiers
+    from equipoise.cli.classifiers import table_of, train_classifiers
 
     options = o.RunOptions(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
     )
     kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
-    train_classifiers(str(ctx.info_name), options, data, download=download, **kernels)
+    train_classifiers(table_of(str(ctx.info_name), validate), options, data, download=download, **kernels)
 
 
 @run_app.command("record", cls=o.SeedsCommand, short_help="The best ResNet-32 on CIFAR-LT: six teachers, one student.")
@@ -122,6 +121,55 @@ def run_record(
     train_record(options, own, **kernels)
 
 
+@run_app.command(
+    "FILE.py", cls=o.SeedsCommand, short_help="A table of your own, from a recipe file (docs/own-tables.md)."
+)
+def run_own(
+    ctx: typer.Context,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Its data: folders of images, COCO files train.json and val.json, or CIFAR."),
+    ] = None,
+    train: o.Train = None,
+    val: o.Val = None,
+    images: o.Images = None,
+    weights: o.Weights = None,
+    stride: o.Stride = None,
+    only: o.Only = None,
+    seeds: o.Seeds = None,
+    out: o.Out = o.RECORDS,
+    results: o.Results = o.RESULTS,
+    budget: o.Budget = None,
+    iterations: o.Iterations = None,
+    validate: o.Validate = False,
+    together: o.Together = None,
+    device: o.Device = None,
+    checkpoints: o.Checkpoints = None,
+    commit: o.Commit = None,
+    compiled: o.Compiled = False,
+    fused: o.Fused = False,
+    timed: o.Timed = False,
+    download: o.Download = False,
+    workers: o.Workers = None,
+    resident: o.Resident = None,
+) -> None:
+    """Train the methods that a Python file lists, on your own data; what has a record is not trained again.
+
+    \bequipoise run losses.py --data photos
+    equipoise run losses.py --data photos --only balanced_softmax --seeds 0
+    equipoise run detectors.py --train train.json --val val.json --images photos --weights FILE
+    """
+    from equipoise.cli.detectors import Source
+    from equipoise.cli.own_tables import train_own
+
+    options = o.RunOptions(
+        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
+    )
+    source = Source(data, train, val, images, weights, stride, workers, resident)
+    kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
+    train_own(Path(str(ctx.info_name)), options, source, download=download, **kernels)
+
+
 @run_app.command("mosaic-lt", cls=o.SeedsCommand, short_help="The same and more on 200 classes of boxes.")
 @run_app.command("voc2012-lt", cls=o.SeedsCommand, short_help="The detectors of Table 2 on PASCAL VOC.")
 @run_app.command("table2", cls=o.SeedsCommand, short_help="Table 2 of the paper: detectors on LVIS.")
@@ -130,11 +178,9 @@ def run_detectors(
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the data set in its official layout.")
     ] = None,
-    train: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own COCO or LVIS file to train on.")] = None,
-    val: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own COCO or LVIS file to evaluate on.")] = None,
-    images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder that their file names start from.")
-    ] = None,
+    train: o.Train = None,
+    val: o.Val = None,
+    images: o.Images = None,
     weights: o.Weights = None,
     stride: o.Stride = None,
     backbone: Annotated[
@@ -160,10 +206,8 @@ def run_detectors(
     device: o.Device = None,
     checkpoints: o.Checkpoints = None,
     commit: o.Commit = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Processes that read images.")] = None,
-    resident: Annotated[
-        bool | None, typer.Option(help="Keep decoded images on the device; by default on a GPU, where they fit.")
-    ] = None,
+    workers: o.Workers = None,
+    resident: o.Resident = None,
 ) -> None:
     """Train detectors: what is still missing of a table.
 
@@ -199,7 +243,7 @@ def run_tiny_imagenet_lt(
 
     \bequipoise run tiny-imagenet-lt --data DIR --only balanced_softmax --seeds 0 1 2
     """
-    from equipoise.cli.tiny_imagenet_lt import train_tiny_imagenet_lt
+    from equipoise.cli.image_tables import train_tiny_imagenet_lt
 
     options = o.RunOptions(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
