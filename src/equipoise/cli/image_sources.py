@@ -84,8 +84,9 @@ def readable(given: ImageSource, data: ImageData, device: torch.device, log: Any
             def progress(done: int, total: int, task: Any = task) -> None:
                 bar.update(task, completed=done)
 
-            decoded = decode(images, stored_side(data.size), progress=progress) if data.fits(device) else None
-            bad = decoded.bad if decoded is not None else check_images(images, progress=progress)
+            reading: dict[str, Any] = {"workers": workers or None, "progress": progress}
+            decoded = decode(images, stored_side(data.size), **reading) if data.fits(device) else None
+            bad = decoded.bad if decoded is not None else check_images(images, **reading)
             if len(bad) and given.on_bad_image == "refuse":
                 raise ValueError(f"{images.source}: {bad}; --on-bad-image skip leaves them out")
             if len(bad):

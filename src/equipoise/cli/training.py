@@ -116,7 +116,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         recipes = recipes_for(options, data)
     wanted = chosen(options, recipes)
     cells = [MethodCell(method, options.seed) for method in wanted]
-    table = options.out.resolve().name
+    table = before.get("table") or options.out.resolve().name  # the name stays, whatever the folder is called later
     kept = RunOptions(
         out=options.out / "records.jsonl", results=options.out / "results", budget=options.budget,
         iterations=options.iterations, device=options.device, checkpoints=options.out / "checkpoints",
@@ -126,7 +126,8 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     if missing:
         if leads:
             with refusing():
-                write_text(options.out / RUN, json.dumps(made_from, indent=1, default=str) + "\n")
+                noted = made_from | {"table": table}
+                write_text(options.out / RUN, json.dumps(noted, indent=1, default=str) + "\n")
 
         def make(settings: Settings) -> ImageClassification:
             return kind_of(options, table, recipes, data, start, settings)
@@ -188,12 +189,17 @@ def check_numbers(options: TrainOptions) -> None:
         raise typer.BadParameter(f"--ema {options.ema}: the weights would never change; 0.999 is usual")
 
 
-def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
-    """Every method, on the recipe that the options describe."""
+def batch_for(options: TrainOptions, data: ImageData) -> int:
+    """Images per step: as many as were asked for, in equal parts for every process and part of a batch."""
     number = len(data.train)
     batch = min(options.batch or (256 if number >= LARGE_SET else 64), number)
     parts = world()[0] * options.accumulate
-    batch = max(parts, batch // parts * parts)
+    return max(parts, batch // parts * parts)
+
+
+def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
+    """Every method, on the recipe that the options describe."""
+    number, batch = len(data.train), batch_for(options, data)
     iterations = max(1, math.ceil(options.epochs * number / batch))
     rate = (
         options.lr
@@ -277,6 +283,11 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
         f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
     )
     log(f"{options.model} at {data.size} × {data.size} pixels")
+    batch = batch_for(options, data)
+    if options.batch not in (None, batch):
+        log(
+            f"batches of {batch} images, not {options.batch}: a batch has equal parts, and no more images than there are"
+        )
 
 
 def kind_of(
