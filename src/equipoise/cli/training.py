@@ -285,9 +285,7 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
     log(f"{options.model} at {data.size} × {data.size} pixels")
     batch = batch_for(options, data)
     if options.batch not in (None, batch):
-        log(
-            f"batches of {batch} images, not {options.batch}: a batch has equal parts, and no more images than there are"
-        )
+        log(f"batches of {batch} images, not {options.batch}: in equal parts, of the images there are")
 
 
 def kind_of(
