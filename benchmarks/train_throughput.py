@@ -59,11 +59,14 @@ def write_photographs(folder: Path, number: int) -> ImageList:
     return read_images(folder)
 
 
-def speed(run: Training, step: Callable[[], int], seconds: float) -> float:
-    """Images per second of `step`, which returns how many iterations it did; the first ones are not counted."""
-    for _ in range(3):
+def speed(run: Training, step: Callable[[], int], seconds: float, warm: float = 0.0) -> float:
+    """Images per second of `step`, which returns how many iterations it did; the first ones are not counted, nor are
+    `warm` seconds, in which what worker processes had ready is used up."""
+    start, done = time.perf_counter(), 0
+    while done < 3 or time.perf_counter() - start < warm:
         step()
         run.wait()
+        done += 1
     start, done = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         done += step()
@@ -125,31 +128,35 @@ def main() -> None:
                 row[f"resident, {kind}"] = speed(run, whole_step(run), options.seconds)
             streamed = training_set(ImageData(files, files, size, workers=options.workers, resident=False), device)
             run = begun(model, size, batch, streamed, AUGMENTATIONS[size][0])
-            row["streamed"] = speed(run, whole_step(run), options.seconds)
-            start = time.perf_counter()
-            decode(files, stored_side(size), workers=options.workers)
-            row["decoding, Pillow"] = len(files) / (time.perf_counter() - start)
+            row["streamed"] = speed(run, whole_step(run), 4 * options.seconds, warm=2 * options.seconds)
+            start, decoded = time.perf_counter(), 0
+            while time.perf_counter() - start < options.seconds:
+                decode(files, stored_side(size), workers=options.workers)
+                decoded += len(files)
+            row["decoding, Pillow"] = decoded / (time.perf_counter() - start)
             if device.type == "cuda":
                 row["decoding, GPU"] = gpu_decoding(files, stored_side(size), device)
             for name, value in row.items():
                 share = value / row["bare"]
                 print(f"{model} at {size} px  {name:28s}{value:12,.0f} images/s{share:8.2f} of bare", flush=True)
-    record = {"machine": hardware(device) | versions() | {"workers": str(options.workers)}, "images_per_second": found}
+    machine = hardware(device) | versions() | {"workers": str(options.workers)}
+    record = {"machine": machine, "seconds": options.seconds, "images_per_second": found}
     if options.out:
         options.out.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def table(path: Path) -> str:
-    """What stays of the bare step where images are in memory, as Markdown. Streaming is left out: a few seconds of it
-    come from what the worker processes had ready."""
+    """What stays of the bare step, as Markdown. Records from before streaming was warmed up ("seconds" is not in them)
+    show what is in memory alone: what they call streamed came from what the worker processes had ready."""
     record = json.loads(path.read_text())
+    shown = ("bare", "resident", "streamed", "decoding") if "seconds" in record else ("bare", "resident")
     lines = [
         f"| {record['machine']['device']}, torch {record['machine']['torch']} | images per second | of the bare step |"
     ]
     lines.append("|:---|---:|---:|")
     for shape, row in record["images_per_second"].items():
         for name, value in row.items():
-            if name == "bare" or name.startswith("resident"):
+            if name.startswith(shown):
                 lines.append(f"| {shape}: {name} | {value:,.0f} | {value / row['bare']:.2f} |")
     return "\n".join(lines)
 
@@ -161,11 +168,13 @@ def gpu_decoding(files: ImageList, side: int, device: torch.device) -> float:
 
     try:
         content = [read_file(str(files.open(index))) for index in range(len(files))]
-        start = time.perf_counter()
-        for first in range(0, len(content), 64):
-            for image in decode_jpeg(content[first : first + 64], device=device):
-                resize(image, [side], antialias=True)
-        torch.cuda.synchronize()
+        for _ in range(2):  # the first time the decoder is made
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            for first in range(0, len(content), 64):
+                for image in decode_jpeg(content[first : first + 64], device=device):
+                    resize(image, [side], antialias=True)
+            torch.cuda.synchronize()
     except RuntimeError as error:
         print(f"torchvision cannot decode on this GPU: {error}")
         return float("nan")

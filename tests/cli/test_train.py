@@ -156,6 +156,17 @@ def test_a_target_of_other_classes_is_refused(run: Path, photos: Path, tmp_path:
         assert message in result.stderr
 
 
+def test_a_renamed_folder_is_still_the_same_run(photos: Path, tmp_path: Path) -> None:
+    words = (*SMALL, "--loss", "softmax", "--iterations", "1", "--batch", "9", "--accumulate", "2")
+    first = equipoise("train", photos, "--out", tmp_path / "first", *words)
+    assert "batches of 8 images, not 9" in first.output
+    (tmp_path / "first").rename(tmp_path / "better")
+    again = equipoise("train", photos, "--out", tmp_path / "better", *words)
+    assert again.exit_code == 0, again.output
+    assert "training:" not in again.output
+    assert "training:" in first.output
+
+
 def test_without_a_validation_set_some_of_each_class_is_held_out(photos: Path, tmp_path: Path) -> None:
     result = equipoise("train", photos / "train", "--out", tmp_path / "run", *SMALL, "--iterations", "1", "--json")
     assert result.exit_code == 0, result.output

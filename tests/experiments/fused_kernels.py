@@ -125,3 +125,13 @@ def test_a_whole_network_has_torchs_features_gradients_and_running_statistics() 
 def test_a_weight_in_another_layout_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\(16, 16, 3, 3\) is not channels_last"):
         fused.convolution(torch.zeros(1, 8, 8, 16), torch.zeros(16, 16, 3, 3), 1)
+
+
+def test_what_a_trained_network_answers_is_torchs() -> None:
+    model, images = a_network(0)
+    for _ in range(3):  # running statistics that are not those of the start
+        fused.fused_features(model, images)
+    model.eval()
+    found = fused.fused_answers(model, images)
+    torch.testing.assert_close(found, model.features(normalise(images)).detach(), atol=1e-5, rtol=1e-4)
+    assert not found.requires_grad

@@ -217,6 +217,22 @@ def test_benchmarks_are_shown_as_measured() -> None:
     assert table2.benchmark_part({}) == "Not measured yet."
 
 
+def test_what_is_more_than_chance_is_told_from_what_is_not() -> None:
+    def runs(method: str, values: list[float]) -> list[DetectionRecord]:
+        return [boxes_record(method, seed, value, 3.0) for seed, value in enumerate(values)]
+
+    records = [
+        *runs("rfs_longer", [10.0, 11.0, 12.0]),
+        *runs("balanced_sigmoid", [11.0, 12.1, 13.0]),
+        *runs("crt", [9.0, 10.1, 11.0]),
+        *runs("lws", [10.5, 10.5, 12.1]),
+    ]
+    lines = mosaic.what_is_chance(records).splitlines()
+    assert "- AP_pool. Above: Balanced Sigmoid. Below: cRT. Within: LWS." in lines
+    assert "- AP_box. Above: none. Below: none. Within: cRT; LWS; Balanced Sigmoid." in lines
+    assert mosaic.what_is_chance(runs("crt", [1.0, 2.0])) == ""
+
+
 # -------------------------------------------------------------------- what is committed
 
 
@@ -225,7 +241,7 @@ def test_the_committed_documents_are_what_the_committed_records_give() -> None:
     assert [sorted(path.relative_to(ROOT).as_posix() for path in documents) for documents in shown] == [
         ["docs/detection.md", "results/README.md"],
         ["docs/lab-notes.md", "results/README.md"],
-        ["docs/lab-notes.md", "results/README.md"],
+        ["docs/detection.md", "docs/lab-notes.md", "results/README.md"],
     ]
     stale = [path.name for documents in shown for path, text in documents.items() if path.read_text() != text]
     assert stale == [], "run: equipoise table NAME --write, for table2, voc2012-lt and mosaic-lt"

@@ -362,6 +362,7 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
     assert [name for name, _ in tables] == [
         "table1",
         "causes",
+        "record",
         "FILE.py",
         "table2",
         "voc2012-lt",
@@ -370,11 +371,16 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
         "voc-mlt",
         "prior-shift",
     ]
-    for name in ("table1", "causes", "FILE.py"):
+    for name in ("table1", "causes"):
         assert options[name] == [
             *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
             *("--compile", "--fused", "--no-deterministic", "--download"),
         ]
+    assert options["FILE.py"] == [
+        *("--data", "--train", "--val", "--images", "--weights", "--stride", *QUEUE, "--validate", "--together"),
+        *("--device", "--checkpoints", "--commit", "--compile", "--fused", "--no-deterministic", "--download"),
+        *("--workers", "--resident", "--no-resident"),
+    ]
     for name in ("table2", "voc2012-lt", "mosaic-lt"):
         assert options[name] == [
             *("--data", "--train", "--val", "--images", "--weights", "--stride", "--backbone", "--size", "--longest"),
@@ -412,7 +418,7 @@ def test_options_may_stand_before_the_table(tmp_path: Path) -> None:
 
 def test_in_80_columns_the_help_of_run_is_not_cut() -> None:
     tables = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "80"})
-    assert "Train an experiment: table1, causes, table2, voc2012-lt, mosaic-lt," in tables.output
+    assert "Train an experiment: table1, causes, record, table2, voc2012-lt," in tables.output
     result = CliRunner().invoke(app, ["run", "table1", "--help"], env={"COLUMNS": "80"})
     lines = [line.strip(" │") for line in result.output.splitlines()]
     assert "…" not in tables.output + result.output
@@ -560,9 +566,9 @@ def test_another_draw_is_trained_on(tmp_path: Path) -> None:
 
 
 def recipe_file(folder: Path, *changes: tuple[str, str]) -> Path:
-    """The example of docs/table1.md, shrunk for a CPU."""
-    text = (Path(__file__).parents[2] / "docs" / "table1.md").read_text()
-    code = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[0]
+    """The example of docs/own-tables.md, shrunk for a CPU."""
+    text = (Path(__file__).parents[2] / "docs" / "own-tables.md").read_text()
+    code = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[2]
     for old, new in (("cifar100-lt", "cifar10-lt"), ("replace(BASE,", "replace(TINY,"), *changes):
         assert old in code
         code = code.replace(old, new)
@@ -595,7 +601,7 @@ def test_backbones_of_a_recipe_file_are_its_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (("def plan", "def plans"), "does not define plan: see docs/table1.md"),
+        (("def plan", "def plans"), "does not define plan: see docs/own-tables.md"),
         (('NAME = "focal"', 'NAME = "table1"'), "has NAME = 'table1': give its records a folder of their own"),
         (('NAME = "focal"', 'NAME = "../focal"'), "has NAME = '../focal': letters, digits and _ only"),
         (('NAME = "focal"', 'NAME = "my-run"'), "has NAME = 'my-run': letters, digits and _ only"),
@@ -631,7 +637,7 @@ def test_records_of_detectors_are_not_added_to(options: tuple[str, ...], tmp_pat
 def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     words = refused("table9", "--data", str(tmp_path))
     assert (
-        "no table is named 'table9': expected table1, causes, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, "
+        "no table is named 'table9': expected table1, causes, record, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, "
         "voc-mlt, prior-shift, or the path" in words
     )
     assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))

@@ -13,6 +13,7 @@ from helpers.coco_files import SIDE, write_lvis
 import equipoise as eq
 from equipoise.data.coco import CocoImages
 from equipoise.metrics.detection import GroundTruth
+from equipoise.models.batched_rcnn import Batched
 from equipoise.models.mask_rcnn import adjust_bias, adjusted_sigmoid, detector, resnet_fpn
 from equipoise.training.detection import predict
 from equipoise.training.detection_judging import FLOOR, fields_of, measures_of, predict_best
@@ -49,6 +50,22 @@ def test_the_best_of_each_class_are_found_whatever_else_an_image_holds(
     for category in data.class_ids:
         expected = np.sort(every.scores[every.category_ids == category])[-15:]
         np.testing.assert_allclose(np.sort(best.scores[best.category_ids == category]), expected, rtol=1e-6)
+
+
+def test_a_batch_finds_every_box_that_image_after_image_would(data: CocoImages) -> None:
+    model = a_detector(data, masks=False)
+    boxes = torch.rand(3, 40, 4) * SIDE / 2
+    boxes[..., 2:] += boxes[..., :2]
+    codes, scores = torch.randn(3, 40, 4, 4) * 0.1, torch.rand(3, 40, 4)
+    scores[1, :, 2] = 0.01  # a class below its least score in one image
+    model.roi_heads.least = torch.tensor([0.1, 0.5, 0.2, 0.9])
+    sizes, batched = torch.tensor([[SIDE, SIDE], [SIDE, SIDE / 2], [SIDE, SIDE]]), Batched(model)
+    found = batched._best_of_classes(scores, codes, boxes, sizes)
+    for image in range(3):
+        alone, kept = batched._best_of_image(image, scores, codes, boxes, sizes), found["scores"][image] > 0
+        assert 0 < kept.sum() < (scores[image] >= model.roi_heads.least).sum()  # NMS dropped some
+        for name, values in alone.items():
+            torch.testing.assert_close(found[name][image][kept], values)
 
 
 def test_a_record_holds_the_measures_of_both(data: CocoImages, tmp_path: Path) -> None:

@@ -129,14 +129,30 @@ def test_a_value_of_another_type_is_named_with_its_line(change: dict[str, object
     assert not (tmp_path / "results").exists()  # a file is laid out as a whole or not at all
 
 
-@pytest.mark.parametrize("part", ["", ".", "..", "../../escape", "/tmp/escape", "a/b", "a\\b", "a\nb", "a\x00b"])
-@pytest.mark.parametrize("name", ["table", "data_set", "method"])
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [
+        (name, part)
+        for name in ("table", "data_set", "method")
+        for part in ("", ".", "..", "../../escape", "/tmp/escape", "a/b", "a\\b", "a\nb", "a\x00b")
+        if (name, part) != ("table", "a/b")  # a table may lie within another
+    ],
+)
 def test_a_key_that_leads_elsewhere_is_refused(name: str, part: str, tmp_path: Path) -> None:
     path = tmp_path / "new.jsonl"
     append_record(path, record(**{name: part}))
     with pytest.raises(ValueError, match=r"new\.jsonl, line 1: no file can have its key"):
         import_records(path, tmp_path / "below" / "results")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_tries_of_a_table_lie_in_a_folder_of_their_own_among_the_choices(tmp_path: Path) -> None:
+    path = tmp_path / "new.jsonl"
+    append_record(path, record(table="choices/record"))
+    (written,) = import_records(path, tmp_path / "results").written
+    assert written.relative_to(tmp_path).as_posix().startswith("results/choices/record/cifar")
+    assert read_records(tmp_path / "results", "choices") == []
+    assert [one.table for one in read_records(tmp_path / "results", "choices/record")] == ["choices/record"]
 
 
 @pytest.mark.parametrize("table", ["table2/../../escape", "table2/", "/table2", "own//table2", "own/a\\b"])

@@ -1,10 +1,8 @@
-"""Train tables of classifiers: what `equipoise run table1`, `causes` and `FILE.py` do."""
+"""Train tables of CIFAR classifiers: what `equipoise run table1` and `causes` do."""
 
 from __future__ import annotations
 
 import json
-import re
-import runpy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +21,7 @@ from equipoise.training.classification import compiled_features, features
 from equipoise.training.classification_runs import Classification, Kernels, Store
 from equipoise.training.queue import Settings
 from equipoise.training.recipe import Cell, Recipe
-from equipoise.training.records import NAMES, Record, counted, names_a_folder
-
-TAKEN = ("choices", "benchmarks", table1.NAME, causes.NAME, "table2", "own")  # folders of results/, not a user's
+from equipoise.training.records import Record, counted
 
 
 @dataclass(frozen=True)
@@ -38,9 +34,10 @@ class ClassifierTable:
     checkpoints: str = ""  # the folder below --checkpoints: methods of other files may have the same names
 
 
-def train_classifiers(name: str, options: RunOptions, data: Path, *, download: bool, **asked_kernels: bool) -> None:
+def train_classifiers(
+    table: ClassifierTable, options: RunOptions, data: Path, *, download: bool, **asked_kernels: bool
+) -> None:
     """Train what is missing of a table."""
-    table = table_of(name, options.validate)
     place = device_of(options.device)
     kernels = kernels_of(place, **asked_kernels)
     asked = asked_cells(table.plan, options)
@@ -49,7 +46,8 @@ def train_classifiers(name: str, options: RunOptions, data: Path, *, download: b
     if not cells:
         return
     check_recipes(cells, table.recipe_of)
-    backbones = {method for cell in table.plan if (method := table.recipe_of(cell).backbone)}
+    recipes = [table.recipe_of(cell) for cell in table.plan]
+    backbones = {method for recipe in recipes for method in (recipe.backbone, recipe.teacher) if method}
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / table.checkpoints, together=together)
 
@@ -66,53 +64,25 @@ def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: 
     if fused and (place.type != "cuda" or compiled):
         raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
     frozen = compiled_features() if compiled else features
-    trained = frozen
+    trained = asked = frozen
     if fused:
-        from equipoise.experiments.resnet32.fused import fused_features as trained  # needs Triton
-    return Kernels(trained, frozen, compiled, fused, deterministic)
+        from equipoise.experiments.resnet32.fused import fused_answers as asked  # needs Triton
+        from equipoise.experiments.resnet32.fused import fused_features as trained
+    return Kernels(trained, frozen, asked, compiled, fused, deterministic)
 
 
 # -------------------------------------------------------------------- what to train
 
 
 def table_of(name: str, validate: bool = False) -> ClassifierTable:
-    """The recipes of a table of the paper, or of a Python file that defines NAME, plan() and recipe_of(cell)."""
+    """The recipes of a table of the paper."""
     if validate and name != table1.NAME:
         raise typer.BadParameter(f"--validate trains the choices of {table1.NAME}: leave it out for {name}")
     if validate:
         return ClassifierTable("choices", table1.choices_plan(), table1.choice_recipe_of)
     if name == table1.NAME:
         return ClassifierTable(name, table1.plan(), table1.recipe_of)
-    if name == causes.NAME:
-        return ClassifierTable(name, causes.plan(), causes.recipe_of, name)
-    return own_table(Path(name))
-
-
-def own_table(path: Path) -> ClassifierTable:
-    """The table of a user's Python file."""
-    if not path.is_file():
-        raise typer.BadParameter(f"{path} is not a file")
-    try:
-        found = runpy.run_path(str(path))
-    except (SyntaxError, ImportError, UnicodeDecodeError) as error:
-        raise typer.BadParameter(f"{path} cannot be run: {type(error).__name__}: {error}") from None
-    missing = [name for name in ("NAME", "plan", "recipe_of") if name not in found]
-    if missing:
-        raise typer.BadParameter(f"{path} does not define {', '.join(missing)}: see docs/table1.md")
-    name = str(found["NAME"])
-    if not re.fullmatch(r"\w+", name):
-        raise typer.BadParameter(f"{path} has NAME = {name!r}: letters, digits and _ only")
-    if name in TAKEN:
-        raise typer.BadParameter(f"{path} has NAME = {name!r}: give its records a folder of their own")
-    plan: list[Cell] = found["plan"]()
-    try:
-        [source_of(cell.data_set) for cell in plan]
-    except ValueError as error:
-        raise typer.BadParameter(f"{path}: {error}") from None
-    odd = [cell.method for cell in plan if not names_a_folder(cell.method)]
-    if odd:
-        raise typer.BadParameter(f"{path} plans a method {odd[0]!r}: expected {NAMES}")
-    return ClassifierTable(name, plan, found["recipe_of"], name)
+    return ClassifierTable(name, causes.plan(), causes.recipe_of, name)
 
 
 def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) -> None:
@@ -122,6 +92,8 @@ def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) ->
             recipe = recipe_of(cell)
             if recipe.backbone is not None:
                 recipe_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed)).as_dict()
+            for teacher in recipe.teacher_cells(cell):
+                recipe_of(teacher).as_dict()
             json.dumps(recipe.as_dict())
         except KeyError as error:
             raise typer.BadParameter(f"{cell}: recipe_of knows no {error}") from None

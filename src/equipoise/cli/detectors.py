@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,8 @@ class Source:
     workers: int | None
     resident: bool | None
 
-    def paths(self, table: str) -> tuple[Path, Path, Path]:
-        """Annotations to train and to evaluate on, and the folder of the images."""
+    def paths(self, find: Callable[[Path], tuple[Path, Path, Path]]) -> tuple[Path, Path, Path]:
+        """Annotations to train and to evaluate on, and the folder of the images; `find` looks in --data for them."""
         if self.train and self.val and self.images:
             return self.train, self.val, self.images
         if self.train or self.val or self.images:
@@ -50,8 +50,7 @@ class Source:
         if self.data is None:
             raise typer.BadParameter("which data? Give --data FOLDER, or your own with --train, --val and --images")
         with refusing():
-            found: tuple[Path, Path, Path] = TABLES[table].find(self.data)
-            return found
+            return find(self.data)
 
     def in_words(self) -> str:
         if self.weights is None:
@@ -75,7 +74,7 @@ def train_detectors(table: str, options: RunOptions, source: Source, backbone: s
     with refusing():
         check_stride(source.stride)
     methods, known_seeds, name = _rows(table, backbone, options.validate)
-    train, val, images = source.paths(table)
+    train, val, images = source.paths(TABLES[table].find)
     changes, suffix = changes_of(**changed)
     name = (f"own/{train.stem}/" if source.train else "") + name + suffix
     methods = tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
@@ -83,6 +82,19 @@ def train_detectors(table: str, options: RunOptions, source: Source, backbone: s
     if options.validate and source.data is not None:
         evaluated_on = "held_out"
         val = TABLES[table].held_out(source.data, options.kept / "held_out.json")
+    train_rows(name, methods, known_seeds, options, source, (train, val, images), evaluated_on)
+
+
+def train_rows(
+    name: str,
+    methods: Sequence[Method[DetectionRecipe]],
+    known_seeds: Sequence[int],
+    options: RunOptions,
+    source: Source,
+    files: tuple[Path, Path, Path],
+    evaluated_on: str = "val",
+) -> None:
+    """Train what is missing of some methods, on `files`: annotations to train and to judge on, folder of images."""
     plan = [MethodCell(method.name, seed) for seed in options.seeds or known_seeds for method in methods]
     asked = asked_cells(plan, options)
     place = join_processes(device_of(options.device))
@@ -92,7 +104,7 @@ def train_detectors(table: str, options: RunOptions, source: Source, backbone: s
     cells = missing_cells(asked, recorded, log=log)
     workers = workers_for(place.type) if source.workers is None else source.workers
     weights, stride, resident = source.weights, source.stride, source.resident
-    data = DetectionData(train, val, images, weights, stride, evaluated_on, workers, resident)  # type: ignore[arg-type]
+    data = DetectionData(*files, weights, stride, evaluated_on, workers, resident)  # type: ignore[arg-type]
 
     def make(settings: Settings) -> Detection:
         settings.log(source.in_words())

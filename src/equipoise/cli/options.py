@@ -38,6 +38,16 @@ Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda or c
 Checkpoints = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Where unfinished runs and weights are kept; beside --out.")
 ]
+Train = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Your own data to train on: a COCO or LVIS file, or a list of images."),
+]
+Val = Annotated[Path | None, typer.Option(metavar="FILE", help="Your own data to judge on, likewise.")]
+Images = Annotated[Path | None, typer.Option(metavar="DIR", help="The folder that their file names start from.")]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes that read images.")]
+Resident = Annotated[
+    bool | None, typer.Option(help="Keep decoded images on the device; by default on a GPU, where they fit.")
+]
 Weights = Annotated[
     str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to fetch them.")
 ]
@@ -49,6 +59,13 @@ Stride = Annotated[
     ),
 ]
 Compiled = Annotated[bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")]
+Fused = Annotated[
+    bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")
+]
+Timed = Annotated[
+    bool, typer.Option("--no-deterministic", help="cuDNN's fastest kernels, found by timing, not deterministic ones.")
+]
+Download = Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")]
 Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")]
 
 KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord, ImageRecord, MultilabelRecord)

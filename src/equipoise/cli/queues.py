@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import typer
@@ -91,10 +92,13 @@ def train_cells(
     leads: bool = True,
     shown: AbstractContextManager[Any] | None = None,
     log: Callable[[str], None] | None = None,
+    finished: Callable[[], Collection[str]] | None = None,
+    teachers: Path | None = None,
 ) -> None:
     """Train the cells within the budget, each record appended to `--out`; `make` runs once files can be written.
 
-    `shown` gives what says something and what reports progress, by default to the terminal.
+    `shown` gives what says something and what reports progress, by default to the terminal. `finished` gives the cells
+    that have a record by now, where they are of several tables; `teachers` is a folder with their weights.
     """
     from equipoise.training.queue import Settings, run_cells
 
@@ -113,9 +117,10 @@ def train_cells(
             validate=options.validate,
             iterations=options.iterations,
             commit=options.commit or current_commit(),
+            teachers=teachers,
             log=tell,
             report=report,
         )
         write = partial(append_record, options.out)
-        done = run_cells(cells, make(settings), settings, write=write, recorded=recorded.appended)
+        done = run_cells(cells, make(settings), settings, write=write, recorded=finished or recorded.appended)
     log(f"{counted(len(done), 'run')} recorded in {options.out}, {len(cells) - len(done)} to go")

@@ -34,12 +34,11 @@ class RunGroup(TyperGroup):
 run_app = typer.Typer(
     cls=RunGroup,
     no_args_is_help=True,
-    help="Train an experiment: table1, causes, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, voc-mlt, "
+    help="Train an experiment: table1, causes, record, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, voc-mlt, "
     "prior-shift, or a recipe file of your own. `equipoise run table1 --help` has the options.",
 )
 
 
-@run_app.command("FILE.py", cls=o.SeedsCommand, short_help="A table of your own, from a recipe file (docs/table1.md).")
 @run_app.command("causes", cls=o.SeedsCommand, short_help="What was tried where Table 1 differs from the paper.")
 @run_app.command("table1", cls=o.SeedsCommand, short_help="Table 1 of the paper: classifiers on CIFAR-LT.")
 def run_classifiers(
@@ -57,14 +56,9 @@ def run_classifiers(
     checkpoints: o.Checkpoints = None,
     commit: o.Commit = None,
     compiled: o.Compiled = False,
-    fused: Annotated[
-        bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")
-    ] = False,
-    timed: Annotated[
-        bool,
-        typer.Option("--no-deterministic", help="cuDNN's fastest kernels, found by timing, not deterministic ones."),
-    ] = False,
-    download: Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")] = False,
+    fused: o.Fused = False,
+    timed: o.Timed = False,
+    download: o.Download = False,
 ) -> None:
     """Train classifiers: the most telling runs first, without those that have a record already.
 
@@ -72,13 +66,108 @@ def run_classifiers(
     equipoise run table1 --data DIR --only cifar100-lt/100/balanced_softmax
     equipoise run table1 --data DIR --only cifar10-lt/100 --seeds 0 1 2
     """
-    from equipoise.cli.classifiers import train_classifiers
+    from equipoise.cli.classifiers import table_of, train_classifiers
 
     options = o.RunOptions(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
     )
     kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
-    train_classifiers(str(ctx.info_name), options, data, download=download, **kernels)
+    train_classifiers(table_of(str(ctx.info_name), validate), options, data, download=download, **kernels)
+
+
+@run_app.command("record", cls=o.SeedsCommand, short_help="The best ResNet-32 on CIFAR-LT: six teachers, one student.")
+def run_record(
+    data: o.Data,
+    only: o.Only = None,
+    seeds: o.Seeds = None,
+    out: o.Out = o.RECORDS,
+    results: o.Results = o.RESULTS,
+    budget: o.Budget = None,
+    iterations: o.Iterations = None,
+    validate: o.Validate = False,
+    together: o.Together = None,
+    device: o.Device = None,
+    checkpoints: o.Checkpoints = None,
+    commit: o.Commit = None,
+    compiled: o.Compiled = False,
+    fused: o.Fused = False,
+    timed: o.Timed = False,
+    download: o.Download = False,
+    teachers: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Weights of all teachers, as checkpoints hold them: train none.")
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also write each student there, as safetensors and ONNX.")
+    ] = None,
+    judge: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Train nothing: judge exported students from their files.")
+    ] = None,
+) -> None:
+    """Train one network per cell from an ensemble of six: first the teachers of all cells, then the students.
+
+    \bequipoise run record --data DIR --fused --together 6 --only cifar100-lt/100 --seeds 0
+    equipoise run record --data DIR --fused --validate
+    equipoise run record --data DIR --judge EXPORTED
+    """
+    from equipoise.cli.record import RecordOptions, judge_exported, train_record
+
+    own = RecordOptions(data, download, teachers, export)
+    if judge is not None:
+        return judge_exported(judge, own, device)
+    options = o.RunOptions(
+        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
+    )
+    kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
+    train_record(options, own, **kernels)
+
+
+@run_app.command(
+    "FILE.py", cls=o.SeedsCommand, short_help="A table of your own, from a recipe file (docs/own-tables.md)."
+)
+def run_own(
+    ctx: typer.Context,
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Its data: folders of images, COCO files train.json and val.json, or CIFAR."),
+    ] = None,
+    train: o.Train = None,
+    val: o.Val = None,
+    images: o.Images = None,
+    weights: o.Weights = None,
+    stride: o.Stride = None,
+    only: o.Only = None,
+    seeds: o.Seeds = None,
+    out: o.Out = o.RECORDS,
+    results: o.Results = o.RESULTS,
+    budget: o.Budget = None,
+    iterations: o.Iterations = None,
+    validate: o.Validate = False,
+    together: o.Together = None,
+    device: o.Device = None,
+    checkpoints: o.Checkpoints = None,
+    commit: o.Commit = None,
+    compiled: o.Compiled = False,
+    fused: o.Fused = False,
+    timed: o.Timed = False,
+    download: o.Download = False,
+    workers: o.Workers = None,
+    resident: o.Resident = None,
+) -> None:
+    """Train the methods that a Python file lists, on your own data; what has a record is not trained again.
+
+    \bequipoise run losses.py --data photos
+    equipoise run losses.py --data photos --only balanced_softmax --seeds 0
+    equipoise run detectors.py --train train.json --val val.json --images photos --weights FILE
+    """
+    from equipoise.cli.detectors import Source
+    from equipoise.cli.own_tables import train_own
+
+    options = o.RunOptions(
+        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
+    )
+    source = Source(data, train, val, images, weights, stride, workers, resident)
+    kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
+    train_own(Path(str(ctx.info_name)), options, source, download=download, **kernels)
 
 
 @run_app.command("mosaic-lt", cls=o.SeedsCommand, short_help="The same and more on 200 classes of boxes.")
@@ -89,11 +178,9 @@ def run_detectors(
     data: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the data set in its official layout.")
     ] = None,
-    train: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own COCO or LVIS file to train on.")] = None,
-    val: Annotated[Path | None, typer.Option(metavar="FILE", help="Your own COCO or LVIS file to evaluate on.")] = None,
-    images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder that their file names start from.")
-    ] = None,
+    train: o.Train = None,
+    val: o.Val = None,
+    images: o.Images = None,
     weights: o.Weights = None,
     stride: o.Stride = None,
     backbone: Annotated[
@@ -119,10 +206,8 @@ def run_detectors(
     device: o.Device = None,
     checkpoints: o.Checkpoints = None,
     commit: o.Commit = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", help="Processes that read images.")] = None,
-    resident: Annotated[
-        bool | None, typer.Option(help="Keep decoded images on the device; by default on a GPU, where they fit.")
-    ] = None,
+    workers: o.Workers = None,
+    resident: o.Resident = None,
 ) -> None:
     """Train detectors: what is still missing of a table.
 
@@ -158,7 +243,7 @@ def run_tiny_imagenet_lt(
 
     \bequipoise run tiny-imagenet-lt --data DIR --only balanced_softmax --seeds 0 1 2
     """
-    from equipoise.cli.tiny_imagenet_lt import train_tiny_imagenet_lt
+    from equipoise.cli.image_tables import train_tiny_imagenet_lt
 
     options = o.RunOptions(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit

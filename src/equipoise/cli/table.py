@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +19,7 @@ from equipoise.files import write_text
 # where it has a figure.
 EXPERIMENTS = {
     "table1": "equipoise.experiments.table1.report",
+    "record": "equipoise.experiments.record.report",
     "table2": "equipoise.experiments.table2.report",
     "voc2012-lt": "equipoise.experiments.voc2012_lt.report",
     "mosaic-lt": "equipoise.experiments.mosaic_lt.report",
@@ -28,7 +30,7 @@ EXPERIMENTS = {
 
 
 def table(
-    table: Annotated[str, typer.Argument(help=f"Which table: {', '.join(EXPERIMENTS)}.")],
+    table: Annotated[str, typer.Argument(help=f"Which table: {', '.join(EXPERIMENTS)}, or a recipe file of your own.")],
     results: o.Results = o.RESULTS,
     write: Annotated[
         bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
@@ -37,6 +39,9 @@ def table(
     """Print the table of an experiment from its records, beside the published numbers."""
     if table == "causes":
         raise typer.BadParameter("the runs of causes are rendered below Table 1: equipoise table table1 --write")
+    if table.endswith(".py"):
+        show_own(Path(table), results, write)
+        return
     if table not in EXPERIMENTS:
         raise typer.BadParameter(f"no table is named {table!r}: expected one of {', '.join(EXPERIMENTS)}")
     report: Any = import_module(EXPERIMENTS[table])
@@ -53,6 +58,18 @@ def table(
                 typer.echo(f"rendered {path.relative_to(root)}")
             for path in report.draw(root, results) if hasattr(report, "draw") else ():
                 typer.echo(f"drew {path.relative_to(root)}")
+
+
+def show_own(path: Path, results: Path, write: bool) -> None:
+    """Print the table of a user's file."""
+    from equipoise.cli.own_tables import shown_own
+
+    if write:
+        raise typer.BadParameter("--write renders this project's own documents: leave it out for your tables")
+    with refusing():
+        tables = shown_own(path, results)
+    for each in tables:
+        each.print(Console())
 
 
 def show(table: str, records: Sequence[Any], console: Console | None = None) -> None:

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import typer
 from rich.console import Console
 from torch import nn
 
+from equipoise.cli.image_sources import ImageSource, read_lists, readable, size_for
 from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
-from equipoise.cli.shared import counting_bar, device_of, refusing
-from equipoise.data.image_files import check_images, decode
-from equipoise.data.images import ImageList, find_splits, read_images, stratified_split
+from equipoise.cli.shared import device_of, refusing
 from equipoise.data.reading import read_json, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
@@ -34,16 +31,13 @@ from equipoise.report.page import Report
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData, stored_side
+from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData
 from equipoise.training.methods import methods
 from equipoise.training.queue import Settings, Status
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import Recorded, counted, read_lines
 from equipoise.training.run_folder import export_run, write_run
 
-LOOKED_AT = 200  # images whose sides tell what size to train at
-SIZES = (32, 64, 96, 128, 160, 224)
-LARGEST_ON_CPU = 64
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
 WITH_PRIOR = ("balanced_softmax", "balanced_sigmoid", "adjusted")  # no prior is left in class-balanced samples
@@ -87,6 +81,20 @@ class TrainOptions:
     iterations: int | None
     device: str | None
 
+    @property
+    def images_from(self) -> ImageSource:
+        """Where the images are."""
+        return ImageSource(
+            self.source,
+            self.train,
+            self.val,
+            self.images,
+            self.held_out,
+            self.on_bad_image,
+            self.workers,
+            self.resident,
+        )
+
 
 def train_images(options: TrainOptions, as_json: bool = False) -> None:
     """Train what was asked for, and write the folder of the run."""
@@ -97,18 +105,18 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     say = told_as_json if as_json else typer.echo
     log: Callable[[str], None] = say if leads else lambda text: None
     with refusing():
-        train, test, where = read_lists(options)
+        train, test, where = read_lists(options.images_from)
         before = run_before(options.out)
         size = options.size or before.get("size") or size_for(train, place)
         made_from = described(options, size) | {"trained_on": train.digest, "judged_on": test.digest}
         check_same(options.out, before, made_from)
         start = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
-        data = readable(options, ImageData(train, test, size, where), place, log)
+        data = readable(options.images_from, ImageData(train, test, size, where), place, log)
         describe(data, options, log)
         recipes = recipes_for(options, data)
     wanted = chosen(options, recipes)
     cells = [MethodCell(method, options.seed) for method in wanted]
-    table = options.out.resolve().name
+    table = before.get("table") or options.out.resolve().name  # the name stays, whatever the folder is called later
     kept = RunOptions(
         out=options.out / "records.jsonl", results=options.out / "results", budget=options.budget,
         iterations=options.iterations, device=options.device, checkpoints=options.out / "checkpoints",
@@ -118,7 +126,8 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     if missing:
         if leads:
             with refusing():
-                write_text(options.out / RUN, json.dumps(made_from, indent=1, default=str) + "\n")
+                noted = made_from | {"table": table}
+                write_text(options.out / RUN, json.dumps(noted, indent=1, default=str) + "\n")
 
         def make(settings: Settings) -> ImageClassification:
             return kind_of(options, table, recipes, data, start, settings)
@@ -180,72 +189,17 @@ def check_numbers(options: TrainOptions) -> None:
         raise typer.BadParameter(f"--ema {options.ema}: the weights would never change; 0.999 is usual")
 
 
-def read_lists(options: TrainOptions) -> tuple[ImageList, ImageList, str]:
-    """The images to train and to judge on, and what the latter are called."""
-    given = options.train or options.source
-    assert given is not None
-    source, found, test = find_splits(given)
-    val, where = options.val or found or test, "val" if options.val or found else "test"
-    train = read_images(source, images=options.images)
-    for name in train.class_names:
-        if not name.isascii() and name.encode(errors="ignore").decode() != name:
-            raise ValueError(f"{source}: the class {visible(name)!r} has a name that is not UTF-8: rename its folder")
-    for note in train.notes:
-        typer.echo(visible(f"{source}: {note}"), err=True)
-    if val is not None:
-        return train, read_images(val, images=options.images, class_names=train.class_names), where
-    kept, left = stratified_split(train.labels, options.held_out, seed=0)
-    if not len(left):
-        raise ValueError(f"{source} has too few images of every class to hold some out: give --val, or more images")
-    return train.subset(kept), train.subset(left), "held_out"
-
-
-def size_for(images: ImageList, device: torch.device) -> int:
-    """A size near that of the images themselves; on a CPU a small one, so that training ends the same day."""
-    step = max(1, len(images) // LOOKED_AT)
-    sides = []
-    for index in range(0, len(images), step):
-        try:
-            sides.append(min(images.read(index).size))
-        except ValueError:  # a bad image: named later
-            continue
-    middle = float(np.median(sides)) if sides else SIZES[-1]
-    most = LARGEST_ON_CPU if device.type == "cpu" else SIZES[-1]
-    return min(most, next((size for size in SIZES if size >= middle), SIZES[-1]))
-
-
-def readable(options: TrainOptions, data: ImageData, device: torch.device, log: Any) -> ImageData:
-    """The data without the images that cannot be read, which are named and counted."""
-    workers = options.workers if options.workers is not None else min(12, os.cpu_count() or 1)
-    data = replace(data, workers=workers, resident=options.resident)
-    pixels: dict[str, Any] = {}
-    found: list[ImageList] = []
-    with counting_bar(Console(stderr=True), transient=True) as bar:
-        for images, what in ((data.train, "decoding"), (data.test, "decoding those to judge on")):
-            task = bar.add_task(what, total=len(images))
-
-            def progress(done: int, total: int, task: Any = task) -> None:
-                bar.update(task, completed=done)
-
-            decoded = decode(images, stored_side(data.size), progress=progress) if data.fits(device) else None
-            bad = decoded.bad if decoded is not None else check_images(images, progress=progress)
-            if len(bad) and options.on_bad_image == "refuse":
-                raise ValueError(f"{images.source}: {bad}; --on-bad-image skip leaves them out")
-            if len(bad):
-                log(visible(f"{images.source}: {bad}; left out"))
-            kept = images.without(bad) if len(bad) else images
-            if decoded is not None:
-                pixels[kept.digest] = decoded.pixels[decoded.good] if len(bad) else decoded.pixels
-            found.append(kept)
-    return replace(data, train=found[0], test=found[1], pixels=pixels)
+def batch_for(options: TrainOptions, data: ImageData) -> int:
+    """Images per step: as many as were asked for, in equal parts for every process and part of a batch."""
+    number = len(data.train)
+    batch = min(options.batch or (256 if number >= LARGE_SET else 64), number)
+    parts = world()[0] * options.accumulate
+    return max(parts, batch // parts * parts)
 
 
 def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
     """Every method, on the recipe that the options describe."""
-    number = len(data.train)
-    batch = min(options.batch or (256 if number >= LARGE_SET else 64), number)
-    parts = world()[0] * options.accumulate
-    batch = max(parts, batch // parts * parts)
+    number, batch = len(data.train), batch_for(options, data)
     iterations = max(1, math.ceil(options.epochs * number / batch))
     rate = (
         options.lr
@@ -329,6 +283,9 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
         f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
     )
     log(f"{options.model} at {data.size} × {data.size} pixels")
+    batch = batch_for(options, data)
+    if options.batch not in (None, batch):
+        log(f"batches of {batch} images, not {options.batch}: in equal parts, of the images there are")
 
 
 def kind_of(

@@ -16,7 +16,7 @@ import tarfile
 import tempfile
 import urllib.request
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from equipoise.prior import IntArray, Prior
 
 Images = NDArray[np.uint8]
 SUPERSET_IMBALANCE = 10
+LEFT_OUT = 10  # of the draw at that imbalance, one image in so many is held out where choices are made
 MOST_LABELS = 100  # classes of the larger data set
 
 
@@ -213,6 +214,16 @@ def held_out(drawn: LongTailedCifar) -> IntArray:
         )
     _refuse_blank(drawn.cifar, left, "the held-out set")
     return left
+
+
+def without_held_out(drawn: LongTailedCifar) -> LongTailedCifar:
+    """What is trained on where choices are made: the draw, which `held_out` finds images beside. The draw at imbalance
+    10 leaves none, so there every tenth image of a class is left out of it."""
+    if drawn.imbalance != SUPERSET_IMBALANCE:
+        return drawn
+    counts = np.bincount(drawn.labels, minlength=drawn.cifar.num_classes)
+    places = np.concatenate([np.arange(count) for count in counts])  # the draw goes class after class
+    return replace(drawn, indices=drawn.indices[places % LEFT_OUT != LEFT_OUT - 1])
 
 
 def _refuse_blank(cifar: Cifar, indices: IntArray, what: str, instead: str = "") -> None:

@@ -489,8 +489,25 @@ class Batched(nn.Module):
         return results
 
     def _every_box(self, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor) -> dict[str, Tensor]:
-        found = [self._best_of_image(image, scores, regression, boxes, sizes) for image in range(len(sizes))]
-        return {name: nn.utils.rnn.pad_sequence([one[name] for one in found], batch_first=True) for name in found[0]}
+        """As `mask_rcnn.every_box`: the classes of all images are groups of one NMS, as long as the longest of them."""
+        heads, classes = self.model.roi_heads, scores.shape[2]
+        wanted = torch.where(scores >= heads.least, scores, -1.0).transpose(1, 2)  # [B, K, P]
+        most = int((wanted >= 0).sum(dim=2).max())
+        values, row = (part[..., :most].flatten(1) for part in wanted.sort(dim=2, descending=True, stable=True))
+        column = torch.arange(classes, device=scores.device).repeat_interleave(most).expand_as(row)
+        codes = take(regression.flatten(1, 2), row * classes + column)
+        candidates = clip(decode(codes, take(boxes, row), heads.box_coder.weights), sizes)
+        there = (values >= 0) & (sides(candidates) >= 1e-2)
+        shape = (len(scores) * classes, most)
+        kept = survivors(candidates.view(*shape, 4), there.view(shape), heads.nms_thresh).view_as(there)
+        ranked = torch.where(kept, values, 0.0).sort(dim=1, descending=True, stable=True)
+        best, places = (part[:, : int(kept.sum(dim=1).max())] for part in ranked)
+        some = best > 0
+        return {
+            "boxes": take(candidates, places) * some[..., None],
+            "labels": torch.where(some, take(column, places) + 1, 0),
+            "scores": best,
+        }
 
     def _best_of_image(
         self, image: int, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor

@@ -29,6 +29,7 @@ from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.training.augmentation.autoaugment import upload
 from equipoise.training.augmentation.cifar import MEAN, STD, normalise
+from equipoise.training.distillation import Teacher, distilled, make_pool
 from equipoise.training.mixing import Mixing
 from equipoise.training.optimizers import Optimizer, clipped
 from equipoise.training.queue import Run
@@ -148,7 +149,7 @@ class Training(Run):
     """One run in progress: call `advance` until `done`, then `model` holds the last iterate.
 
     A loss that draws something in every step has a method `draw(rows, random)`, bool [rows, K]; it gets what it drew as
-    its third argument.
+    its third argument. `teachers` are those of the recipe; `asked` computes the features of their backbones.
     """
 
     whole = True  # not within a chunk
@@ -162,6 +163,8 @@ class Training(Run):
         backbone: Mapping[str, Tensor] | None = None,
         start: Mapping[str, Tensor] | None = None,
         features: Features | None = None,
+        teachers: Sequence[Teacher] = (),
+        asked: Features | None = None,
         graphed: bool = True,
     ) -> None:
         device = data.device
@@ -185,6 +188,10 @@ class Training(Run):
         self.optimizer = Optimizer(self.parameters, recipe)
         self._average = self._averaged() if recipe.ema else []
         self._features = features or partial(plain_features, mean=data.mean, std=data.std)
+        self.teachers, self._pool = tuple(teachers), None
+        if recipe.teacher is not None:
+            asked = asked or partial(plain_features, mean=data.mean, std=data.std)
+            self._pool = make_pool(data, self.order, recipe, seed, self.teachers, asked)
         self._fill_items = data.filler(self.order, recipe, seed)
         self._make_buffers(num_classes)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -213,6 +220,7 @@ class Training(Run):
         self._draw: Callable[[int, np.random.Generator], NDArray[np.bool_]] | None = getattr(self.loss, "draw", None)
         self._drawn = torch.zeros((chunk, own, num_classes) if self._draw else (0,), dtype=torch.bool, device=device)
         self._mixing = Mixing(recipe, chunk, num_classes, device) if recipe.mixup or recipe.cutmix else None
+        self._taught = torch.zeros(chunk if self._pool else 0, own, num_classes, dtype=torch.float16, device=device)
 
     def advance(self) -> None:
         """A chunk of iterations; on a GPU they are queued on the run's own stream, at most two chunks ahead."""
@@ -267,7 +275,7 @@ class Training(Run):
         if self._stream is not None:  # `images` may still be on their way, on the stream of the caller
             self._stream.wait_stream(torch.cuda.current_stream(images.device))
         with self._on_stream():
-            logits = torch.cat([self._logits(part) for part in torch.split(images, 1000)]).float()
+            logits = torch.cat([self.logits(self.model, part) for part in torch.split(images, 1000)]).float()
             if self.recipe.adjusted and self.data.labels.ndim == 2:
                 prior = self.data.prior
                 logits = adjust_sigmoid_logits(logits, source=prior, target_rate=float(prior.probabilities.mean()))
@@ -276,9 +284,10 @@ class Training(Run):
         self.wait()
         return logits
 
-    def _logits(self, items: Tensor) -> Tensor:
+    def logits(self, model: Any, items: Tensor) -> Tensor:
+        """What a model gives items as the training set holds them, in fp32."""
         mean, std = self.data.mean, self.data.std
-        return self.model(_layout(normalise(items, mean, std) if mean else items))  # type: ignore[no-any-return]
+        return model(_layout(normalise(items, mean, std) if mean else items))  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a run taken up again needs, as plain tensors and numbers, on the host."""
@@ -321,7 +330,8 @@ class Training(Run):
         if self._mixing is not None:
             images, labels = self._mixing(images, labels, self._slot)
         drawn = () if self._draw is None else (self._drawn.index_select(0, self._slot)[0],)
-        loss, gradients = self._gradients(images, labels, *drawn)
+        taught = () if self._pool is None else (self._taught.index_select(0, self._slot)[0],)
+        loss, gradients = self._gradients(images, labels, *drawn, *taught)
         if self.recipe.clip:
             gradients = clipped(gradients, self.recipe.clip)
         self.optimizer.step(gradients, self._rates.index_select(0, self._slot))
@@ -334,9 +344,9 @@ class Training(Run):
         """The loss and its gradients, over the parts of a batch and over all processes."""
         parts, number = self.recipe.accumulate, world()[0]
         total, sums = torch.zeros((), device=self.data.device), None
-        for images, labels, *drawn in zip(*(value.chunk(parts) for value in batch), strict=True):
+        for images, labels, *more in zip(*(value.chunk(parts) for value in batch), strict=True):
             logits = self.model.head(self._features(self.model, images).float())
-            loss = self.loss(logits, labels, *drawn)
+            loss = self._loss_of(logits, labels, *more)
             found = torch.autograd.grad(loss, self.parameters)
             sums = found if sums is None else tuple(torch._foreach_add(sums, found))
             total = loss.detach().float() if parts == 1 else total + loss.detach().float() / parts
@@ -350,12 +360,21 @@ class Training(Run):
             sums = tuple(value.view_as(own) for value, own in zip(shared, sums, strict=True))
         return total, sums
 
+    def _loss_of(self, logits: Tensor, labels: Tensor, *more: Tensor) -> Tensor:
+        """The loss; of a student, with what its teachers say, which comes last."""
+        if self._pool is None:
+            return self.loss(logits, labels, *more)  # type: ignore[no-any-return]
+        *drawn, taught = more
+        own, recipe = self.loss(logits, labels, *drawn), self.recipe
+        return distilled(own, logits, taught, temperature=recipe.temperature, weight=recipe.distillation)
+
     def _fill(self) -> None:
         """The next chunk: augmented images, labels, learning rates, and what the loss draws."""
         recipe, size, rows = self.recipe, self.recipe.batch_size, own_rows(self.recipe.batch_size)
         chunk = self.iteration // self.chunk
         steps = min(self.chunk, recipe.iterations - self.iteration)
-        self._fill_items(self._images[:steps], self.iteration)
+        fill = self._fill_items if self._pool is None else partial(self._pool.fill, taught=self._taught[:steps])
+        fill(self._images[:steps], self.iteration)
         index = self.order[self.iteration : self.iteration + steps, rows].astype(np.int64)
         self._labels[:steps].copy_(self.data.device_labels[upload(index, self.data.device)])
         rates = np.array([recipe.learning_rate(self.iteration + step) for step in range(self.chunk)], np.float32)

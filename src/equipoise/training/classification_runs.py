@@ -11,9 +11,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equipoise.data.cifar import Cifar, LongTailedCifar, held_out, load_cifar, long_tailed_cifar, source_of
+from equipoise.data.cifar import (
+    SUPERSET_IMBALANCE,
+    Cifar,
+    LongTailedCifar,
+    held_out,
+    load_cifar,
+    long_tailed_cifar,
+    source_of,
+    without_held_out,
+)
 from equipoise.metrics.evaluation import evaluate
-from equipoise.training.classification import Features, Training, features, thinned, train
+from equipoise.prior import IntArray
+from equipoise.training.classification import Features, Training, build_model, features, thinned, train
+from equipoise.training.distillation import Teacher, mean_probabilities
+from equipoise.training.methods import logits_mean
 from equipoise.training.queue import Context, Kind, Settings, in_words
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record, hardware, versions
@@ -26,10 +38,11 @@ LONG = 100  # iterations of a long run
 
 
 class Store:
-    """The data sets, read once, and the long-tailed draws of them that lie on the device."""
+    """The data sets, read once, and the long-tailed draws of them that lie on the device; with `validate` without what
+    choices are judged on."""
 
-    def __init__(self, root: Path, device: torch.device, *, download: bool = False) -> None:
-        self.root, self.device, self.download = root, device, download
+    def __init__(self, root: Path, device: torch.device, *, download: bool = False, validate: bool = False) -> None:
+        self.root, self.device, self.download, self.validate = root, device, download, validate
         self._cifar: dict[str, Cifar] = {}
         self._sets: dict[tuple[str, int], tuple[LongTailedCifar, CifarSet]] = {}
 
@@ -40,10 +53,15 @@ class Store:
             self._cifar[name] = load_cifar(self.root, name, download=self.download)
         return self._cifar[name]
 
+    def drawn(self, data_set: str, imbalance: int) -> LongTailedCifar:
+        """The draw that is trained on."""
+        drawn = long_tailed_cifar(self.read(data_set), imbalance, draw=source_of(data_set)[1])
+        return without_held_out(drawn) if self.validate else drawn
+
     def get(self, data_set: str, imbalance: int) -> tuple[LongTailedCifar, CifarSet]:
         """The draw, and the same on the device."""
         if (data_set, imbalance) not in self._sets:
-            drawn = long_tailed_cifar(self.read(data_set), imbalance, draw=source_of(data_set)[1])
+            drawn = self.drawn(data_set, imbalance)
             on_device = CifarSet.of(drawn.images, drawn.labels, drawn.prior, self.device)
             self._sets[data_set, imbalance] = drawn, on_device
         return self._sets[data_set, imbalance]
@@ -53,18 +71,23 @@ class Store:
 class Kernels:
     """What computes a network's features in a training step; results are the same up to rounding.
 
-    `trained` may be kernels that compute gradients of all weights; a frozen backbone takes `frozen`.
+    `trained` may be kernels that compute gradients of all weights; a frozen backbone takes `frozen`, teachers `asked`.
     """
 
     trained: Features = features
     frozen: Features = features
+    asked: Features = features
     compiled: bool = False  # these two are for the records
     fused: bool = False
     deterministic: bool = True
 
 
 class Classification(Kind[Cell, Training]):
-    """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on."""
+    """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on or learn from.
+
+    `tables` names the tables that records of some methods belong to; their weights serve runs that are judged on the
+    test set and on held-out images. `deliver` gets every run that was judged.
+    """
 
     def __init__(
         self,
@@ -75,10 +98,13 @@ class Classification(Kind[Cell, Training]):
         *,
         kernels: Kernels | None = None,
         backbones: Collection[str] = (),
+        tables: Mapping[str, str] | None = None,
+        deliver: Callable[[Training, Record], None] = lambda run, record: None,
     ) -> None:
         self.table, self.store, self.settings = table, store, settings
         self.kernels = kernels or Kernels()
-        self._recipe_of, self._backbones = recipe_of, backbones
+        self._recipe_of, self._backbones, self._tables = recipe_of, backbones, tables or {}
+        self._deliver = deliver
         torch.backends.cudnn.deterministic = self.kernels.deterministic
         torch.backends.cudnn.benchmark = not self.kernels.deterministic
 
@@ -95,12 +121,17 @@ class Classification(Kind[Cell, Training]):
         method = self._recipe_of(cell).backbone
         return None if method is None else Cell(cell.data_set, cell.imbalance, method, cell.seed)
 
+    def teachers(self, cell: Cell) -> Sequence[Cell]:
+        return self._recipe_of(cell).teacher_cells(cell)
+
     def keeps(self, cell: Cell) -> bool:
         return cell.method in self._backbones
 
     def name(self, cell: Cell) -> str:
         length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        return f"{super().name(cell)}{'-validate' if self.settings.validate else ''}{length}"
+        same = cell.method in self._tables and cell.imbalance != SUPERSET_IMBALANCE  # there fewer images are trained on
+        judged = "-validate" if self.settings.validate and not same else ""
+        return f"{super().name(cell)}{judged}{length}"
 
     def made_from(self, cell: Cell) -> dict[str, Any]:
         drawn, _ = self.store.get(cell.data_set, cell.imbalance)
@@ -122,6 +153,33 @@ class Classification(Kind[Cell, Training]):
         _, data = self.store.get(cell.data_set, cell.imbalance)
         chosen = self.kernels.trained if recipe.backbone is None else self.kernels.frozen
         return Training(recipe, data, cell.seed, backbone=start, features=chosen)
+
+    def prepare_taught(self, cell: Cell, teachers: Sequence[Mapping[str, Tensor]]) -> Training:
+        recipe = self.recipe(cell)
+        _, data = self.store.get(cell.data_set, cell.imbalance)
+        models = [self._teacher(cell, *one) for one in zip(recipe.teacher_cells(cell), teachers, strict=True)]
+        kernels = self.kernels
+        return Training(recipe, data, cell.seed, teachers=models, features=kernels.trained, asked=kernels.asked)
+
+    def _teacher(self, cell: Cell, teacher: Cell, weights: Mapping[str, Tensor]) -> Teacher:
+        """A teacher with its weights; refused where its logits do not mean what the student's do."""
+        _, data = self.store.get(cell.data_set, cell.imbalance)
+        recipe, student = self.recipe(teacher), self.recipe(cell)
+        if logits_mean(recipe) != logits_mean(student):
+            raise ValueError(
+                f"{cell}: the logits of its teacher {teacher} mean other class frequencies ({logits_mean(recipe)}) "
+                f"than its own ({logits_mean(student)}): teach it by a method whose logits mean the same"
+            )
+        model = build_model(recipe, data.prior.num_classes, teacher.seed)
+        try:
+            model.load_state_dict(dict(weights))
+        except RuntimeError as error:
+            why = str(error).splitlines()[-1].strip()
+            raise ValueError(f"{cell}: the weights of its teacher {teacher} are of another network ({why})") from None
+        placed = model.to(data.device).eval().requires_grad_(False)
+        return Teacher(
+            str(teacher), placed.to(memory_format=torch.channels_last) if data.device.type == "cuda" else placed
+        )
 
     def train(self, runs: Sequence[Training], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
         train(runs, after_chunk)
@@ -152,10 +210,11 @@ class Classification(Kind[Cell, Training]):
         if self.settings.validate:
             left = held_out(drawn)
             images, labels = drawn.cifar.train_images[left], drawn.cifar.train_labels[left]
-        logits = run.predict(torch.from_numpy(images).to(data.device)).cpu().double()
+        shown = torch.from_numpy(images).to(data.device)
+        logits = run.predict(shown).cpu().double()
         result = evaluate(logits, labels, drawn.prior)
-        return Record(
-            table=self.table,
+        record = Record(
+            table=self._tables.get(cell.method, self.table),
             data_set=cell.data_set,
             imbalance=cell.imbalance,
             method=cell.method,
@@ -181,10 +240,22 @@ class Classification(Kind[Cell, Training]):
             versions=versions(),
             hardware=hardware(self.settings.device),
             backbone_weights=context.started_from,
+            teachers=dict(context.teachers) or None,
+            teachers_top1=teachers_top1(run, shown, labels),
         )
+        self._deliver(run, record)
+        return record
 
     def in_words(self, record: Record) -> str:
         return f"top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s"
+
+
+def teachers_top1(run: Training, images: Tensor, labels: IntArray) -> float | None:
+    """Of the mean of the teachers' probabilities, in percent; None without teachers."""
+    if not run.teachers:
+        return None
+    found = mean_probabilities(run.teachers, images, run.logits).argmax(1).cpu().numpy()
+    return round(100 * float((found == labels).mean()), 4)
 
 
 def timed(recipe: Recipe, data: TrainingSet, start: Mapping[str, Tensor] | None = None) -> float:

@@ -34,6 +34,7 @@ from typing import IO, Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from equipoise.data.reading import read_json
 from equipoise.files import write_text
 from equipoise.training.records import StoredRecord, counted, locked
 from equipoise.training.weights import read_tensors, weights_digest, write_tensors
@@ -56,6 +57,7 @@ class Settings:
     validate: bool = False  # judge on held-out training images instead of the test set
     iterations: int | None = None  # a smoke test: shorter than the recipe says
     commit: str | None = None
+    teachers: Path | None = None  # the folder with the weights of all teachers: then none is trained
     log: Callable[[str], None] = print
     report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
 
@@ -105,6 +107,7 @@ class Context:
     seconds: float  # of the run's group, over all the processes that it took
     together: int  # runs that shared the device
     started_from: str | None  # the digest of the weights
+    teachers: Mapping[str, str] = field(default_factory=dict)  # the runs that taught it, with the digests of theirs
 
 
 class Kind(ABC, Generic[C, R]):
@@ -150,6 +153,14 @@ class Kind(ABC, Generic[C, R]):
     def starts_from(self, cell: C) -> C | None:
         """The run whose weights this one needs."""
         return None
+
+    def teachers(self, cell: C) -> Sequence[C]:
+        """The runs whose weights teach this one."""
+        return ()
+
+    def prepare_taught(self, cell: C, teachers: Sequence[Mapping[str, Tensor]]) -> R:
+        """The run at its start, with the weights of its teachers."""
+        raise NotImplementedError(f"runs of {self.table} have no teachers")
 
     def keeps(self, cell: C) -> bool:
         """Whether the weights are kept when the run is recorded."""
@@ -300,6 +311,14 @@ def claims_held(folder: Path) -> int:
     return sum(is_held(path) for path in folder.glob("*.claim"))
 
 
+def _changed(content: Any, here: dict[str, Any]) -> str:
+    """In what a file was made from something else than `here`; empty where in nothing."""
+    found = content.get("made_from") if isinstance(content, dict) else None
+    there = found if isinstance(found, dict) else {}
+    other = [key for key in here if there.get(key, "unknown") != here[key]]
+    return ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
+
+
 class Kept(Generic[C, R]):
     """Unfinished runs, weights of finished ones and claims, in a folder; each file with what it was made from."""
 
@@ -320,6 +339,35 @@ class Kept(Generic[C, R]):
         """The digest of these weights."""
         start = self.start_of(cell)
         return None if start is None else weights_digest(start)
+
+    def teachers_of(self, cell: C) -> dict[C, dict[str, Tensor]]:
+        """The weights of the run's teachers, all of which have finished."""
+        return {teacher: self._teacher_of(cell, teacher) for teacher in self._kind.teachers(cell)}
+
+    def _teacher_of(self, cell: C, teacher: C) -> dict[str, Tensor]:
+        """The weights of one teacher. In a folder that the user gave, they must be of this teacher and this data."""
+        given = self._settings.teachers
+        if given is None:
+            if (weights := self.weights_of(teacher)) is None:
+                raise ValueError(
+                    f"{cell}: the weights of its teacher {teacher} are not in {self._settings.checkpoints}"
+                )
+            return weights
+        if teacher not in self._starts:
+            path = given / f"{self._kind.name(teacher)}.weights.pt"
+            if not (path.is_file() and note_of(path).is_file()):
+                raise ValueError(
+                    f"{cell}: its teacher {teacher} is missing: {path} and {note_of(path).name} are not there"
+                )
+            note, here = read_json(note_of(path)), as_in_json(self._kind.made_from(teacher))
+            if changed := _changed(note, here):
+                raise ValueError(f"{cell}: {path} is not its teacher {teacher} ({changed})")
+            self._starts[teacher] = read_tensors(path)
+        return self._starts[teacher]
+
+    def taught_by(self, cell: C) -> dict[str, str]:
+        """The digests of these weights."""
+        return {str(teacher): weights_digest(weights) for teacher, weights in self.teachers_of(cell).items()}
 
     def weights_of(self, cell: C) -> dict[str, Tensor] | None:
         """The weights of a finished run."""
@@ -422,17 +470,15 @@ class Kept(Generic[C, R]):
         content = self._kind.made_from(cell) | self._kind.engine(run) | {"torch": torch.__version__}
         if self._settings.device.type == "cpu":
             content["threads"] = torch.get_num_threads()  # sums depend on them
+        if self._kind.teachers(cell):
+            content["taught_by"] = self.taught_by(cell)
         return as_in_json(content | {"started_from": self.started_from(cell)})
 
     def _is_of(self, path: Path, content: Any, here: dict[str, Any]) -> bool:
         """Whether a file was made from what is here; if not, the difference is logged."""
-        found = content.get("made_from") if isinstance(content, dict) else None
-        there = found if isinstance(found, dict) else {}
-        other = [key for key in here if there.get(key, "unknown") != here[key]]
-        if other:
-            changed = ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
+        if changed := _changed(content, here):
             self._warn(f"{path.name} is not of this run ({changed}): starting from the beginning")
-        return not other
+        return not changed
 
     def _read(self, path: Path) -> Any:
         try:
@@ -465,6 +511,9 @@ def run_cells(
     trained before it, and recorded only if it is among `cells`.
     """
     queue = _Queue(cells, kind, settings, write, recorded)
+    if settings.teachers is not None:  # one that cannot be used is reported before anything is trained
+        for cell in cells:
+            queue.kept.teachers_of(cell)
     with queue.interrupts.handled():
         while queue.train_next():
             pass
@@ -499,7 +548,7 @@ class _Queue(Generic[C, R]):
     def _next_group(self, claims: ExitStack) -> list[C]:
         """The next runs to train together, claimed: in order, equally long, all with or all without a start."""
         self._order_by_start()
-        ready = [cell for cell in self.waiting if self.kind.starts_from(cell) not in self.waiting]
+        ready = [cell for cell in self.waiting if not any(first in self.waiting for first in self._needs(cell))]
         for shape in dict.fromkeys(map(self._shape, ready)):
             alike = [cell for cell in ready if self._shape(cell) == shape]
             size = self._size(min(len(alike), self.settings.together), *shape)
@@ -520,21 +569,29 @@ class _Queue(Generic[C, R]):
         return []
 
     def _order_by_start(self) -> None:
-        """Put a start that is not there in front of what needs it; leave out what needs one that cannot be had."""
+        """Put what is not there in front of the run that needs it; leave out what needs one that cannot be had."""
         for cell in list(self.waiting):
-            first = self.kind.starts_from(cell)
-            if first is None or first in self.waiting:
-                continue
-            missing = self.kind.agree(self.kept.weights_of(first) is None)
-            if first in self.failed or (missing and first in self.trained):
-                self.settings.log(f"{cell}: left out, as it starts from {first}")
-                self.failed.add(cell)
-                self.waiting.remove(cell)
-            elif missing:
-                self.waiting.insert(self.waiting.index(cell), first)
+            for first in self._needs(cell):
+                if first in self.waiting:
+                    continue
+                missing = self.kind.agree(self.kept.weights_of(first) is None)
+                if first in self.failed or (missing and first in self.trained):
+                    what = "is taught by" if first in self.kind.teachers(cell) else "starts from"
+                    self.settings.log(f"{cell}: left out, as it {what} {first}")
+                    self.failed.add(cell)
+                    self.waiting.remove(cell)
+                    break
+                if missing:
+                    self.waiting.insert(self.waiting.index(cell), first)
+
+    def _needs(self, cell: C) -> list[C]:
+        """The runs whose weights a run needs."""
+        first = self.kind.starts_from(cell)
+        trained = self.kind.teachers(cell) if self.settings.teachers is None else ()
+        return [*([] if first is None else [first]), *trained]
 
     def _shape(self, cell: C) -> tuple[int, bool]:
-        return self.kind.iterations(cell), self.kind.starts_from(cell) is not None
+        return self.kind.iterations(cell), self.kind.starts_from(cell) is not None or bool(self.kind.teachers(cell))
 
     def _size(self, size: int, iterations: int, second_stage: bool) -> int:
         """How many runs of this shape can be trained in the time that is left; of the first group, at least one."""
@@ -591,7 +648,10 @@ class _Queue(Generic[C, R]):
 
     def _prepared(self, cell: C) -> R:
         """A run at its start, or where it was left."""
-        run = self.kind.prepare(cell, self.kept.start_of(cell))
+        if self.kind.teachers(cell):
+            run = self.kind.prepare_taught(cell, list(self.kept.teachers_of(cell).values()))
+        else:
+            run = self.kind.prepare(cell, self.kept.start_of(cell))
         self.kept.resume(cell, run)
         return run
 
@@ -646,7 +706,8 @@ class _Queue(Generic[C, R]):
                     self.settings.log(f"{cell}: trained, but too little time is left to judge it; saved for next time")
                     return False
                 seconds = time.monotonic() - began + self.kept.before(cell)
-                self._record(cell, runs[cell], Context(seconds, len(cells), self.kept.started_from(cell)))
+                context = Context(seconds, len(cells), self.kept.started_from(cell), self.kept.taught_by(cell))
+                self._record(cell, runs[cell], context)
             self.waiting.remove(cell)
             self.kept.forget(cell)  # only now: a process killed before has its checkpoint still
         return True

@@ -16,6 +16,7 @@ from torch import nn
 from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
+TEACHER_SEEDS = 1000  # the teachers of seed s have the seeds from 1000 (s + 1) on: none is a student's
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,10 @@ class Recipe:
     clip           the largest norm of the gradient, which is scaled down to it; 0: any
     accumulate     parts that a batch is cut into, one after the other: less memory, the same gradients (but for batch
                    statistics, which are of a part)
+    teacher        the method whose runs teach this one: `teachers` of them, on the same data, with seeds of their own
+                   (`teacher_cells`). None: it learns from labels alone
+    temperature, distillation   of the teachers' probabilities, and the weight of their loss beside the recipe's own
+    views          augmented views of every image, on which the teachers are asked once; they come again in later epochs
 
     >>> replace(Recipe(), iterations=50).warmup
     800
@@ -114,6 +119,11 @@ class Recipe:
     frozen_stages: int = 0
     steps: tuple[int, ...] = ()
     clip: float = 0.0
+    teacher: str | None = None
+    teachers: int = 6
+    temperature: float = 2.0
+    distillation: float = 0.8
+    views: int = 128
 
     def learning_rate(self, iteration: int) -> float:
         """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end, or steps.
@@ -152,6 +162,17 @@ class Recipe:
             return self
         warmup, *steps = (place * iterations // self.iterations for place in (self.warmup, *self.steps))
         return replace(self, iterations=iterations, warmup=warmup, steps=tuple(steps))
+
+    def teacher_cells(self, cell: Cell) -> list[Cell]:
+        """The runs that teach a cell of this recipe; no two cells of different seeds share one.
+
+        >>> [str(one) for one in Recipe(teacher="ce", teachers=2).teacher_cells(Cell("cifar10-lt", 100, "student", 1))]
+        ['cifar10-lt/100/ce/2000', 'cifar10-lt/100/ce/2001']
+        """
+        if self.teacher is None:
+            return []
+        first = TEACHER_SEEDS * (cell.seed + 1)
+        return [Cell(cell.data_set, cell.imbalance, self.teacher, first + i) for i in range(self.teachers)]
 
     def make_loss(self, prior: Prior) -> nn.Module:
         """The loss for a training set with this prior."""

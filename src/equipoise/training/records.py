@@ -82,6 +82,7 @@ class Record(StoredRecord):
     """Everything about one run. `correct`, `total` and `marginal` (p(y)) are one per class; `top1` is in percent."""
 
     PATTERN: ClassVar[str] = "*/*/*/*.json"
+    NESTED: ClassVar[bool] = True
 
     table: str
     data_set: str
@@ -109,6 +110,8 @@ class Record(StoredRecord):
     versions: dict[str, str]
     hardware: dict[str, str]
     backbone_weights: str | None = None  # of the run whose backbone was kept, as `weights` names them there
+    teachers: dict[str, str] | None = None  # the runs that taught this one, with their `weights`
+    teachers_top1: float | None = None  # of the mean of their probabilities, on the same images
 
     def __post_init__(self) -> None:
         share = 100 * sum(self.correct) / max(sum(self.total), 1)

@@ -26,9 +26,11 @@ from equipoise.data.reading import read_json
 from equipoise.files import write_text, written_whole
 from equipoise.models.classifiers import Classifier, Normalised, make_backbone
 from equipoise.models.heads import NormalizedLinear, ScaledHead
+from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
 from equipoise.prior import Prior
 from equipoise.serving.export import export_onnx, export_program
 from equipoise.serving.rebalanced import Rebalanced
+from equipoise.training.augmentation.cifar import MEAN, STD
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.images import Finished
 from equipoise.training.methods import logits_mean
@@ -47,9 +49,12 @@ class NetworkNote:
     head: str = "linear"  # or "normalized"
     stride: Literal["1x1", "3x3"] | None = None
     full_stem: bool = False
+    blocks: int = 5  # of each stage, where `model` is "resnet32"
 
     def network(self) -> Normalised:
         """The network, without the weights."""
+        if self.model == "resnet32":
+            return Normalised(ResNetCifar(nn.Linear(FEATURES, self.num_classes), self.blocks), MEAN, STD)
         backbone, width = make_backbone(self.model, self.size, stride=self.stride, full_stem=self.full_stem)
         head = (NormalizedLinear if self.head == "normalized" else nn.Linear)(width, self.num_classes)
         return Normalised(Classifier(backbone, head), IMAGENET_MEAN, IMAGENET_STD)

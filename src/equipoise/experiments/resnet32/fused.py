@@ -13,7 +13,8 @@ reading and writing what lies between. Here a layer, out = relu(BN(conv(x)) [+ s
 Activations are bf16, [N, H, W, C]; products are added up in fp32, statistics and weights are fp32. No atomics: sums are
 taken in a fixed order, so the same inputs give the same bits, whatever else the GPU does.
 
-Only for training: to predict, call the model.
+`fused_features` is for training. `fused_answers` has the same layers with running statistics, for teachers, which are
+asked about millions of images; to judge a model, call it.
 """
 
 from __future__ import annotations
@@ -156,6 +157,13 @@ def normalisation(y: Tensor, partial: Tensor, bn: nn.BatchNorm2d, shortcut: Tens
         BLOCK=512,
         num_warps=8,
     )
+    return _scaled(y, statistics, shortcut), statistics
+
+
+def _scaled(y: Tensor, statistics: Tensor, shortcut: Tensor | None) -> Tensor:
+    """relu(y · scale + shift [+ shortcut]), the scale and shift of statistics [4, C]."""
+    channels = y.shape[3]
+    pixels = y.numel() // channels
     out = torch.empty_like(y)
     block = POINTS // channels
     kernels.scale_shift_relu[(triton.cdiv(pixels, block),)](
@@ -164,7 +172,16 @@ def normalisation(y: Tensor, partial: Tensor, bn: nn.BatchNorm2d, shortcut: Tens
         ADD=shortcut is not None,
         BLOCK=block,
     )
-    return out, statistics
+    return out
+
+
+def running_statistics(bn: nn.BatchNorm2d) -> Tensor:
+    """The statistics [4, C] that BN has gathered: mean, 1/deviation, scale, shift."""
+    assert bn.running_mean is not None
+    assert bn.running_var is not None
+    inverse = torch.rsqrt(bn.running_var + bn.eps)
+    scale = bn.weight * inverse
+    return torch.stack([bn.running_mean, inverse, scale, bn.bias - bn.running_mean * scale])
 
 
 def masked(dout: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
@@ -269,13 +286,7 @@ def fused_features(model: ResNetCifar, images: Tensor) -> Tensor:
     The same as `model.features(normalise(images))` in training mode and bf16 autocast, up to rounding. The model's
     weights must be channels_last.
     """
-    number, _, height, width = images.shape
-    dtype = torch.bfloat16 if images.is_cuda else torch.float32  # Triton's interpreter has no products in bf16
-    x = torch.empty(number, height, width, 3, dtype=dtype, device=images.device)
-    pixels = number * height * width
-    kernels.normalise[(triton.cdiv(pixels, 1024),)](
-        *(images.contiguous(), x, pixels), IMAGE=height * width, MEANS=MEAN, STDS=STD, BLOCK=1024
-    )
+    x = _normalised(images)
     pairs = [(model.conv, model.bn)]
     for block in model.blocks:
         assert isinstance(block, BasicBlock)
@@ -284,3 +295,37 @@ def fused_features(model: ResNetCifar, images: Tensor) -> Tensor:
     features: Tensor = _Features.apply(x, model, *parameters)
     torch._foreach_add_([bn.num_batches_tracked for _, bn in pairs if bn.num_batches_tracked is not None], 1)
     return features
+
+
+@torch.no_grad()
+def fused_answers(model: ResNetCifar, images: Tensor) -> Tensor:
+    """Features [N, 64] fp32 of uint8 images [N, 3, H, W] by the running statistics of a trained model.
+
+    The same as `model.features(normalise(images))` in evaluation mode and bf16 autocast, up to rounding. The model's
+    weights must be channels_last.
+    """
+
+    def layer(
+        x: Tensor, conv: nn.Conv2d, bn: nn.BatchNorm2d, stride: int = 1, shortcut: Tensor | None = None
+    ) -> Tensor:
+        y, _ = convolution(x, conv.weight, stride)
+        return _scaled(y, running_statistics(bn), shortcut)
+
+    x = layer(_normalised(images), model.conv, model.bn)
+    for block in model.blocks:
+        assert isinstance(block, BasicBlock)
+        middle = layer(x, block.conv1, block.bn1, block.stride)
+        x = layer(middle, block.conv2, block.bn2, 1, _shortcut(x, block))
+    return x.mean((1, 2), dtype=torch.float32)
+
+
+def _normalised(images: Tensor) -> Tensor:
+    """uint8 [N, 3, H, W] as the first layer takes it: [N, H, W, 3]."""
+    number, _, height, width = images.shape
+    dtype = torch.bfloat16 if images.is_cuda else torch.float32  # Triton's interpreter has no products in bf16
+    x = torch.empty(number, height, width, 3, dtype=dtype, device=images.device)
+    pixels = number * height * width
+    kernels.normalise[(triton.cdiv(pixels, 1024),)](
+        *(images.contiguous(), x, pixels), IMAGE=height * width, MEANS=MEAN, STDS=STD, BLOCK=1024
+    )
+    return x

@@ -57,7 +57,7 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHO
         pairs = list(combinations(both, 2))
         if not pairs:
             continue
-        signs = [_clearer(records, column, a, b) * (1 if both[a] > both[b] else -1) for a, b in pairs]
+        signs = [clearer(records, column, a, b) * (1 if both[a] > both[b] else -1) for a, b in pairs]
         said = " > ".join(methods[name] for name in order(ours))
         paper = " > ".join(methods[name] for name in order(both))
         agrees = "the same" if order({name: ours[name] for name in both}) == order(both) else "another order"
@@ -78,11 +78,12 @@ def order(values: dict[str, float]) -> list[str]:
     return sorted(values, key=lambda name: -values[name])
 
 
-def _clearer(records: Sequence[DetectionRecord], column: str, a: str, b: str) -> int:
+def clearer(records: Sequence[DetectionRecord], column: str, a: str, b: str) -> int:
     """1 where method `a` is above `b` by more than two standard errors of the difference over seeds, -1 where it is
     below, else 0; of a single seed the sign of the difference."""
-    of_a, of_b = ({run.seed: getattr(run, column) for run in runs_of(records, name)} for name in (a, b))
-    differences = [of_a[seed] - of_b[seed] for seed in of_a.keys() & of_b.keys()]
+    of_a, of_b = ({run.seed: run.number(column) for run in runs_of(records, name)} for name in (a, b))
+    pairs = [(of_a[seed], of_b[seed]) for seed in of_a.keys() & of_b.keys()]
+    differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
     if not differences:
         return 0
     error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0

@@ -1,0 +1,99 @@
+"""Train the record: teachers, then the students that learn from them; what `equipoise run record` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import typer
+
+from equipoise.cli.classifiers import kernels_of, present_cells, read_draws
+from equipoise.cli.options import RunOptions
+from equipoise.cli.queues import asked_cells, missing_cells, train_cells
+from equipoise.cli.shared import device_of, refusing
+from equipoise.experiments.record import recipe as record
+from equipoise.training.classification import Training
+from equipoise.training.classification_runs import Classification, Store
+from equipoise.training.queue import Settings
+from equipoise.training.recipe import Cell
+from equipoise.training.records import Record, Recorded
+
+
+@dataclass(frozen=True)
+class RecordOptions:
+    """What the command takes beside the options of every table."""
+
+    data: Path
+    download: bool = False
+    teachers: Path | None = None  # with the weights of all teachers
+    export: Path | None = None  # where students are written as files
+
+
+def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
+    """Judge exported students again from their files."""
+    from equipoise.experiments.record.exported import exported, judged
+
+    with refusing():
+        store = Store(own.data, device_of(device), download=own.download)
+        for folder in exported(root):
+            for one in judged(folder, store):
+                typer.echo(one)
+
+
+def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool) -> None:
+    """Train the students that are missing, and before them the teachers that they need."""
+    table, plan = (record.TRIES, record.choices_plan()) if options.validate else (record.NAME, record.plan())
+    place = device_of(options.device)
+    kernels = kernels_of(place, **asked_kernels)
+    recorded, teachers = (options.recorded(name, Record) for name in (table, record.TEACHERS))
+    students = missing_cells(asked_cells(plan, options), recorded)
+    students = present_cells(students, own.data, download=own.download)
+    if not students:
+        return
+    first = [] if options.validate or own.teachers else unrecorded_teachers(students, teachers)
+    together = options.together or (4 if place.type == "cuda" else 1)
+    options = replace(options, checkpoints=options.kept / record.NAME, together=together)
+
+    def make(settings: Settings) -> Classification:
+        store = Store(own.data, place, download=own.download, validate=options.validate)
+        read_draws(store, students, options.validate)
+        tables = {record.TEACHER.name: record.TEACHERS}
+        return Classification(
+            table,
+            record.recipe_of,
+            store,
+            settings,
+            kernels=kernels,
+            backbones=set(tables),
+            tables=tables,
+            deliver=delivery(own.export, table),
+        )
+
+    def finished() -> set[str]:
+        return recorded.appended() | teachers.appended()
+
+    cells = [*first, *students]
+    train_cells(cells, options, recorded, place, make, finished=finished, teachers=own.teachers)
+
+
+def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], None]:
+    """What is done with a judged run: a student is exported, where that was asked for."""
+    if folder is None:
+        return lambda run, made: None
+    from equipoise.experiments.record.exported import export_student
+
+    def deliver(run: Training, made: Record) -> None:
+        if made.table == table:
+            typer.echo(f"exported {export_student(folder, run, made)}")
+
+    return deliver
+
+
+def unrecorded_teachers(students: list[Cell], teachers: Recorded) -> list[Cell]:
+    """The teachers of all students that have no record yet. One that has, and whose weights are gone, is trained again
+    for its students, and gets no second record."""
+    with refusing():
+        known = teachers.committed() | teachers.appended()
+    every = [teacher for student in students for teacher in record.recipe_of(student).teacher_cells(student)]
+    return [teacher for teacher in dict.fromkeys(every) if str(teacher) not in known]

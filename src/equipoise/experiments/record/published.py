@@ -1,0 +1,168 @@
+"""What was published for CIFAR-LT, and the names of cells and methods. Nothing here needs torch.
+
+SINGLE has the standard ResNet-32 with 16, 32 and 64 channels, trained from random numbers, one network at test time;
+OTHERS what is often listed beside it: wider networks, other architectures, and several experts. Where an author prints
+the best epoch on the test set, that is the number; we print last iterates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NAME, TEACHERS, TRIES = "record", "record-teachers", "choices/record"  # folders of results/
+METHOD = "distilled"
+DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
+IMBALANCES = (200, 100, 50, 10)
+COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
+
+# What was compared before the recipe was fixed, each row with one thing more or other than the row it names.
+CHOICES = {
+    "balanced_softmax": "Balanced Softmax as in Table 1",
+    "weight_decay": "+ weight decay 1e-3",
+    "nesterov": "+ Nesterov's momentum (the teachers)",
+    "ema": "the same, average of the weights, 0.999",
+    "distilled_13000": "+ six teachers",
+    "distilled_18500": "+ 18,500 iterations (the student)",
+    "distilled_26000": "the same, 26,000 iterations",
+    "distilled_views_32": "18,500 iterations, 32 views per image",
+}
+CHOICES_CELLS = {
+    ("cifar100-lt", 100): tuple(CHOICES),
+    ("cifar100-lt", 10): ("nesterov", "distilled_18500", "distilled_26000"),
+}
+
+Four = tuple[float | None, float | None, float | None, float | None]
+NONE: Four = (None, None, None, None)
+
+
+@dataclass(frozen=True)
+class Published:
+    """Top-1 in percent at imbalance 200, 100, 50 and 10, and how it was trained."""
+
+    title: str
+    cifar100: Four
+    cifar10: Four
+    length: str  # epochs, or iterations × batch size
+    views: str  # of an image in a step; "–" where we do not know
+    network: str
+    source: str
+
+    @property
+    def numbers(self) -> tuple[float | None, ...]:
+        """In the order of COLUMNS."""
+        return (*self.cifar100, *self.cifar10)
+
+
+STANDARD = "16-32-64"
+ITERATIONS = "13,000 × 512"
+SINGLE = (
+    Published(
+        "Softmax, usual recipe",
+        (None, 38.3, 43.9, 55.7),
+        (None, 70.4, 74.8, 86.4),
+        "200 epochs",
+        "1",
+        STANDARD,
+        "Weight Balancing, Table 2",
+    ),
+    Published(
+        "Balanced Softmax in Bag of Tricks",
+        (None, 43.0, 46.6, None),
+        (None, 77.5, 81.1, None),
+        "200 epochs",
+        "1",
+        STANDARD,
+        "Bag of Tricks",
+    ),
+    Published(
+        "Softmax", (41.0, 45.3, None, 61.9), (71.2, 77.4, None, 90.0), ITERATIONS, "1", STANDARD, "the paper, Table 1"
+    ),
+    Published(
+        "Balanced Softmax",
+        (45.9, 50.3, None, 63.1),
+        (79.0, 83.1, None, 90.9),
+        ITERATIONS,
+        "1",
+        STANDARD,
+        "the paper, Table 1",
+    ),
+    Published(
+        "BALMS",
+        (45.5, 50.8, None, 63.0),
+        (81.5, 84.9, None, 91.3),
+        f"{ITERATIONS}, then a second stage",
+        "1",
+        STANDARD,
+        "the companion",
+    ),
+    Published("BCL", (None, 51.9, 56.6, 64.9), NONE, "200 epochs", "–", STANDARD, "a third party's summary"),
+    Published("PaCo", (None, 52.0, 56.0, 64.2), NONE, "400 epochs", "–", STANDARD, "Weight Balancing, Table 2"),
+    Published("GALA", (48.5, 52.3, 56.5, 64.2), NONE, "200 epochs, batch 64", "–", STANDARD, "GALA's README"),
+    Published(
+        "ProCo", (None, 52.8, 57.1, 65.5), (None, 85.9, 88.2, 91.9), "200 epochs", "–", STANDARD, "ProCo's README"
+    ),
+    Published("ProCo, longer", (None, 54.2, None, None), NONE, "400 epochs", "–", STANDARD, "ProCo's README"),
+    Published(
+        "GML, with a ResNet-56 as teacher",
+        (None, None, 58.1, 67.0),
+        NONE,
+        "400 epochs",
+        "–",
+        STANDARD,
+        "collected, page not noted",
+    ),
+)
+OTHERS = (
+    Published(
+        "Logit adjustment",
+        (None, 43.9, None, None),
+        (None, 77.7, None, None),
+        "1,241 to 1,419 epochs",
+        "1",
+        "bottlenecks",
+        "its Table 3",
+    ),
+    Published(
+        "LADE",
+        (None, 45.4, 50.5, 61.7),
+        NONE,
+        "200 epochs",
+        "1",
+        "128 features, two last blocks",
+        "its Table 2",
+    ),
+    Published("RIDE", (None, 49.4, None, None), NONE, "200 epochs", "–", "4 experts", "its model zoo"),
+    Published("SADE", (None, 49.8, None, None), (None, 83.8, None, 90.8), "200 epochs", "–", "3 experts", "its README"),
+    Published("Weight Balancing", (None, 53.35, 57.71, 68.67), NONE, "320 epochs", "1", "ResNet-34", "its Table 2"),
+    Published("BalPoE", (None, 55.9, None, None), NONE, "–", "–", "experts", "collected, page not noted"),
+    Published("SHIKE", (None, 56.3, None, None), NONE, "–", "–", "3 experts", "a third party's summary"),
+    Published(
+        "GLMC",
+        (None, 58.0, 63.8, 73.4),
+        (None, 88.5, 91.0, 94.9),
+        "–",
+        "–",
+        "64-128-256, 7.4 M weights",
+        "its README",
+    ),
+    Published("TCL", (None, 58.7, None, None), NONE, "–", "–", "experts", "a third party's summary"),
+    Published(
+        "BCE3S",
+        (None, 59.5, 65.2, 76.1),
+        (None, 90.1, None, None),
+        "–",
+        "–",
+        "wider",
+        "a third party's summary",
+    ),
+)
+
+
+def best(rows: Sequence[Published] = SINGLE) -> dict[tuple[str, int], tuple[float, str]]:
+    """The highest number that was published for each cell, and whose it is."""
+    found = {}
+    for place, column in enumerate(COLUMNS):
+        known = [(number, row.title) for row in rows if (number := row.numbers[place]) is not None]
+        found[column] = max(known)
+    return found

@@ -1,0 +1,140 @@
+"""Distillation: one network learns from several others, its teachers, beside the labels.
+
+    loss = (1 − w) · own loss + w · T² · mean over the batch of KL(p ‖ softmax(z / T))
+    p    = mean over the teachers of softmax(z_t / T)
+
+z are the logits that a model gives, before a loss shifts them: after Balanced Softmax they mean equal classes, for the
+teachers as for the student, so no prior appears in the second term. The recipe has w (`distillation`) and T.
+
+Teachers are asked once, before the first step, about a pool: `views` augmented views of every image, which are those
+that the run would draw anyway the first `views` times it shows the image. Later epochs take the views in the same order
+again. Images and probabilities (in half precision) stay on the device, and a step costs no more than a plain one.
+
+Reference: Hinton, Vinyals, Dean, "Distilling the Knowledge in a Neural Network", 2015.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from equipoise.models.processes import world
+from equipoise.training.augmentation.autoaugment import upload
+from equipoise.training.recipe import Recipe
+from equipoise.training.sets import Order, TrainingSet
+
+AT_ONCE = 4096  # items that a teacher sees together
+
+Asked = Callable[[Any, Tensor], Tensor]
+"""The logits [N, K], or features [N, F], that a model gives items as a training set holds them."""
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """A trained network, by the name of its run; on the student's device, in evaluation mode."""
+
+    name: str
+    model: nn.Module
+
+
+def distilled(own: Tensor, logits: Tensor, taught: Tensor, *, temperature: float, weight: float) -> Tensor:
+    """The loss of a student: its `own`, logits [N, K], and the teachers' mean probabilities [N, K] at `temperature`.
+
+    >>> probabilities = torch.tensor([[0.25, 0.75]])
+    >>> logits = 3 * probabilities.log()
+    >>> distilled(torch.tensor(1.0), logits, probabilities, temperature=3.0, weight=0.75)  # nothing left to learn
+    tensor(0.2500)
+    """
+    p = taught.to(logits.dtype)
+    log_q = torch.log_softmax(logits / temperature, dim=1)
+    divergence = (torch.xlogy(p, p) - p * log_q).sum(1).mean()
+    return (1 - weight) * own + weight * temperature**2 * divergence
+
+
+@torch.no_grad()
+def mean_probabilities(teachers: Sequence[Teacher], items: Tensor, asked: Asked, temperature: float = 1.0) -> Tensor:
+    """[N, K] in fp32: the mean of what the teachers say."""
+    parts = []
+    for part in torch.split(items, AT_ONCE):
+        answers = [(asked(teacher.model, part).float() / temperature).softmax(1) for teacher in teachers]
+        parts.append(torch.stack(answers).mean(0))
+    return torch.cat(parts)
+
+
+def occurrences(order: Order) -> NDArray[np.int64]:
+    """How often each item of the batches has come before.
+
+    >>> occurrences(np.array([[3, 5, 3], [3, 4, 5]], np.int32)).tolist()
+    [[0, 0, 1], [2, 0, 1]]
+    """
+    flat = order.reshape(-1)
+    by_item = np.argsort(flat, kind="stable")
+    starts = np.flatnonzero(np.diff(flat[by_item], prepend=-1))
+    numbers = np.arange(len(flat)) - np.repeat(starts, np.diff(starts, append=len(flat)))
+    found = np.empty(len(flat), np.int64)
+    found[by_item] = numbers
+    return found.reshape(order.shape)
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Views of the training images with what the teachers say of them; `rows` has those that every batch shows."""
+
+    items: Tensor  # [R, ...] as the training set holds them
+    probabilities: Tensor  # [R, K] half
+    rows: NDArray[np.int32]  # [iterations, batch size]
+
+    def fill(self, items: Tensor, iteration: int, taught: Tensor) -> None:
+        """The batches from an iteration on, into [steps, rows, ...] and [steps, rows, K]."""
+        index = upload(self.rows[iteration : iteration + len(items)].astype(np.int64), self.items.device)
+        items.copy_(self.items[index])
+        taught.copy_(self.probabilities[index])
+
+
+def make_pool(
+    data: TrainingSet, order: Order, recipe: Recipe, seed: int, teachers: Sequence[Teacher], features: Asked
+) -> Pool:
+    """The views that a run with this order of images shows, and what the teachers, whose backbones `features` computes,
+    say of them."""
+    check_teachable(recipe, teachers)
+    shown = occurrences(order)
+    view = order.astype(np.int64) * recipe.views + shown % recipe.views
+    drawn = np.flatnonzero(shown.reshape(-1) < recipe.views)
+    row_of = np.full(len(data.labels) * recipe.views, -1, np.int32)
+    row_of[view.reshape(-1)[drawn]] = np.arange(len(drawn), dtype=np.int32)
+    batches = -(-len(drawn) // recipe.batch_size)
+    padded = np.resize(order.reshape(-1)[drawn], batches * recipe.batch_size).reshape(batches, -1)
+    fill = data.filler(padded, recipe, seed)
+    items = torch.empty(*padded.shape, *data.shape, dtype=data.dtype, device=data.device)
+    num_classes = data.prior.num_classes
+    probabilities = torch.empty(*padded.shape, num_classes, dtype=torch.float16, device=data.device)
+
+    def asked(model: Any, items: Tensor) -> Tensor:
+        return model.head(features(model, items).float())  # type: ignore[no-any-return]
+
+    for start in range(0, batches, data.chunk):
+        part = items[start : start + data.chunk]
+        fill(part, start)
+        found = mean_probabilities(teachers, part.flatten(0, 1), asked, recipe.temperature)
+        probabilities[start : start + data.chunk] = found.view(*part.shape[:2], num_classes)
+    return Pool(items.flatten(0, 1), probabilities.flatten(0, 1), row_of[view])
+
+
+def check_teachable(recipe: Recipe, teachers: Sequence[Teacher]) -> None:
+    """Refuse what a student cannot be trained with."""
+    if len(teachers) != recipe.teachers:
+        raise ValueError(f"this recipe has {recipe.teachers} teachers ({recipe.teacher}), but {len(teachers)} came")
+    if recipe.mixup or recipe.cutmix:
+        raise ValueError(
+            "teachers are asked about images as they are: leave mixup and cutmix out of a student's recipe"
+        )
+    if recipe.views < 1:
+        raise ValueError(f"teachers are asked about {recipe.views} views of an image: expected at least 1")
+    if world()[0] > 1:
+        raise ValueError("a student is trained by one process: start it without torchrun")

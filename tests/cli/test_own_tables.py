@@ -1,0 +1,134 @@
+"""`equipoise run FILE.py` and `equipoise table FILE.py`: tables of the user's own, on images and COCO files."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+from helpers.coco_files import SIDE, write_lvis
+from helpers.image_folders import NETWORK, write_splits
+from helpers.run_records import read_jsonl
+from typer.testing import CliRunner
+
+from equipoise.cli import app
+from equipoise.models.mask_rcnn import detector
+from equipoise.training.detection_records import DetectionRecord
+from equipoise.training.image_records import ImageRecord
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "own-tables.md"
+IMAGES, DETECTORS = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)[:2]
+
+
+def equipoise(*words: object, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result.output
+
+
+def changed(code: str, *changes: tuple[str, str]) -> str:
+    for old, new in changes:
+        assert old in code
+        code = code.replace(old, new)
+    return code
+
+
+@pytest.fixture
+def losses(tmp_path: Path) -> Path:
+    """The file of the document, small enough for a CPU."""
+    path = tmp_path / "losses.py"
+    tiny = (
+        ("resnet18", NETWORK),
+        ("batch_size=64", "batch_size=8"),
+        ("iterations=3000", "iterations=4"),
+        ("warmup=300", "warmup=1"),
+        (" size=64", " size=32"),
+    )
+    path.write_text(changed(IMAGES, *tiny, ("iterations=600", "iterations=2"), ("(0, 1, 2)", "(0, 1)")))
+    return path
+
+
+def test_recipes_of_images_are_trained_resumed_and_shown(losses: Path, tmp_path: Path) -> None:
+    photos, out, results = write_splits(tmp_path / "photos"), tmp_path / "records.jsonl", tmp_path / "results"
+    words = ("run", losses, "--data", photos, "--out", out, "--results", results, "--device", "cpu")
+    equipoise(*words, "--seeds", "0")
+    assert "5 runs recorded" in equipoise(*words)  # the other seed
+    records = list(read_jsonl(out, kind=ImageRecord))
+    order = ["softmax", "focal", "balanced_softmax", "adjusted", "crt"]
+    assert [(run.method, run.seed) for run in records] == [(name, seed) for seed in (0, 1) for name in order]
+    by = {(run.method, run.seed): run for run in records}
+    assert by["adjusted", 0].backbone_weights == by["crt", 0].backbone_weights == by["softmax", 0].weights
+    assert by["focal", 1].recipe["options"] == {"gamma": 2.0}
+    assert by["softmax", 0].evaluated_on == "val"
+    assert "holds no record of losses: lay them out" in equipoise("table", losses, "--results", results, code=2)
+    equipoise("records", "import", out, "--results", results)
+    said = equipoise("table", losses, "--results", results)
+    assert [line.split()[0] for line in said.splitlines() if line.strip() and line.split()[0] in order] == [
+        *order,
+        *order[1:],
+    ]
+    top1 = sum(by["focal", seed].top1 - by["softmax", seed].top1 for seed in (0, 1)) / 2
+    beside = next(line for line in said.splitlines()[::-1] if line.split()[:1] == ["focal"])
+    assert beside.split()[1] == f"{top1:+.2f}".replace("-", "−")
+    assert "--write renders" in equipoise("table", losses, "--results", results, "--write", code=2)
+
+
+@pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
+def test_recipes_of_detectors_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hotcoco")
+    fewer = partial(detector, detections=10, box_batch_size_per_image=32, rpn_post_nms_top_n_test=50)
+    monkeypatch.setattr("equipoise.training.detection.detector", fewer)
+    for name, images, seed in (("train.json", 8, 0), ("val.json", 3, 1)):
+        write_lvis(tmp_path / "data", images, seed=seed, name=name)
+    size = f'min_sizes=({SIDE},), max_size={SIDE}, epochs=0.25, backbone="resnet18", batch_size=1, warmup=0'
+    kept = 'METHODS = {row.name: row.recipe for row in ROWS if row.name in ("rfs", "rfs_adjusted")}\nSEEDS = (3,)'
+    code = changed(DETECTORS, ("min_sizes=(480,), max_size=800, epochs=12, warmup=500", size))
+    path, out, results = tmp_path / "detectors.py", tmp_path / "records.jsonl", tmp_path / "results"
+    path.write_text(re.sub(r"^METHODS.*$", kept, code, flags=re.MULTILINE))
+    equipoise("run", path, "--data", tmp_path / "data", "--out", out, "--device", "cpu")
+    records = list(read_jsonl(out, kind=DetectionRecord))
+    assert [run.key for run in records] == ["our_detectors/rfs/3", "our_detectors/rfs_adjusted/3"]
+    assert records[0].weights != records[1].weights  # the shift is in the bias
+    equipoise("records", "import", out, "--results", results)
+    said = equipoise("table", path, "--results", results)
+    assert "AP_pool" in said
+    assert "Beside rfs of the same seed" in said
+
+
+Change = tuple[str, str]
+BAD: dict[str, tuple[Change, str]] = {
+    "another kind": (("METHODS = {", "METHODS = {'x': 1} or {"), "is to hold Recipes, or DetectionRecipes"),
+    "nothing": (("METHODS = {", "METHODS = {} and {"), "a dict of recipes by name"),
+    "an unknown backbone": (
+        ('backbone="softmax", head', 'backbone="soft", head'),
+        "builds on 'soft', which is no method",
+    ),
+    "a seed twice": (("(0, 1)", "(0, 0)"), "expected different numbers from 0"),
+    "a name with a slash": (('"focal":', '"focal/2":'), "plans a method 'focal/2'"),
+    "no name": (("NAME =", "TITLE ="), "does not define NAME: see docs/own-tables.md"),
+    "a teacher": (('"focal": replace(BASE,', '"focal": replace(BASE, teacher="softmax",'), "only tables of CIFAR-LT"),
+    "two sizes": (('"focal": replace(BASE,', '"focal": replace(BASE, size=64,'), "images of [32, 64] px"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_file_that_will_not_do_is_refused(name: str, losses: Path, tmp_path: Path) -> None:
+    change, words = BAD[name]
+    losses.write_text(changed(losses.read_text(), change))
+    assert words in equipoise("run", losses, "--data", tmp_path, code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--fused",), "--fused means nothing for a table of images"),
+        (("--validate",), "--validate trains the choices of table1"),
+        ((), "which images? Give --data FOLDER, or --train and --val"),
+        (("--data", "nowhere"), "nowhere"),
+        (("--data", ".", "--weights", "nowhere.pth"), "nowhere.pth"),
+    ],
+)
+def test_options_that_will_not_do_are_refused(words: tuple[str, ...], expected: str, losses: Path) -> None:
+    assert expected in equipoise("run", losses, *words, "--out", losses.parent / "r.jsonl", code=2)
+    assert not (losses.parent / "r.jsonl").exists()

@@ -1,0 +1,437 @@
+"""The record on a CPU: teachers, then the student; what is recorded, reused, refused, exported and shown."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.cifar_files import write_cifar10
+from helpers.run_records import read_jsonl, record
+from typer.testing import CliRunner
+
+from equipoise.cli import app
+from equipoise.experiments.record import exported as exported_module
+from equipoise.experiments.record import published, recipe, report
+from equipoise.prior import Prior
+from equipoise.training.classification import Training, train
+from equipoise.training.recipe import Cell, Method
+from equipoise.training.records import Record, import_records, read_records
+from equipoise.training.run_folder import load_run
+from equipoise.training.sets import CifarSet
+
+ROOT = Path(__file__).parents[2]
+CELL = ("cifar10-lt", 10)
+TINY = {"blocks": 1, "batch_size": 4, "iterations": 3, "warmup": 1}
+NAMES = [f"cifar10-lt/10/teacher/{seed}" for seed in (1000, 1001)]
+
+
+class Command:
+    """`equipoise run record` for one cell, with small networks and two teachers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *words: str, out: str = "r.jsonl", ok: bool = True) -> str:
+        files = ["--out", str(self.folder / out), "--results", str(self.folder / "results")]
+        data = ["--data", str(self.folder / "data"), "--device", "cpu"]
+        with warnings.catch_warnings(action="ignore"):
+            done = CliRunner().invoke(app, ["run", "record", *data, *files, *words])
+        assert (done.exit_code == 0) == ok, done.output
+        return " ".join(done.output.replace("│", " ").split())
+
+    def records(self, out: str = "r.jsonl") -> dict[str, Record]:
+        return {one.key: one for one in read_jsonl(self.folder / out)}
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints" / "record"
+
+
+@pytest.fixture
+def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    write_cifar10(tmp_path / "data")
+    teacher = Method("teacher", replace(recipe.TEACHER.recipe, **TINY))  # type: ignore[arg-type]
+    student = Method("distilled", replace(recipe.STUDENT.recipe, **TINY, teachers=2, views=2))  # type: ignore[arg-type]
+    monkeypatch.setattr(recipe, "TEACHER", teacher)
+    monkeypatch.setattr(recipe, "STUDENT", student)
+    monkeypatch.setattr(recipe, "plan", lambda: [Cell(*CELL, "distilled", seed) for seed in (0, 1)])
+    return Command(tmp_path)
+
+
+# -------------------------------------------------------------------- what is trained and recorded
+
+
+def test_teachers_are_recorded_apart_and_named_by_their_student(command: Command) -> None:
+    said = command("--seeds", "0", "--together", "2")
+    assert "training 2 together: cifar10-lt/10/teacher/1000, cifar10-lt/10/teacher/1001" in said
+    records = command.records()
+    assert list(records) == [*(f"record-teachers/{name}" for name in NAMES), "record/cifar10-lt/10/distilled/0"]
+    *teachers, student = records.values()
+    assert student.teachers == {name: one.weights for name, one in zip(NAMES, teachers, strict=True)}
+    assert student.teachers_top1 is not None
+    assert all((one.teachers, one.teachers_top1) == (None, None) for one in teachers)
+    assert len({one.weights for one in records.values()}) == 3
+    written = import_records(command.folder / "r.jsonl", command.folder / "results").written
+    assert [path.relative_to(command.folder / "results").as_posix() for path in written] == [
+        f"{key}.json" for key in records
+    ]
+    assert [one.key for one in report.read(command.folder / "results")] == ["record/cifar10-lt/10/distilled/0"]
+    assert "0 runs missing" in command("--seeds", "0")
+
+
+def test_the_ensembles_accuracy_is_that_of_the_mean_probabilities(command: Command) -> None:
+    from equipoise.data.cifar import load_cifar
+    from equipoise.training.augmentation.cifar import normalise
+    from equipoise.training.classification import build_model
+
+    command("--seeds", "0")
+    with warnings.catch_warnings(action="ignore"):
+        cifar = load_cifar(command.folder / "data", "cifar10")
+    images, answers = normalise(torch.from_numpy(cifar.test_images)), []
+    for name in NAMES:
+        model = build_model(recipe.TEACHER.recipe, 10, 0)
+        file = command.checkpoints / f"{name.replace('/', '-')}.weights.pt"
+        model.load_state_dict(torch.load(file, weights_only=True))
+        with torch.no_grad():
+            answers.append(model.eval()(images).softmax(1))
+    correct = (answers[0] + answers[1]).argmax(1).numpy() == cifar.test_labels
+    *_, student = command.records().values()
+    assert student.teachers_top1 == pytest.approx(100 * correct.mean(), abs=1e-3)  # rounded to four digits
+
+
+def test_two_seeds_share_no_teacher(command: Command) -> None:
+    command("--together", "4")
+    students = [one for one in command.records().values() if one.table == "record"]
+    named = [set(one.teachers or {}) for one in students]
+    assert [len(names) for names in named] == [2, 2]
+    assert not named[0] & named[1]
+    weights = [digest for one in students for digest in (one.teachers or {}).values()]
+    assert len(set(weights)) == 4
+
+
+def test_a_rerun_gives_the_same_weights(command: Command) -> None:
+    command("--seeds", "0")
+    shutil.rmtree(command.folder / "checkpoints")
+    command("--seeds", "0", out="again.jsonl")
+    first, again = command.records(), command.records("again.jsonl")
+    assert {key: one.weights for key, one in first.items()} == {key: one.weights for key, one in again.items()}
+
+
+def test_finished_teachers_are_taken_up_and_not_trained_again(command: Command) -> None:
+    command("--seeds", "0")
+    lines = (command.folder / "r.jsonl").read_text().splitlines()
+    (command.folder / "r.jsonl").write_text("\n".join(lines[:2]) + "\n")  # the student's record is lost
+    said = command("--seeds", "0")
+    assert "teacher/1000" not in said.partition("training")[2]
+    assert (command.folder / "r.jsonl").read_text().splitlines()[:2] == lines[:2]
+    assert command.records()["record/cifar10-lt/10/distilled/0"].weights == json.loads(lines[2])["weights"]
+
+
+def test_a_teacher_with_a_record_and_no_weights_is_trained_again_without_a_second_record(command: Command) -> None:
+    command("--seeds", "0")
+    lines = (command.folder / "r.jsonl").read_text().splitlines()
+    (command.folder / "r.jsonl").write_text("\n".join(lines[:2]) + "\n")
+    shutil.rmtree(command.folder / "checkpoints")
+    assert "training: cifar10-lt/10/teacher/1000" in command("--seeds", "0")
+    assert len((command.folder / "r.jsonl").read_text().splitlines()) == 3
+    assert command.records()["record/cifar10-lt/10/distilled/0"].weights == json.loads(lines[2])["weights"]
+
+
+def test_a_smoke_test_is_marked_as_one(command: Command) -> None:
+    command("--seeds", "0", "--iterations", "2")
+    assert {(one.complete, one.iterations) for one in command.records().values()} == {(False, 2)}
+
+
+def test_choices_are_judged_on_training_images_that_were_not_trained_on(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = Cell(*CELL, "distilled", 0)
+    monkeypatch.setattr(recipe, "choices_plan", lambda: [tried])
+    command("--seeds", "0")
+    whole = command.records()["record/cifar10-lt/10/distilled/0"]
+    command("--validate", out="tries.jsonl")
+    (one,) = command.records("tries.jsonl").values()
+    assert (one.key, one.evaluated_on) == ("choices/record/cifar10-lt/10/distilled/0", "held_out")
+    assert [count + held for count, held in zip(one.counts, one.total, strict=True)] == whole.counts
+    assert sum(one.total) > 0
+    assert set((one.teachers or {}).values()).isdisjoint((whole.teachers or {}).values())  # theirs saw those images
+    assert one.draw != whole.draw
+
+
+OWN = """
+from dataclasses import replace
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
+from equipoise.training.recipe import Cell, Recipe
+NAME = "own"
+BASE = Recipe(BalancedSoftmaxLoss, blocks=1, batch_size=4, iterations=2, warmup=0)
+RECIPES = {"plain": replace(BASE, blocks=2), "student": replace(BASE, teacher="TEACHER", teachers=2, views=1)}
+def plan():
+    return [Cell("cifar10-lt", 10, "student", 0)]
+def recipe_of(cell):
+    return RECIPES[cell.method]
+"""
+
+
+def test_any_recipe_can_have_teachers_also_of_a_larger_network(command: Command) -> None:
+    file = command.folder / "own.py"
+    file.write_text(OWN.replace('"own"', '"mine"').replace("TEACHER", "plain"))
+    words = ["run", str(file), "--data", str(command.folder / "data"), "--device", "cpu"]
+    words += ["--out", str(command.folder / "r.jsonl"), "--results", str(command.folder / "results")]
+    with warnings.catch_warnings(action="ignore"):
+        done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    (one,) = command.records().values()
+    assert one.key == "mine/cifar10-lt/10/student/0"
+    assert list(one.teachers or {}) == ["cifar10-lt/10/plain/1000", "cifar10-lt/10/plain/1001"]
+    file.write_text(OWN.replace('"own"', '"other"').replace("TEACHER", "nobody"))
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    assert "recipe_of knows no 'nobody'" in done.output
+
+
+# -------------------------------------------------------------------- teachers that are refused
+
+
+def given_teachers(command: Command) -> Path:
+    command("--seeds", "0")
+    (command.folder / "r.jsonl").unlink()
+    return command.checkpoints.rename(command.folder / "teachers")
+
+
+def test_given_teachers_are_used_and_none_is_trained(command: Command) -> None:
+    command("--seeds", "0", out="whole.jsonl")
+    whole = list(command.records("whole.jsonl").values())[-1]
+    teachers = given_teachers(command)
+    said = command("--seeds", "0", "--teachers", str(teachers))
+    assert "teacher/" not in said
+    (student,) = command.records().values()
+    assert (student.weights, student.teachers) == (whole.weights, whole.teachers)
+
+
+def test_a_student_is_taken_up_to_the_bit_but_not_with_other_teachers(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longer = replace(recipe.STUDENT.recipe, iterations=25)
+    monkeypatch.setattr(recipe, "STUDENT", Method("distilled", longer))
+    teachers = given_teachers(command)
+    given = ("--seeds", "0", "--teachers", str(teachers))
+    command(*given, out="whole.jsonl")
+    (whole,) = command.records("whole.jsonl").values()
+    assert "out of time at iteration 20 of 25; saved" in command(*given, "--budget", "0")
+    saved = next(command.checkpoints.glob("*.checkpoint.pt")).read_bytes()
+    assert "taken up at iteration 20 of 25" in command(*given)
+    (resumed,) = command.records().values()
+    assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
+
+    (command.checkpoints / "cifar10-lt-10-distilled-0.checkpoint.pt").write_bytes(saved)
+    path = teachers / "cifar10-lt-10-teacher-1001.weights.pt"
+    weights = torch.load(path, weights_only=True)
+    torch.save(weights | {"head.bias": weights["head.bias"] + 1}, path)
+    said = command(*given, out="other.jsonl")
+    assert "cifar10-lt-10-distilled-0.checkpoint.pt is not of this run (taught_by" in said
+    assert "taken up" not in said
+
+
+def test_a_missing_teacher_is_refused_by_name(command: Command) -> None:
+    teachers = given_teachers(command)
+    (teachers / "cifar10-lt-10-teacher-1001.weights.pt").unlink()
+    said = command("--seeds", "0", "--teachers", str(teachers), ok=False)
+    assert "its teacher cifar10-lt/10/teacher/1001 is missing" in said
+    assert not (command.folder / "r.jsonl").exists()
+
+
+@pytest.mark.parametrize(("key", "value"), [("draw", "another"), ("pixels", "another"), ("seed", 7)])
+def test_a_teacher_of_other_data_is_refused_by_name(key: str, value: Any, command: Command) -> None:
+    teachers = given_teachers(command)
+    path = teachers / "cifar10-lt-10-teacher-1001.finished.json"
+    note = json.loads(path.read_text())
+    note["made_from"][key] = value
+    path.write_text(json.dumps(note))
+    said = command("--seeds", "0", "--teachers", str(teachers), ok=False)
+    assert "is not its teacher cifar10-lt/10/teacher/1001" in said
+    assert f"{key} {value}, now" in said
+
+
+def test_a_teacher_with_other_classes_is_refused_by_name(command: Command) -> None:
+    teachers = given_teachers(command)
+    path = teachers / "cifar10-lt-10-teacher-1001.weights.pt"
+    weights = torch.load(path, weights_only=True)
+    weights["head.weight"], weights["head.bias"] = torch.zeros(100, 64), torch.zeros(100)
+    torch.save(weights, path)
+    said = command("--seeds", "0", "--teachers", str(teachers), ok=False)
+    assert "the weights of its teacher cifar10-lt/10/teacher/1001 are of another network" in said
+    assert "100" in said
+
+
+def test_a_teacher_whose_logits_mean_other_frequencies_is_refused(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = replace(recipe.TEACHER.recipe, loss=torch.nn.CrossEntropyLoss, options={})
+    monkeypatch.setattr(recipe, "TEACHER", Method("teacher", plain))
+    said = command("--seeds", "0", ok=False)
+    assert (
+        "the logits of its teacher cifar10-lt/10/teacher/1000 mean other class frequencies (train) than its own" in said
+    )
+
+
+# -------------------------------------------------------------------- files
+
+
+def test_an_exported_student_is_judged_again_from_its_files(command: Command) -> None:
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    exported = command.folder / "exported"
+    command("--seeds", "0", "--export", str(exported))
+    folder = exported / "cifar10-lt/10/distilled/0"
+    assert {path.name for path in folder.iterdir()} == {
+        "model.safetensors", "model.json", "model.onnx", "model.pt2", "record.json"
+    }  # fmt: skip
+    top1 = list(command.records().values())[-1].top1
+    said = command("--judge", str(exported))
+    for name in ("model.safetensors", "model.onnx"):
+        assert f"record/cifar10-lt/10/distilled/0: top-1 {top1:.2f} from {name}, as in its record" in said
+    one = Record.from_json((folder / "record.json").read_text())
+    other = replace(one, top1=50.0, correct=[20] + [0] * 9)
+    (folder / "record.json").write_text(other.to_json(indent=1))
+    assert f"top-1 {top1:.2f} from model.onnx, its record has 50.00" in command("--judge", str(exported))
+    assert "holds no exported student" in command("--judge", str(command.folder / "data"), ok=False)
+
+
+def test_exported_weights_are_those_that_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exported_module, "export_run", lambda folder: [])
+    labels = np.repeat(np.arange(3), [20, 8, 3])
+    images = np.random.default_rng(0).integers(0, 256, (len(labels), 3, 32, 32)).astype(np.uint8)
+    data = CifarSet.of(images, labels, Prior.from_labels(labels), torch.device("cpu"))
+    run = Training(replace(recipe.TEACHER.recipe, **TINY | {"iterations": 12}), data, 0)  # type: ignore[arg-type]
+    train([run])
+    made = record(table="record", method="distilled")
+    folder = exported_module.export_student(tmp_path, run, made)
+    assert folder == tmp_path / "cifar10-lt/100/distilled/0"
+    served, note = load_run(folder)
+    assert (note.model, note.num_classes, note.blocks) == ("resnet32", 3, 1)
+    with torch.no_grad():
+        found = served(torch.from_numpy(images).float() / 255)
+    expected = run.predict(torch.from_numpy(images))
+    assert float(expected.std()) > 0.01  # they do say something
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert Record.from_json((folder / "record.json").read_text()) == made
+
+
+# -------------------------------------------------------------------- what is shown
+
+
+def student(column: tuple[str, int], seed: int, top1: float, **change: Any) -> Record:
+    correct = round(top1 * 100)
+    usual = {
+        "table": "record", "data_set": column[0], "imbalance": column[1], "method": "distilled", "seed": seed,
+        "iterations": 18_500, "top1": top1, "correct": [correct, 0], "total": [10_000, 0],
+        "teachers": {"a": "0"}, "teachers_top1": 57.8,
+    }  # fmt: skip
+    return record(**(usual | change))
+
+
+def test_the_bests_to_beat_are_those_of_the_standard_network() -> None:
+    found = published.best()
+    hundred = {200: 48.5, 100: 54.2, 50: 58.1, 10: 67.0}
+    ten = {200: 81.5, 100: 85.9, 50: 88.2, 10: 91.9}
+    expected = {("cifar100-lt", i): top1 for i, top1 in hundred.items()} | {
+        ("cifar10-lt", i): top1 for i, top1 in ten.items()
+    }
+    assert {column: number for column, (number, _) in found.items()} == expected
+    assert {row.network for row in published.SINGLE} == {"16-32-64"}
+    assert "16-32-64" not in {row.network for row in published.OTHERS}
+
+
+def test_only_three_seeds_are_called_above_the_best() -> None:
+    high, low, few = ("cifar100-lt", 100), ("cifar100-lt", 200), ("cifar10-lt", 100)
+    records = [
+        *(student(high, seed, 54.3 + seed / 10) for seed in range(3)),
+        *(student(low, seed, 48.0) for seed in range(3)),
+        *(student(few, seed, 90.0) for seed in range(2)),
+    ]
+    said = report.verdict(records)
+    assert "Above the best published: CIFAR-100-LT, 100: +0.20." in said
+    assert "Not above it: CIFAR-100-LT, 200: −0.50." in said
+    assert "Fewer than three seeds: CIFAR-10-LT, 100: +4.10 (2)." in said
+    assert "Not run yet: CIFAR-100-LT, 50;" in said
+    level = [student(high, seed, 54.2) for seed in range(3)]
+    assert "Above" not in report.verdict(level)
+
+
+def test_ours_is_the_last_row_with_its_seeds() -> None:
+    records = [student(("cifar100-lt", 100), seed, 54.0 + seed) for seed in range(2)]
+    *_, best, ours = report.leaderboard(records).rows
+    assert best[2] == "54.2"
+    assert (ours[2], ours[1]) == ("54.5 ± 0.7 (2)", "–")
+    assert ours[9] == "18,500 × 512"
+
+
+def test_teachers_are_shown_alone_and_together_with_the_time_of_all() -> None:
+    named = {f"cifar100-lt/100/teacher/{seed}": "0" for seed in (1000, 1001)}
+    run = student(("cifar100-lt", 100), 0, 54.0, teachers=named, seconds=120.0, together=2)
+    teachers = [
+        student(("cifar100-lt", 100), 1000 + i, 51.0 + i, table="record-teachers", method="teacher", teachers=None,
+                seconds=60.0, together=1)
+        for i in range(2)
+    ]  # fmt: skip
+    (row,) = report.cells_table([run], teachers).rows
+    assert row == ["CIFAR-100-LT, 100", "54.00 (1)", "54.2, ProCo, longer", "51.5 ± 0.7 (2)", "57.8 (1)", "3.0"]
+    (row,) = report.cells_table([run], teachers[:1]).rows
+    assert row[-1] == "–"  # a teacher without a record
+
+
+def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:
+    for change in ({"method": "teacher"}, {"teachers": None}):
+        one = student(("cifar100-lt", 100), 0, 54.0, **change)
+        path = one.path_under(tmp_path)
+        path.parent.mkdir(parents=True)
+        path.write_text(one.to_json(indent=1))
+        with pytest.raises(ValueError, match="is no student"):
+            report.read(tmp_path)
+        path.unlink()
+
+
+def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
+    assert report.ablation([]) == "Not run yet."
+    tries = [
+        student(("cifar100-lt", 100), 0, 50.0, table="choices/record", method=method, balanced_accuracy=48.4 + i)
+        for i, method in enumerate(("balanced_softmax", "distilled_18500"))
+    ]
+    said = report.ablation(tries)
+    assert "| Balanced Softmax as in Table 1 | 18,500 | 48.40 (1) |" in said
+    assert "| + 18,500 iterations (the student) | 18,500 | 49.40 (1) | 57.8 |" in said
+    assert "Not run yet on CIFAR-100-LT, 100: + weight decay 1e-3;" in said
+    assert "Not run yet on CIFAR-100-LT, 10: + Nesterov's momentum (the teachers);" in said
+
+
+def test_the_committed_documents_are_what_the_committed_records_give() -> None:
+    documents = report.documents(ROOT, ROOT / "results")
+    assert {path.relative_to(ROOT).as_posix() for path in documents} == {"docs/record.md", "docs/lab-notes.md"}
+    stale = [path.name for path, text in documents.items() if path.read_text() != text]
+    assert stale == [], "run: equipoise table record --write"
+
+
+def test_the_committed_students_name_teachers_that_are_recorded() -> None:
+    teachers = {
+        one.key.removeprefix("record-teachers/"): one.weights
+        for one in read_records(ROOT / "results", "record-teachers")
+    }
+    for one in report.read(ROOT / "results"):
+        assert one.teachers is not None
+        assert len(one.teachers) == 6
+        assert {name: teachers[name] for name in one.teachers} == one.teachers
+
+
+def test_every_choice_has_a_title_and_every_title_a_choice() -> None:
+    assert [method.name for method in recipe.CHOICES] == list(published.CHOICES)
+    assert recipe.STUDENT.name == published.METHOD
+    planned = recipe.plan()
+    assert len(planned) == len(set(planned)) == 24
+    assert {cell.method for cell in planned} == {published.METHOD}
