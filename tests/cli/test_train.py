@@ -24,7 +24,7 @@ SMALL = ("--model", NETWORK, "--size", "32", "--epochs", "2", "--batch", "8", "-
 
 
 def equipoise(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words])
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})  # paths may be long
 
 
 def files(folder: Path) -> set[str]:

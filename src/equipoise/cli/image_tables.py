@@ -14,7 +14,7 @@ from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.data.images import read_images
 from equipoise.experiments.tiny_imagenet_lt import recipe as tiny
-from equipoise.models.classifiers import make_backbone
+from equipoise.models.classifiers import PRETRAINED, make_backbone
 from equipoise.models.weights import stride_by_name
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.images import ImageClassification, ImageData
@@ -73,5 +73,5 @@ def started(
         found = ", ".join(sorted(f"{model} at {size} px" for model, size in networks))
         raise ValueError(f"{weights} fits one network, and the recipes have {found}: give each a file of its own")
     ((model, size),) = networks
-    backbone, _ = make_backbone(model, size, weights, stride=where)
+    backbone, _ = make_backbone(model, size, PRETRAINED if weights == "torchvision" else weights, stride=where)
     return kept, {f"backbone.{name}": value for name, value in backbone.state_dict().items()}

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import typer
 
+from equipoise.cli.image_tables import started
 from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.experiments.voc_mlt import recipe as voc
-from equipoise.models.classifiers import PRETRAINED, make_backbone
-from equipoise.models.weights import stride_by_name
 from equipoise.training.images import ImageData
 from equipoise.training.multilabel import MultilabelClassification
 from equipoise.training.multilabel_records import MultilabelRecord
@@ -33,11 +31,7 @@ def train_voc_mlt(options: RunOptions, data: Path, weights: str | None, stride: 
     with refusing():
         train, test = voc.find(data)
         images = ImageData(train, test, voc.BASE.size, "test", resize="square")
-        where: Any = stride or stride_by_name(weights)
-        source = PRETRAINED if weights == "torchvision" else weights
-        recipes = {name: replace(recipe, stride=where) for name, recipe in voc.RECIPES.items()}
-        backbone, _ = make_backbone(voc.BASE.model, voc.BASE.size, source, stride=where)
-    start = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
+        recipes, start = started(voc.RECIPES, weights, stride)
     options = replace(options, together=options.together or (4 if place.type == "cuda" else 1))
 
     def make(settings: Settings) -> MultilabelClassification:
