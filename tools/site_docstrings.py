@@ -6,7 +6,8 @@ A docstring here is plain text that reads well in a terminal. For the site, exam
     base    "cross_entropy" or "focal"
 
 becomes rows of the table of parameters, beside types and defaults from the signature. Arguments that mean the same for
-every name of a page (`reduction`, `ignore_index`) are described once, in the table at its top.
+every name of a page (`reduction`, `ignore_index`) are described once, in the table at its top. Fields of a dataclass
+are described by the comments behind them.
 """
 
 from __future__ import annotations
@@ -28,14 +29,16 @@ class Docstrings(griffe.Extension):
 
     def on_function(self, *, func: griffe.Function, **_: Any) -> None:
         owner = func.parent.name if func.parent and func.parent.is_class else func.name
-        _rewrite(func, [parameter.name for parameter in func.parameters], owner, "Parameters")
+        if func.name == "forward" and func.docstring is None and any(owner in names for names, _ in pages().values()):
+            func.docstring = griffe.Docstring("What calling the module does.", parent=func)
+        _rewrite(func, [parameter.name for parameter in func.parameters], common(owner), "Parameters")
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if "dataclass" in cls.labels:  # what functions return: fields to read, not arguments to give
-            fields = [name for name, member in cls.members.items() if member.is_attribute]
-            _rewrite(cls, fields, "", "Attributes")
+            lines = "\n".join(cls.lines)
+            _rewrite(cls, list(fields(lines)), fields(lines), "Attributes")
         else:
-            _rewrite(cls, [parameter.name for parameter in cls.parameters], cls.name, "Parameters")
+            _rewrite(cls, [parameter.name for parameter in cls.parameters], common(cls.name), "Parameters")
 
     def on_module(self, *, mod: griffe.Module, **_: Any) -> None:
         if mod.docstring:
@@ -53,10 +56,10 @@ class Docstrings(griffe.Extension):
                 waiting += [member] if member.is_module or member.is_class else []
 
 
-def _rewrite(thing: griffe.Function | griffe.Class, names: list[str], page_of: str, section: str) -> None:
+def _rewrite(thing: griffe.Function | griffe.Class, names: list[str], shared: dict[str, str], section: str) -> None:
     if thing.docstring is not None:
         named = [name for name in names if name not in ("self", "cls")]
-        thing.docstring.value = rewritten(thing.docstring.value, named, common(page_of), section)
+        thing.docstring.value = rewritten(thing.docstring.value, named, shared, section)
 
 
 # -------------------------------------------------------------------- docstrings
@@ -65,17 +68,9 @@ def _rewrite(thing: griffe.Function | griffe.Class, names: list[str], page_of: s
 def rewritten(text: str, names: list[str], shared: dict[str, str], section: str = "Parameters") -> str:
     """A docstring with its examples fenced and its parameters, or attributes, in a section that the parser knows.
 
-    >>> print(rewritten("Add.\\n\\na   the first\\nb   the\\n    second\\n\\n>>> add(1, 2)\\n3", ["a", "b"], {}))
-    Add.
-    <BLANKLINE>
-    Parameters:
-        a: the first
-        b: the second
-    <BLANKLINE>
-    ```pycon
-    >>> add(1, 2)
-    3
-    ```
+    >>> text = "Add.\\n\\na   the first\\nb   the\\n    second\\n\\n>>> add(1, 2)"
+    >>> rewritten(text, ["a", "b"], {}).split("\\n\\n")
+    ['Add.', 'Parameters:\\n    a: the first\\n    b: the second', '```pycon\\n>>> add(1, 2)\\n```']
     """
     described, rest = split(text, names)
     found = {name: described.get(name) or shared.get(name, "") for name in names}
@@ -102,16 +97,22 @@ def split(text: str, names: list[str]) -> tuple[dict[str, str], str]:
     return described, re.sub(r"\n{3,}", "\n\n", "\n".join(rest)).strip()
 
 
+def fields(source: str) -> dict[str, str]:
+    """The public fields of a dataclass by name, each with the comment behind it.
+
+    >>> fields("class A:\\n    hits: IntArray  # [K] found\\n    _own: int = 0\\n    most: int = 3")
+    {'hits': '[K] found', 'most': ''}
+    """
+    body = re.sub(r'"""(.*?)"""', "", source, flags=re.DOTALL)
+    found = re.findall(r"^ {4}([a-z]\w*): [^#\n]+?(?:  # (.+))?$", body, re.MULTILINE)
+    return dict(found)
+
+
 def fenced(text: str) -> str:
     """Examples as code blocks.
 
-    >>> print(fenced("One.\\n\\n>>> 1\\n1"))
-    One.
-    <BLANKLINE>
-    ```pycon
-    >>> 1
-    1
-    ```
+    >>> fenced("One.\\n\\n>>> 1\\n1")
+    'One.\\n\\n```pycon\\n>>> 1\\n1\\n```'
     """
     blocks = re.split(r"\n[ ]*\n", text)
     return "\n\n".join(f"```pycon\n{block}\n```" if block.lstrip().startswith(">>> ") else block for block in blocks)
@@ -127,13 +128,13 @@ def _parts(text: str) -> tuple[str, str]:
 
 
 @cache
-def pages() -> dict[str, tuple[frozenset[str], dict[str, str]]]:
+def pages() -> dict[str, tuple[tuple[str, ...], dict[str, str]]]:
     """Of each page of the reference: the names that it shows, and what the table at its top says of their arguments."""
     found = {}
     for path in sorted(REFERENCE.glob("*.md")):
         text = path.read_text(encoding="utf-8")
         rows = [(name, words) for names, words in ROW.findall(text) for name in re.findall(r"\w+", names)]
-        found[path.stem] = frozenset(match["name"] for match in NAME.finditer(text)), dict(rows)
+        found[path.stem] = tuple(match["name"] for match in NAME.finditer(text)), dict(rows)
     return found
 
 

@@ -9,6 +9,8 @@ So every link of the repository's Markdown also works on the site, wherever it i
 
 from __future__ import annotations
 
+import inspect
+import logging
 import posixpath
 import re
 import sys
@@ -18,10 +20,17 @@ from typing import Any
 
 import click
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
+from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]  # this checkout, not an installed copy
+
+from site_docstrings import REFERENCE, pages  # noqa: E402
+
+import equipoise  # noqa: E402
+
+log = logging.getLogger("mkdocs.hooks.site_pages")  # with strict, its warnings are errors
 PAGES = {
     "README.md": "index.md",
     "CHANGELOG.md": "changelog.md",
@@ -40,7 +49,6 @@ LANGUAGES = {".py": "python", ".json": "json", ".toml": "toml", ".cff": "yaml", 
 
 def on_config(config: MkDocsConfig) -> None:
     """List the pages that the menu does not name under "More", so that a new page is found before it is sorted."""
-    sys.path.insert(0, str(ROOT / "src"))  # this checkout's commands, not an installed copy's
     named = set(_leaves(config.nav))
     docs = Path(config.docs_dir)
     more = [name for path in sorted(docs.rglob("*.md")) if (name := path.relative_to(docs).as_posix()) not in named]
@@ -53,6 +61,8 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     for source, page in PAGES.items():
         files.append(_page(config, page, (ROOT / source).read_text(encoding="utf-8"), listed=page not in UNLISTED))
     files.append(_page(config, "reference/commands.md", commands()))
+    for name in sorted(set(equipoise.__all__) ^ {name for names, _ in pages().values() for name in names}):
+        log.warning("docs/reference: equipoise.%s is public and not shown, or shown and not public", name)
     waiting = {ROOT / source for source in PAGES} | set((ROOT / "docs").rglob("*.md"))
     shown: set[str] = set()
     while waiting:
@@ -68,6 +78,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Point links that leave docs/ to the pages made for them."""
     sources = {made: source for source, made in PAGES.items()}
     uri = page.file.src_uri
+    if uri == "reference/index.md":
+        markdown += f"\n{index()}"
     if uri.startswith("source/") or uri == "reference/commands.md":
         return markdown
     return linked(markdown, uri, sources.get(uri, f"docs/{uri}"))
@@ -108,7 +120,7 @@ def _targets(path: Path) -> Iterator[str]:
         yield from (child.relative_to(ROOT).as_posix() for child in _listed(path) if child.is_file())
         return
     for found in LINK.finditer(path.read_text(encoding="utf-8")):
-        target = (path.parent / found[2]).resolve()
+        target = Path(posixpath.normpath(path.parent / found[2]))
         if target.exists() and site_path(target.relative_to(ROOT).as_posix()).startswith("source/"):
             yield target.relative_to(ROOT).as_posix()
 
@@ -126,6 +138,24 @@ def source_page(target: str) -> str:
     fence = "`" * 8
     language = LANGUAGES.get(path.suffix, "text")
     return f"{head}{fence}{language}\n{path.read_text(encoding='utf-8').rstrip()}\n{fence}\n"
+
+
+def index() -> str:
+    """Every public name with the first sentence of its docstring, in a table per page of the reference."""
+    lines = []
+    for page, (names, _) in pages().items():
+        if names:
+            rows = [f"| [`{name}`][equipoise.{name}] | {_first(name)} |" for name in names]
+            title = (REFERENCE / f"{page}.md").read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
+            lines += [f"## {title}", "", "| name | what it is |", "|:---|:---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _first(name: str) -> str:
+    """The first paragraph of a docstring, up to where a sentence ends."""
+    text = inspect.getdoc(getattr(equipoise, name)) or ""
+    sentence = re.split(r"(?<=[a-z`)])[.:;] |\.$", " ".join(text.split("\n\n")[0].split()))[0]
+    return sentence.replace("|", "\\|")
 
 
 def commands() -> str:
@@ -181,14 +211,14 @@ def _paragraph(text: str) -> str:
 
 
 def _page(config: MkDocsConfig, uri: str, content: str, *, listed: bool = True) -> File:
-    from mkdocs.structure.files import InclusionLevel
-
     level = InclusionLevel.UNDEFINED if listed else InclusionLevel.NOT_IN_NAV
     return File.generated(config, uri, content=content, inclusion=level)
 
 
 def _listed(folder: Path) -> list[Path]:
-    return [child for child in sorted(folder.iterdir()) if child.is_file() and not child.name.startswith((".", "__pyc"))]
+    return [
+        child for child in sorted(folder.iterdir()) if child.is_file() and not child.name.startswith((".", "__pyc"))
+    ]
 
 
 def _leaves(nav: Any) -> Iterator[str]:
