@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import equipoise as eq
 
@@ -22,6 +23,7 @@ ROOT = Path(__file__).parents[1]
 if os.environ.get("CI") != "true":  # there it must be installed
     pytest.importorskip("mkdocstrings_handlers.python", reason="builds the site: pip install 'equipoise[docs]'")
 
+import gallery  # noqa: E402
 import site_docstrings  # noqa: E402
 import site_pages  # noqa: E402
 
@@ -95,6 +97,20 @@ def test_a_listed_argument_becomes_a_row_and_an_example_a_block() -> None:
         found = doctest.testmod(module)
         assert found.attempted > 1
         assert found.failed == 0
+
+
+def test_the_gallery_has_every_figure() -> None:
+    """Drawn by tools/gallery.py, from models that have something to show."""
+    prior = eq.Prior.from_counts([500, 50, 5], total=600)
+    target = torch.arange(60) % 3
+    logits = torch.eye(3)[target] + torch.tensor([2.0, 1.0, 0.0])
+    one = eq.Report({"a": eq.judge(logits, target, prior, logits_mean="train")})
+    several = eq.MultilabelReport({"a": eq.judge_multilabel(logits, torch.eye(3)[target].int(), prior)})
+    page = (ROOT / "docs" / "gallery.md").read_text()
+    for folder, report in (("gallery", one), ("gallery-multilabel", several)):
+        drawn = {path.stem for path in (ROOT / "docs" / "images" / folder).glob("*.png")}
+        assert gallery.chosen(report.figures()).keys() <= drawn, "run: python tools/gallery.py"
+        assert drawn == set(re.findall(rf"images/{folder}/([\w-]+)\.png", page))
 
 
 # -------------------------------------------------------------------- the site

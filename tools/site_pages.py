@@ -40,6 +40,7 @@ PAGES = {
     "results/README.md": "results.md",
 }
 UNLISTED = {"security.md", "conduct.md"}  # linked, but not in the menu
+ALONE = {"index.md", "tutorial.md", "gallery.md", "changelog.md", "contributing.md"}  # no menu of pages beside them
 LINK = re.compile(r"(\]\()([^)#\s:]+)(#[^)]*)?(\))")
 LANGUAGES = {".py": "python", ".json": "json", ".toml": "toml", ".cff": "yaml", ".yml": "yaml"}
 
@@ -78,6 +79,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Point links that leave docs/ to the pages made for them."""
     sources = {made: source for source, made in PAGES.items()}
     uri = page.file.src_uri
+    if uri in ALONE:
+        page.meta.setdefault("hide", ["navigation"])
     if uri == "reference/index.md":
         markdown += f"\n{index()}"
     if uri.startswith("source/") or uri == "reference/commands.md":
@@ -143,8 +146,9 @@ def source_page(target: str) -> str:
 def index() -> str:
     """Every public name with the first sentence of its docstring, in a table per page of the reference."""
     lines = []
-    for page, (names, _) in pages().items():
-        if names:
+    order = re.findall(r"\]\((\w+)\.md\)", (REFERENCE / "index.md").read_text(encoding="utf-8"))
+    for page in order:
+        if names := pages()[page][0]:
             rows = [f"| [`{name}`][equipoise.{name}] | {_first(name)} |" for name in names]
             title = (REFERENCE / f"{page}.md").read_text(encoding="utf-8").splitlines()[0].removeprefix("# ")
             lines += [f"## {title}", "", "| name | what it is |", "|:---|:---|", *rows, ""]

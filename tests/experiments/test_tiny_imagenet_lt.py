@@ -35,10 +35,10 @@ def test_the_committed_figure_shows_the_committed_records() -> None:
 
 
 def test_a_pair_of_bars_stands_for_a_group_and_means_over_seeds() -> None:
-    columns = {"top1": 30.0, "many": 40.0, "medium": 20.0}
+    columns = {"top1": RECORDS[0].top1, "many": 40.0, "medium": 20.0}
     runs = [record("softmax", seed, few=few, **columns) for seed, few in enumerate((5.0, 8.0))]
     rows = figure.figure(figure.bars(runs))["data"]["values"]
-    assert [row["shown"] for row in rows] == ["40.0", "20.0", "6.5", "30.0"]
+    assert [row["shown"] for row in rows] == ["40.0", "20.0", "6.5", f"{RECORDS[0].top1:.1f}"]
     assert {row["method"] for row in rows} == {"cross-entropy"}  # nothing is drawn for what was not run
 
 
