@@ -124,6 +124,9 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Pat
     assert [name for name in eq.__all__ if f'id="equipoise.{name}"' not in everything] == []
     assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?https?:[^>]*>', everything) == []
     assert "source/src/equipoise/losses/focal.py/index.html" in pages  # what docs/losses.md links to
+    for name, text in pages.items():  # mkdocs does not look into HTML that a page has of its own
+        images = re.findall(r'<img[^>]+src="([^":]+)"', text)
+        assert [image for image in images if not (tmp_path / name).parent.joinpath(image).exists()] == [], name
     assert "equipoise inspect" in pages["reference/commands/index.html"]
 
 

@@ -72,12 +72,29 @@ def rewritten(text: str, names: list[str], shared: dict[str, str], section: str 
     >>> rewritten(text, ["a", "b"], {}).split("\\n\\n")
     ['Add.', 'Parameters:\\n    a: the first\\n    b: the second', '```pycon\\n>>> add(1, 2)\\n```']
     """
-    described, rest = split(text, names)
+    described, rest = split(plain(text), names)
     found = {name: described.get(name) or shared.get(name, "") for name in names}
     rows = [f"    {name}: {words}" for name, words in found.items() if words]
     prose, example = _parts(fenced(rest))
     table = [f"{section}:\n" + "\n".join(rows)] if rows else []
     return "\n\n".join(part for part in (prose, *table, example) if part)
+
+
+def plain(text: str) -> str:
+    """A docstring in scikit-learn's form, with underlined headings, as the others are written.
+
+    >>> plain("Fit.\\n\\nParameters\\n----------\\na : the\\n    first\\n\\nExamples\\n--------\\n>>> fit(1)")
+    'Fit.\\n\\na   the\\n    first\\n\\n>>> fit(1)'
+    """
+    text = re.sub(r"^(Parameters|Examples)\n-+\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^Attributes\n-+\n((?:.+\n)+)", _listed, text, flags=re.MULTILINE)
+    return re.sub(r"^(\w+) : ", r"\1   ", text, flags=re.MULTILINE)
+
+
+def _listed(found: re.Match[str]) -> str:
+    """What a fitted estimator has, as a list of Markdown."""
+    rows = re.sub(r"^(\S.*?) : ", r"- `\1`: ", found[1], flags=re.MULTILINE)
+    return f"Once fitted, it has:\n\n{rows}"
 
 
 def split(text: str, names: list[str]) -> tuple[dict[str, str], str]:
