@@ -176,6 +176,7 @@ def test_the_release_has_one_version_and_the_workflows_run_its_pythons() -> None
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == eq.__version__
+    assert f"version = {{{eq.__version__}}}" in (ROOT / "README.md").read_text()
     assert f"## {eq.__version__} ({citation['date-released']})\n" in (ROOT / "CHANGELOG.md").read_text()
     named = [line.split(" :: ")[-1] for line in project["classifiers"] if re.search(r"Python :: 3\.\d+$", line)]
     workflows = ROOT / ".github" / "workflows"

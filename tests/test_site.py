@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -128,6 +129,15 @@ def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Pat
         images = re.findall(r'<img[^>]+src="([^":]+)"', text)
         assert [image for image in images if not (tmp_path / name).parent.joinpath(image).exists()] == [], name
     assert "equipoise inspect" in pages["reference/commands/index.html"]
+
+
+def test_a_page_that_the_menu_does_not_name_is_listed_under_more(tmp_path: Path) -> None:
+    for name in ("idea.md", "howto/new.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    config = SimpleNamespace(docs_dir=str(tmp_path), nav=[{"Explanation": [{"The idea": "idea.md"}]}])
+    site_pages.on_config(config)  # type: ignore[arg-type]
+    assert config.nav == [{"Explanation": [{"The idea": "idea.md"}]}, {"More": ["howto/new.md"]}]
 
 
 def test_a_broken_link_and_a_name_without_a_page_stop_the_build(tmp_path: Path) -> None:
