@@ -1,5 +1,6 @@
 # make demo    three losses on long-tailed digits: a table and demo/report.html
 # make test    lint, types, doctests, tests
+# make docs    the documentation as a site, in site/index.html
 # make faults  break the code on purpose, one fault after the other: the tests must catch each
 # make lower-bounds  the tests with the oldest versions that pyproject.toml allows, in .venv-lower (6 GB)
 #
@@ -14,7 +15,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export OMP_NUM_THREADS ?= 1
 
-.PHONY: demo test faults lower-bounds clean
+.PHONY: demo test docs faults lower-bounds clean
 .DELETE_ON_ERROR:
 
 demo: .venv/demo-ready
@@ -25,6 +26,9 @@ test: .venv/test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n auto -q
+
+docs: .venv/docs-ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 faults: .venv/test-ready
 	$(BIN)/python tools/faults.py
@@ -44,7 +48,11 @@ lower-bounds:
 
 .venv/test-ready: pyproject.toml | .venv/bin/python
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[dev]'
-	touch $@ .venv/demo-ready
+	touch $@ .venv/demo-ready .venv/docs-ready
+
+.venv/docs-ready: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --disable-pip-version-check -e '.[docs]'
+	touch $@
 
 clean:
-	rm -rf .venv .venv-lower demo build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-lower demo build dist site .mypy_cache .pytest_cache .ruff_cache

@@ -523,6 +523,14 @@ FAULTS = [
     Fault("models/mask_rcnn.py", "except URLError as error", "except KeyError as error", "test_detection_tables.py"),
     Fault("data/masks.py", "return row, place - starts[row]", "return row, place - starts[0]", "test_coco_images.py"),
     Fault("experiments/voc2012_lt/report.py", "(1 if both[a] > both[b] else -1)", "(-1 if both[a] > both[b] else 1)", "test_detection_report.py"),
+    # the reference and the README's picture
+    Fault("__init__.pyi", "from equipoise.losses.seesaw import seesaw_loss as seesaw_loss\n", "", "test_site.py"),
+    Fault("losses/ldam.py", "max_margin   the margin of the rarest class, on the scale of cosines", "", "test_site.py"),
+    Fault("prior.py", "  # one per class: ids of a COCO or LVIS file", "", "test_site.py"),
+    Fault("metrics/evaluation.py", "\"\"\"How many test items were judged.\"\"\"", "pass", "test_site.py"),
+    Fault("experiments/tiny_imagenet_lt/figure.py", "\"accuracy\": mean(values), \"shown\": f\"{mean(values):.1f}\"", "\"accuracy\": values[0], \"shown\": f\"{values[0]:.1f}\"", "test_tiny_imagenet_lt.py"),
+    Fault("experiments/tiny_imagenet_lt/figure.py", "float(getattr(run, group))", "float(run.top1)", "test_tiny_imagenet_lt.py"),
+    Fault("experiments/table1/report.py", "text((*column, name)) for column in columns)] for name in methods", "text((*column, name)) for column in columns)] for name in table1.METHODS", "test_table1_report.py"),
 ]
 # fmt: on
 

@@ -71,8 +71,8 @@ class Prior:
     _probabilities: FloatArray
     _counts: IntArray | None = None
     _total: int | None = None
-    class_names: tuple[str, ...] | None = None
-    class_ids: tuple[int, ...] | None = None
+    class_names: tuple[str, ...] | None = None  # one per class, in column order
+    class_ids: tuple[int, ...] | None = None  # one per class: ids of a COCO or LVIS file
 
     def __post_init__(self) -> None:
         if not isinstance(self._probabilities, np.ndarray):
@@ -98,7 +98,7 @@ class Prior:
         ignore_index: int | None = None,
         class_names: Sequence[str] | None = None,
     ) -> Prior:
-        """Count class indices: a list, array or tensor of ints, one an item.
+        """Count class indices `labels` [N]: a list, array or tensor of ints, one per item.
 
         `num_classes` may exceed the largest label (the other classes count 0); it defaults to the number of
         `class_names`, else to the largest label + 1.
@@ -121,11 +121,12 @@ class Prior:
         class_names: Sequence[str] | None = None,
         class_ids: Sequence[int] | None = None,
     ) -> Prior:
-        """Whole numbers, one a class, or a mapping: from class name to number, or from class index to number.
+        """Whole numbers `counts` [K], or a mapping: from class name to number, or from class index to number.
 
         A `collections.Counter` of class indices, or the `value_counts()` of a pandas column of them, is read by index,
         whatever its order. `total` is the number of items counted over: their sum when each item has one class (the
-        default), the number of items when an item can have several classes or none.
+        default), the number of items when an item can have several classes or none. `class_ids` are ids in an
+        annotation file.
 
         >>> Prior.from_counts({"cat": 90, "owl": 10}).class_names
         ('cat', 'owl')
@@ -143,7 +144,7 @@ class Prior:
 
     @classmethod
     def from_multilabel(cls, multi_hot: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
-        """Count a multi-hot matrix [N, K] of zeros and ones: positives a class, out of N items.
+        """Count a matrix `multi_hot` [N, K] of zeros and ones: positives per class, out of N items.
 
         >>> Prior.from_multilabel([[1, 1], [1, 0], [0, 0]])
         Prior(2 classes, total 3, imbalance 2, head 0: 2, tail 1: 1)
@@ -162,8 +163,8 @@ class Prior:
         *,
         class_names: Sequence[str] | None = None,
     ) -> Prior:
-        """Count the pixels of label maps [H, W], one map at a time: a folder of images of class indices, or any
-        iterable of arrays, tensors or Pillow images.
+        """Count the pixels of label maps [H, W], one map at a time: `masks` is a folder of images of class indices, or
+        any iterable of arrays, tensors or Pillow images.
 
         >>> Prior.from_masks([[[0, 0], [1, 255]]], num_classes=2, ignore_index=255).counts.tolist()
         [2, 1]
@@ -260,7 +261,7 @@ class Prior:
 
     @classmethod
     def from_probabilities(cls, p: ArrayLike | Tensor, *, class_names: Sequence[str] | None = None) -> Prior:
-        """A stated prior: probabilities that sum to 1. It was not counted, so `.counts` and `.groups()` raise.
+        """A stated prior: probabilities `p` [K] that sum to 1. It was not counted, so `.counts` and `.groups()` raise.
 
         A mapping, or a pandas Series such as `value_counts(normalize=True)`, is read by class name or index, as in
         `from_counts`.
@@ -290,7 +291,7 @@ class Prior:
 
     @classmethod
     def from_json(cls, text: str) -> Prior:
-        """The prior that `to_json` wrote."""
+        """The prior that `to_json` wrote as `text`."""
         content = json.loads(text)
         if not isinstance(content, dict) or not {"counts", "probabilities"} & content.keys():
             raise ValueError(f"not a prior: expected an object with 'counts' or 'probabilities', got {text[:60]!r}")
@@ -320,6 +321,7 @@ class Prior:
 
     @property
     def num_classes(self) -> int:
+        """How many classes there are, those that never occur included."""
         return len(self._probabilities)
 
     @property
@@ -398,7 +400,7 @@ class Prior:
         return {name: np.flatnonzero(mask).tolist() for name, mask in masks.items() if mask.any()}
 
     def name(self, index: int) -> str:
-        """The class's name, or its index where there are no names."""
+        """The name of class `index`, or the index where there are no names."""
         return str(index) if self.class_names is None else self.class_names[index]
 
     # ---------------------------------------------------------------- protocol
@@ -497,6 +499,10 @@ def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = No
     A *stated* probability of 0 in `target` gives +inf, so that `logits − shift` gives the class probability 0; a
     *count* of 0 is taken as 1. Under `torch.compile` the shift is a constant of the graph (torch 2.12 or newer).
 
+    source   the prior that the logits mean; None is uniform
+    target   the prior of use; None is uniform
+    tau      strength of the correction for `source`
+
     >>> softmax_shift(Prior.from_counts([3, 1])).exp()
     tensor([1.5000, 0.5000])
     >>> softmax_shift(Prior.from_counts([7, 7, 7]))
@@ -528,6 +534,9 @@ def log_ratio(source: Prior | None, target: Prior | None = None, *, tau: float =
 
 def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float] | Tensor | None = None) -> Tensor:
     """logit π_source − logit t: fp32 [K] ([] for a single rate). `target_rate` None means the mean rate of `source`.
+
+    source        the rates that the logits mean: a `Prior`, rates [K], or one rate
+    target_rate   the rates of use; None is the mean rate of `source`
 
     >>> sigmoid_shift(Prior.from_counts([3, 1]), 0.5)
     tensor([ 1.0986, -1.0986])

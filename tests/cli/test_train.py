@@ -197,7 +197,7 @@ def test_images_that_cannot_be_read_are_left_out_or_refused(photos: Path, tmp_pa
     words = ("train", folder, "--val", photos / "val", *SMALL, "--iterations", "1", "--out")
     refused = equipoise(*words, tmp_path / "no", "--on-bad-image", "refuse")
     assert refused.exit_code == 2
-    assert "2 images cannot be read" in " ".join(refused.stderr.split())
+    assert "2 images cannot be read" in " ".join(refused.stderr.replace("│", " ").split())  # however long the path is
     assert not (tmp_path / "no").exists()
     skipped = equipoise(*words, tmp_path / "run")
     assert skipped.exit_code == 0, skipped.output

@@ -157,7 +157,10 @@ Not run yet: CIFAR-10-LT at 200, 100, 10. CIFAR-100-LT at 200. CIFAR-100-LT at 1
 
 def test_the_table_reads_like_this(small: None) -> None:
     assert report.whole(RECORDS) == WHOLE
-    assert report.compact(RECORDS) == COMPACT
+    table = report.compact(RECORDS, published.METHODS, published.COLUMNS)
+    assert f"{table}\n\n{report.missing(RECORDS)}" == COMPACT
+    short = report.compact(RECORDS, ["ldam"], [("cifar100-lt", 100)])
+    assert str(short).splitlines()[2:] == ["| LDAM | 45.0 (1) / 45.4, 46.1 |"]
 
 
 def test_differences_are_judged_by_two_standard_errors(small: None) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.experiments.tiny_imagenet_lt import recipe, report
+from equipoise.experiments.tiny_imagenet_lt import figure, recipe, report
 from equipoise.training.image_records import ImageRecord
 
 ROOT = Path(__file__).parents[2]
@@ -24,6 +25,21 @@ def record(method: str, seed: int, **change: Any) -> ImageRecord:
 def test_the_committed_document_is_what_the_committed_records_give() -> None:
     for path, text in report.documents(ROOT, ROOT / "results").items():
         assert path.read_text() == text
+
+
+def test_the_committed_figure_shows_the_committed_records() -> None:
+    found = figure.bars(RECORDS)
+    with Image.open(ROOT / report.FIGURE) as picture:
+        assert picture.info["Description"] == figure.bars_digest(found)
+    assert figure.bars(RECORDS[1:]) != found
+
+
+def test_a_pair_of_bars_stands_for_a_group_and_means_over_seeds() -> None:
+    columns = {"top1": RECORDS[0].top1, "many": 40.0, "medium": 20.0}
+    runs = [record("softmax", seed, few=few, **columns) for seed, few in enumerate((5.0, 8.0))]
+    rows = figure.figure(figure.bars(runs))["data"]["values"]
+    assert [row["shown"] for row in rows] == ["40.0", "20.0", "6.5", f"{RECORDS[0].top1:.1f}"]
+    assert {row["method"] for row in rows} == {"cross-entropy"}  # nothing is drawn for what was not run
 
 
 def test_every_run_of_the_plan_has_a_record() -> None:

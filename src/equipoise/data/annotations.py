@@ -77,7 +77,7 @@ def mask_files(folder: str | os.PathLike[str]) -> Iterator[NDArray[Any]]:
         try:
             from PIL import Image
         except ImportError as error:
-            raise ImportError(f"label maps in images need Pillow: pip install pillow ({error})") from error
+            raise ImportError(f"label maps in images need Pillow: pip install 'equipoise[train]' ({error})") from error
         with Image.open(path) as image:
             if image.mode not in ("1", "L", "P", "I", "I;16"):
                 raise ValueError(f"{path} has the colours of {image.mode}, not one class index per pixel: number them")

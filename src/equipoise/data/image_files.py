@@ -298,7 +298,7 @@ def _pillow() -> Any:
     try:
         from PIL import Image as Pillow
     except ImportError:
-        raise ImportError("reading images needs Pillow: pip install pillow") from None
+        raise ImportError("reading images needs Pillow: pip install 'equipoise[train]'") from None
     return Pillow
 
 

@@ -34,6 +34,10 @@ def long_tailed_indices(labels: ArrayLike | Tensor, imbalance: float, *, seed: i
 
     A class that has fewer than its n_j items gives all of them.
 
+    labels      class indices, [N]
+    imbalance   how many times larger the largest class is than the smallest, at least 1
+    seed        another seed draws other items of the same number
+
     >>> labels = [0, 1, 2] * 100
     >>> picked = long_tailed_indices(labels, imbalance=100)
     >>> np.bincount(np.asarray(labels)[picked]).tolist()

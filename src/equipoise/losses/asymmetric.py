@@ -35,6 +35,10 @@ def asymmetric_loss(
     The defaults are the paper's. Reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`; the paper sums
     over classes ("batchmean").
 
+    gamma_positive, gamma_negative   how much less the items count that are classified well, for positives and
+                                     negatives: 0 is none
+    margin                           negatives with a probability below it do not count
+
     >>> asymmetric_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), reduction="batchmean")
     tensor(0.7177)
     """
@@ -56,6 +60,10 @@ def asymmetric_loss(
 
 class AsymmetricLoss(SigmoidLoss):
     """Asymmetric loss as a drop-in for `nn.BCEWithLogitsLoss`.
+
+    gamma_positive, gamma_negative   how much less the items count that are classified well, for positives and
+                                     negatives: 0 is none
+    margin                           negatives with a probability below it do not count
 
     >>> AsymmetricLoss()(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
     tensor(0.3588)

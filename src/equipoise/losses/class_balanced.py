@@ -32,6 +32,8 @@ def class_balanced_loss(
 
     `weight` is `effective_number_weights(prior, beta)`. The classes are in dimension `dim`.
 
+    gamma   focusing as in the focal loss; 0 is cross-entropy
+
     >>> class_balanced_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.5, 1.5]))
     tensor(1.0397)
     """
@@ -45,6 +47,10 @@ def class_balanced_loss(
 
 class ClassBalancedLoss(SoftmaxLoss):
     """Class-Balanced loss over cross-entropy or, with `base="focal"`, over the softmax focal loss of `gamma`.
+
+    beta    in [0, 1): 0 weighs all classes alike, towards 1 the weights approach 1/n_j
+    base    "cross_entropy" or "focal"
+    gamma   of the focal loss; not used by cross-entropy
 
     >>> loss = ClassBalancedLoss(Prior.from_counts([30, 10]), beta=0.9)
     >>> loss(torch.zeros(1, 2), torch.tensor([1]))

@@ -51,6 +51,12 @@ def distribution_balanced_loss(
     without positives has r = ∞, that is w = α + 1 for every class. Reductions, what is ignored and `dim` as for
     `balanced_sigmoid_loss`.
 
+    inverse_counts    1/n_j, [K]
+    bias              −ν_j, [K]
+    alpha, beta, mu   offset, slope and centre of the re-balanced weight w
+    tolerance         λ: above 1, clear negatives count less
+    gamma             focusing as in the focal loss; 0 is none
+
     >>> inverse, bias = torch.tensor([0.01, 0.1]), torch.zeros(2)
     >>> distribution_balanced_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), inverse, bias, gamma=0.0)
     tensor(0.4572)
@@ -78,6 +84,11 @@ def distribution_balanced_loss(
 
 class DistributionBalancedLoss(SigmoidLoss):
     """Distribution-Balanced loss as a drop-in for `nn.BCEWithLogitsLoss`; `prior` counts positives per class.
+
+    alpha, beta, mu   offset, slope and centre of the re-balanced weight w
+    tolerance         λ: above 1, clear negatives count less
+    kappa             strength of the bias ν, which comes from the prior
+    gamma             focusing as in the focal loss; 0 is none
 
     >>> from equipoise import Prior
     >>> loss = DistributionBalancedLoss(Prior.from_counts([90, 10], total=100))

@@ -37,6 +37,8 @@ from equipoise.prior import Prior, PriorLike, as_prior
 def rare_classes(prior: PriorLike, threshold: float) -> Tensor:
     """1[π_j < threshold]: bool [K].
 
+    threshold   a class is rare if its share is below it
+
     >>> rare_classes(Prior.from_counts([90, 9, 1]), 0.05)
     tensor([False, False,  True])
     """
@@ -60,6 +62,8 @@ def equalization_loss(
     `drop`, bool, broadcastable to `logits`: which classes leave the denominator (the row's own class never does).
     The classes are in dimension `dim`.
 
+    drop   bool, broadcasts to `logits`: the classes that leave the denominator
+
     >>> equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([[True, False, True]]))
     tensor(0.6931)
     """
@@ -74,6 +78,9 @@ def equalization_loss(
 
 class EqualizationLoss(SoftmaxLoss):
     """Softmax equalization loss; draws β with torch's default generator at every call, unless given as `drawn`.
+
+    gamma       probability that a rare class is spared in a row
+    threshold   a class is rare if its share of the training set is below it
 
     >>> loss = EqualizationLoss(Prior.from_counts([90, 9, 1]), gamma=1.0, threshold=0.05)
     >>> loss(torch.zeros(1, 3), torch.tensor([0]))
@@ -131,6 +138,8 @@ def sigmoid_equalization_loss(
     Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`. Without
     `foreground` every row is one. `rare` is `rare_classes(prior, threshold)`.
 
+    rare   bool [K]: the classes that are spared negatives
+
     >>> loss = sigmoid_equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([False, False, True]))
     >>> loss * 3
     tensor(1.3863)
@@ -150,6 +159,8 @@ def sigmoid_equalization_loss(
 
 class SigmoidEqualizationLoss(SigmoidLoss):
     """Sigmoid equalization loss, for detectors and multi-label classifiers; nothing is random.
+
+    threshold   a class is rare if its share of the training items is below it
 
     >>> loss = SigmoidEqualizationLoss(Prior.from_counts([90, 9, 1]), threshold=0.05, reduction="batchmean")
     >>> loss(torch.zeros(1, 3), torch.tensor([0]))

@@ -55,6 +55,10 @@ def equalization_v2_loss(
 
     Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`.
 
+    ratio       gradients of positives over those of negatives so far, [K]
+    gamma, mu   slope and centre of f: how the ratio of gradients becomes a weight
+    alpha       how much the positives of a class without gradients gain
+
     >>> loss = equalization_v2_loss(torch.zeros(1, 2), torch.tensor([0]), torch.tensor([100.0, 0.8]), reduction="sum")
     >>> loss / torch.tensor(2.0).log()
     tensor(1.5000)
@@ -73,6 +77,10 @@ def equalization_v2_loss(
 
 class EqualizationV2Loss(SigmoidLoss):
     """EQL v2 for `num_classes` classes; the gradients that they have had are buffers, and part of the state.
+
+    num_classes   how many classes the logits have
+    gamma, mu     slope and centre of f: how the ratio of gradients becomes a weight
+    alpha         how much the positives of a class without gradients gain
 
     >>> loss = EqualizationV2Loss(2, reduction="sum")
     >>> loss(torch.zeros(1, 2), torch.tensor([0]))

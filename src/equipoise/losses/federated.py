@@ -49,6 +49,8 @@ def federated_loss(
     Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`; "mean" is over
     all K classes.
 
+    sampled   bool [K]: the classes that count in every row
+
     >>> federated_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([False, True, False]), reduction="sum")
     tensor(1.3863)
     """
@@ -65,6 +67,8 @@ def federated_loss(
 
 class FederatedLoss(SigmoidLoss):
     """Federated loss; draws classes with torch's default generator at every call, unless given as `drawn`.
+
+    classes   how many classes count in a batch, its own included
 
     >>> loss = FederatedLoss(Prior.from_counts([90, 9, 1]), classes=3, reduction="sum")
     >>> loss(torch.zeros(1, 3), torch.tensor([0]))

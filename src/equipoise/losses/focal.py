@@ -48,6 +48,8 @@ def focal_loss(
     With probabilities t the loss is −Σ_j t_j (1 − p_j)^γ log p_j. `weight` [K] multiplies, and its mean divides, as in
     `torch.nn.functional.cross_entropy`. The classes are in dimension `dim`.
 
+    gamma   how much less well classified items count; 0 is the plain loss
+
     >>> focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0)
     tensor(0.3466)
     """
@@ -97,6 +99,8 @@ def log_one_minus(log_p: Tensor) -> Tensor:
 class FocalLoss(SoftmaxLoss):
     """Softmax focal loss as a drop-in for `nn.CrossEntropyLoss`.
 
+    gamma   how much less well classified items count; 0 is the plain loss
+
     >>> FocalLoss(gamma=1.0)(torch.zeros(1, 2), torch.tensor([0]))
     tensor(0.3466)
     """
@@ -136,6 +140,9 @@ def sigmoid_focal_loss(
     `alpha` weighs positives by alpha and negatives by 1 − alpha; None weighs neither. Reductions, what is ignored and
     `dim` as for `balanced_sigmoid_loss`.
 
+    gamma   how much less well classified items count; 0 is the plain loss
+    alpha   weight of positives, negatives weigh 1 − alpha; None weighs neither
+
     >>> sigmoid_focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0, reduction="batchmean")
     tensor(0.6931)
     """
@@ -153,6 +160,9 @@ def sigmoid_focal_loss(
 
 class SigmoidFocalLoss(SigmoidLoss):
     """Sigmoid focal loss as a drop-in for `nn.BCEWithLogitsLoss`.
+
+    gamma   how much less well classified items count; 0 is the plain loss
+    alpha   weight of positives, negatives weigh 1 − alpha; None weighs neither
 
     >>> SigmoidFocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]))
     tensor(0.1733)

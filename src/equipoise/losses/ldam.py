@@ -22,6 +22,8 @@ from equipoise.prior import Prior, as_prior
 def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
     """m_j ∝ n_j^(−1/4), fp32 [K], the rarest class that occurs at `max_margin` (classes that never occur too).
 
+    max_margin   the margin of the rarest class
+
     >>> ldam_margins(Prior.from_counts([160, 10]))
     tensor([0.2500, 0.5000])
     """
@@ -48,6 +50,9 @@ def ldam_loss(
 
     The classes are in dimension `dim`.
 
+    margins   `ldam_margins(prior)`, [K]
+    scale     s, what cosines are multiplied by
+
     >>> ldam_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.25, 0.5]), scale=2.0)
     tensor(1.3133)
     """
@@ -62,6 +67,9 @@ def ldam_loss(
 
 class LDAMLoss(SoftmaxLoss):
     """LDAM on the cosines of a `NormalizedLinear` head.
+
+    max_margin   the margin of the rarest class, on the scale of cosines
+    scale        s, what cosines are multiplied by
 
     >>> LDAMLoss(Prior.from_counts([160, 10]), scale=2.0)(torch.zeros(1, 2), torch.tensor([1]))
     tensor(1.3133)

@@ -44,6 +44,11 @@ def balanced_linear_cross_entropy(
     `BalancedLinearCrossEntropyLoss`, which keeps the shift on the device. Gradients of gradients, a second backward
     pass through the same graph, `torch.func` and probability targets are not supported: use the loss on logits.
 
+    features       what the head sees, [..., D]
+    weight         the head's weight, [K, D]
+    bias           the head's bias, [K], or None
+    class_weight   weights of the classes, [K], as `weight` of `nn.CrossEntropyLoss`
+
     >>> weight, bias = torch.zeros(2, 3), torch.zeros(2)
     >>> balanced_linear_cross_entropy(torch.randn(1, 3), weight, bias, torch.tensor([1]), [0.9, 0.1])
     tensor(2.3026)
@@ -105,6 +110,8 @@ def linear_cross_entropy(
 
 class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
     """`balanced_linear_cross_entropy` that keeps the shift of the prior as an fp32 buffer.
+
+    class_weight   weights of the classes, [K], as `weight` of `nn.CrossEntropyLoss`
 
     >>> head = torch.nn.Linear(3, 2)
     >>> loss = BalancedLinearCrossEntropyLoss(eq.Prior.from_counts([900, 100]))

@@ -49,6 +49,9 @@ def seesaw_loss(
 
     The classes are in dimension `dim`.
 
+    p   strength of the mitigation, 0 for none
+    q   strength of the compensation, 0 for none
+
     >>> log_prior = torch.tensor([0.9, 0.1]).log()
     >>> seesaw_loss(torch.zeros(1, 2), torch.tensor([0]), log_prior, p=1.0)
     tensor(0.1054)
@@ -71,6 +74,9 @@ def seesaw_loss(
 
 class SeesawLoss(SoftmaxLoss):
     """Seesaw loss as a drop-in for `nn.CrossEntropyLoss`.
+
+    p   strength of the mitigation, 0 for none
+    q   strength of the compensation, 0 for none
 
     >>> from equipoise import Prior
     >>> SeesawLoss(Prior.from_counts([9, 1]), p=1.0)(torch.zeros(1, 2), torch.tensor([0]))

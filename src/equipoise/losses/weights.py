@@ -32,6 +32,8 @@ def inverse_frequency_weights(prior: PriorLike) -> Tensor:
 def effective_number_weights(prior: Prior, beta: float) -> Tensor:
     """w_j ∝ (1 − β)/(1 − β^n_j), fp32 [K]; the weights of the classes that occur sum to K.
 
+    beta   in [0, 1): 0 weighs all classes alike, towards 1 the weights approach 1/n_j
+
     >>> effective_number_weights(Prior.from_counts([30, 10]), beta=0.9)
     tensor([0.8096, 1.1904])
     """

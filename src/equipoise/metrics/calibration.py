@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CalibrationScores:
-    """Smaller is better, for all three."""
+    """Smaller is better, for all three.
 
-    log_loss: float
-    brier: float
-    ece: float
+    >>> CalibrationScores(log_loss=0.5697, brier=0.4, ece=0.4).brier
+    0.4
+    """
+
+    log_loss: float  # mean of −log p of the right answer
+    brier: float  # mean squared distance between probabilities and the right answer
+    ece: float  # expected calibration error: mean distance between confidence and accuracy, over bins of confidence
 
     def __str__(self) -> str:
         return f"log-loss {self.log_loss:.4f}, Brier {self.brier:.4f}, ECE {self.ece:.4f}"
@@ -40,6 +44,10 @@ def calibration_scores(
     probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, *, weights: ArrayLike | Tensor | None = None
 ) -> CalibrationScores:
     """Scores of softmax probabilities [N, K] against class indices [N]; `weights` [N] where items count unequally.
+
+    probabilities   [N, K]
+    labels          class indices, [N]
+    weights         how much each item counts, [N]; None is alike
 
     >>> print(calibration_scores([[0.8, 0.2], [0.6, 0.4]], [0, 1]))
     log-loss 0.5697, Brier 0.4000, ECE 0.4000
@@ -64,6 +72,10 @@ def sigmoid_calibration_scores(
     probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, *, weights: ArrayLike | Tensor | None = None
 ) -> CalibrationScores:
     """Scores of sigmoid probabilities [N, K] (or [N]) against zeros and ones of the same shape, as are `weights`.
+
+    probabilities   [N, K] or [N]
+    labels          zeros and ones of the same shape
+    weights         how much each element counts, same shape; None is alike
 
     >>> print(sigmoid_calibration_scores([0.8, 0.2, 0.4], [1, 0, 0]))
     log-loss 0.3190, Brier 0.0800, ECE 0.2667

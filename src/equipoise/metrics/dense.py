@@ -48,9 +48,14 @@ class RegionResult:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DenseEvaluation:
-    """What `evaluate_dense` returns: three sums over pixels, and everything that follows from them."""
+    """What `evaluate_dense` returns: three sums over pixels, and everything that follows from them.
 
-    prior: Prior
+    >>> result = evaluate_dense([[[0, 0], [1, 1]]], [[[0, 0], [0, 1]]], Prior.from_counts([900, 100]))
+    >>> result.iou.round(2).tolist(), result.dice.round(2).tolist()
+    ([0.67, 0.5], [0.8, 0.67])
+    """
+
+    prior: Prior  # of the training pixels
     hits: IntArray  # [K] pixels of the class that were predicted as it
     labelled: IntArray  # [K] pixels of the class
     predicted: IntArray  # [K] pixels predicted as the class

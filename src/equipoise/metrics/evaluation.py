@@ -59,14 +59,21 @@ class GroupResult:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Evaluation:
-    """What `evaluate` returns: sums over test items, and everything that follows from them."""
+    """What `evaluate` returns: sums over test items, and everything that follows from them.
 
-    prior: Prior
+    >>> result = evaluate([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], Prior.from_counts([500, 5]))
+    >>> result.balanced_accuracy, result.few, result.medium
+    (0.5, 0.0, None)
+    >>> result.per_class[0].accuracy, result.correct.tolist(), result.items.tolist()
+    (1.0, [2, 0], [2, 1])
+    """
+
+    prior: Prior  # of the training set
     correct: IntArray  # [K] items of the class that were predicted right
     items: IntArray  # [K] items of the class
     probability: FloatArray  # [K] predicted probability of the class, summed over all items
     bin_items: IntArray  # [K, 15] items of the class whose confidence falls into the bin
-    bin_correct: IntArray  # [K, 15]
+    bin_correct: IntArray  # [K, 15] of these, items predicted right
     bin_confidence: FloatArray  # [K, 15] their confidence, summed
 
     def __post_init__(self) -> None:
@@ -75,6 +82,7 @@ class Evaluation:
 
     @property
     def num_items(self) -> int:
+        """How many test items were judged."""
         return int(self.items.sum())
 
     @property

@@ -20,14 +20,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """An evaluation with who is taken for whom and, where `logits_mean` was said, the prior sweep. Adds up with `+`."""
+    """What `judge` returns: an evaluation, its confusions and, where asked for, a prior sweep. Adds up with `+`.
 
-    evaluation: Evaluation
-    confusions: Confusions
-    sweep: PriorSweep | None = None
+    >>> found = judge([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], Prior.from_counts([500, 5]))
+    >>> (found + found).evaluation.num_items, found.sweep
+    (6, None)
+    """
+
+    evaluation: Evaluation  # what `evaluate` returns
+    confusions: Confusions  # which class is taken for which
+    sweep: PriorSweep | None = None  # accuracy under other class priors; None without `logits_mean`
 
     @property
     def prior(self) -> Prior:
+        """The class prior of the training set."""
         return self.evaluation.prior
 
     def __add__(self, other: Judged) -> Judged:
@@ -54,6 +60,9 @@ def judge(
 
     `logits_mean` is the prior that the predictions mean: "train" after a plain loss, "uniform" after a balanced one;
     None leaves the prior sweep out. `swept` are the rows that the sweep looks at (41 predictions each), by default all.
+
+    logits_mean   "train" after a plain loss, "uniform" after a balanced one; None leaves the prior sweep out
+    swept         indices of the rows that the sweep looks at; None is all
 
     >>> prior = Prior.from_counts([500, 5])
     >>> found = judge([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], prior, logits_mean="train")

@@ -108,25 +108,32 @@ class BinnedScores:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MultilabelEvaluation:
-    """What `evaluate_multilabel` returns: sums over items, scores, and everything that follows from them."""
+    """What `evaluate_multilabel` returns: sums over items, scores, and everything that follows from them.
 
-    prior: Prior
+    >>> prior = Prior.from_counts([500, 5], total=600)
+    >>> result = evaluate_multilabel([[2.0, -1.0], [1.0, 0.5]], [[1, 0], [1, 1]], prior)
+    >>> result.scores()["map"], result.positives.tolist(), result.hits.tolist()
+    (1.0, [2, 1], [2, 1])
+    """
+
+    prior: Prior  # of the training set
     thresholds: FloatArray  # [K], of what was judged: logits, or probabilities
-    probabilities: bool
+    probabilities: bool  # whether probabilities were judged rather than logits
     labelled: IntArray  # [K] items whose label of the class is known
-    positives: IntArray  # [K]
+    positives: IntArray  # [K] items that have the class
     predicted: IntArray  # [K] items that reach the threshold
     hits: IntArray  # [K] of which positive
     bin_items: IntArray  # [K, 15] labelled items by predicted probability
-    bin_positives: IntArray  # [K, 15]
-    bin_probability: FloatArray  # [K, 15] summed
+    bin_positives: IntArray  # [K, 15] of these, items that have the class
+    bin_probability: FloatArray  # [K, 15] their predicted probability, summed
     rows: FloatArray  # [7] over items: number, F1; number with both kinds, ranking loss; with positives, coverage, LRAP
-    scores_: KeptScores | BinnedScores
+    scores_: KeptScores | BinnedScores  # every score, or histograms of them
 
     # ---------------------------------------------------------------- numbers
 
     @property
     def num_items(self) -> int:
+        """How many test items were judged."""
         return int(self.rows[0])
 
     @property
@@ -275,6 +282,8 @@ def evaluate_multilabel(
 
     `prior` is that of the training set. The first argument holds logits or, with `probabilities=True`, probabilities.
     `threshold` is a probability, for all classes or one per class: what reaches it is predicted. 0.5 is logit 0.
+
+    threshold   probability from which a class is predicted: one number, or one per class
 
     >>> prior = Prior.from_counts([500, 5], total=600, class_names=["cat", "owl"])
     >>> result = evaluate_multilabel([[2.0, -1.0], [1.0, 0.5], [-3.0, -2.0]], [[1, 0], [1, 1], [0, -1]], prior)

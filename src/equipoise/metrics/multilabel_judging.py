@@ -37,16 +37,23 @@ class Missed:
 
 @dataclass(frozen=True, eq=False)
 class JudgedMultilabel:
-    """An evaluation with F1 at 41 thresholds, and who is missed where whom is present. Adds up with `+`."""
+    """What `judge_multilabel` returns: F1 at 41 thresholds, and what is missed beside what. Adds up with `+`.
 
-    evaluation: MultilabelEvaluation
+    >>> prior = Prior.from_counts([500, 5], total=600)
+    >>> found = judge_multilabel([[2.0, -1.0], [1.0, 0.5], [-3.0, 1.0]], [[1, 1], [1, 1], [0, 1]], prior)
+    >>> found.f1_at().shape, (found + found).evaluation.num_items
+    ((2, 41), 6)
+    """
+
+    evaluation: MultilabelEvaluation  # what `evaluate_multilabel` returns
     hits_at: IntArray  # [K, 41] positives that reach each threshold
-    predicted_at: IntArray  # [K, 41]
+    predicted_at: IntArray  # [K, 41] items that reach each threshold
     together: FloatArray | None  # [K, K] items with both classes; None where there are too many classes
     missed: FloatArray | None  # [K, K] of which the first is not predicted
 
     @property
     def prior(self) -> Prior:
+        """The class prior of the training set."""
         return self.evaluation.prior
 
     def f1_at(self) -> FloatArray:
@@ -112,6 +119,8 @@ def judge_multilabel(
     threshold: float | ArrayLike | Tensor = 0.5,
 ) -> JudgedMultilabel:
     """Judge as `evaluate_multilabel` does, and keep what a report shows beyond it.
+
+    threshold   probability from which a class is predicted: one number, or one per class
 
     >>> prior = Prior.from_counts([500, 5], total=600)
     >>> found = judge_multilabel([[2.0, -1.0], [1.0, 0.5], [-3.0, 1.0]], [[1, 1], [1, 1], [0, 1]], prior)

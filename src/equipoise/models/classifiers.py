@@ -148,8 +148,13 @@ def _network(name: str, *, pretrained: bool) -> tuple[nn.Module, str]:
         return network, named[0]
     near = difflib.get_close_matches(plain, network_names(), n=3)
     hint = f": did you mean {' or '.join(near)}?" if near else ": expected a classifier of torchvision or timm"
-    missing = "" if _timm_names() else " (timm is not installed: pip install timm)"
-    raise ValueError(f"no network is named {name!r}{hint}{missing}")
+    extras = {"train": ("torchvision", _torchvision_names()), "timm": ("timm", _timm_names())}
+    missing = [
+        f" ({library} is not installed: pip install 'equipoise[{extra}]')"
+        for extra, (library, names) in extras.items()
+        if not names
+    ]
+    raise ValueError(f"no network is named {name!r}{hint}{''.join(missing)}")
 
 
 def _torchvision_names() -> list[str]:

@@ -13,6 +13,9 @@ class NormalizedLinear(nn.Module):
     The head that LDAM wants. A loss other than LDAM, or a prior added to these logits, needs them scaled first
     (by about 30): log n is far larger than a cosine.
 
+    in_features    size D of the features
+    out_features   number of classes K
+
     >>> head = NormalizedLinear(4, 3)
     >>> bool((head(torch.randn(5, 4)).abs() <= 1 + 1e-6).all())
     True

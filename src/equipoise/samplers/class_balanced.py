@@ -54,6 +54,11 @@ class ClassBalancedSampler(ResumableSampler):
     group where there is one. Every rank gives the same number of indices, and together they give the stream of a single
     process (continued by a few draws where `num_samples` is not a multiple of the ranks).
 
+    ignore_index   items with this label are left out
+    num_samples    draws per epoch over all ranks; None is the number of items
+    strength       0 draws items as they are, 1 balances the classes; or a function of the epoch
+    target         the class prior that strength 1 aims at; None is uniform
+
     >>> labels = [0, 0, 0, 0, 0, 0, 1, 1, 2]
     >>> sampler = ClassBalancedSampler(labels, num_samples=6)
     >>> [labels[i] for i in sampler]
@@ -103,11 +108,12 @@ class ClassBalancedSampler(ResumableSampler):
 
     @classmethod
     def from_dataset(cls, dataset: Any, *, label: str = "label", **options: Any) -> ClassBalancedSampler:
-        """A sampler of the labels of a data set, found as `Prior.from_dataset` finds them."""
+        """A sampler for `dataset`, whose labels are found as by `Prior.from_dataset`; `options` as above."""
         return cls(dataset_labels(dataset, label=label).labels, **options)
 
     @property
     def draws(self) -> int:
+        """Draws per epoch, of all ranks together."""
         return self.num_samples
 
     @property
@@ -162,6 +168,8 @@ class ClassBalancedSampler(ResumableSampler):
 
 def progressive(epochs: int) -> Callable[[int], float]:
     """A strength that rises evenly from 0 in the first epoch to 1 in the last of `epochs`.
+
+    epochs   number of epochs of the training
 
     >>> sampler = ClassBalancedSampler([0, 0, 0, 1], strength=progressive(epochs=3))
     >>> for epoch in range(3):

@@ -49,6 +49,8 @@ class RepeatFactorSampler(ResumableSampler):
     `seed`, `num_replicas` and `rank` are those of `torch.utils.data.DistributedSampler`; ranks default to the process
     group where there is one.
 
+    threshold   share of items below which a class counts as rare (LVIS: 0.001)
+
     >>> images = [[0]] * 98 + [[0, 1], [1]]
     >>> sampler = RepeatFactorSampler(images, threshold=0.08)
     >>> sampler.repeat_factors[[0, 98, 99]].tolist()
@@ -77,6 +79,7 @@ class RepeatFactorSampler(ResumableSampler):
 
     @property
     def draws(self) -> int:
+        """Draws in the current epoch, of all ranks together."""
         if self._last_draws is None or self._last_draws[:2] != (self.seed, self.epoch):
             repeats = _repeats(self.repeat_factors, np.random.default_rng([self.seed, self.epoch]))
             self._last_draws = (self.seed, self.epoch, int(repeats.sum()))

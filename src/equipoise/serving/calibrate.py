@@ -43,6 +43,10 @@ class Calibration(PriorModule):
     A module without parameters, to be put behind a model: `nn.Sequential(model, calibration)`. `before` and `after` are
     the scores on the validation set, weighted to the target prior.
 
+    temperature     what logits are divided by: one number
+    bias            what is added then, [K]; None is nothing
+    before, after   scores on the validation set, if known
+
     >>> Calibration(2.0)(torch.tensor([[4.0, 0.0]]))
     tensor([[2., 0.]])
     """
@@ -93,6 +97,9 @@ def fit_temperature(
     `labels` [N] are class indices, in any class frequencies; `target` is the prior that the probabilities are to be
     right for. None is uniform, as everywhere: for a validation set like the training set, used as it is, pass
     source=target=prior. Calibrated logits still mean `source`.
+
+    labels   class indices, [N]
+    bias     True to fit a bias per class too
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> labels = torch.arange(3000) % 3
@@ -147,6 +154,9 @@ def fit_sigmoid_temperature(
     to be right for. Positive and negative items of a class are weighted so that it has that rate. One temperature for
     all classes, and with `bias=True` one bias a class.
 
+    labels   zeros and ones, shaped like the logits
+    bias     True to fit a bias per class too
+
     >>> generator = torch.Generator().manual_seed(0)
     >>> labels = torch.arange(4000) % 2
     >>> x = torch.randn(4000, generator=generator) + 2 * labels - 1
@@ -182,6 +192,9 @@ def rate_thresholds(
     No label is needed, so nothing can be overfitted. Where the items at hand are of other class rates than those in
     use, pass their `labels` (zeros and ones, same shape) and the rates in use as `target_rate`: positive and negative
     items are then weighted to those. Logits and probabilities serve alike; the thresholds are in what you pass.
+
+    rate     share of the items that is to exceed the threshold: one number, or one per class
+    labels   zeros and ones, shaped like the logits; only needed with `target_rate`
 
     >>> rate_thresholds(torch.arange(100.0), 0.1)
     tensor(89.5000)

@@ -54,16 +54,23 @@ class PriorEstimate:
     `low` and `high` are bootstrap 95 % intervals [K] (NaN where none were asked for); `spread` is how far resampling
     the items moves the whole estimate on average (total variation); `doubts` says why it should not be trusted, in
     words, and is empty where nothing speaks against it.
+
+    >>> p = np.tile([[0.9, 0.1], [0.2, 0.8], [0.1, 0.9], [0.1, 0.9]], (100, 1))
+    >>> estimate = estimate_prior(p, [0.5, 0.5])
+    >>> estimate.prior.probabilities.round(2).tolist(), estimate.method, estimate.num_items
+    ([0.2, 0.8], 'em', 400)
+    >>> bool((estimate.low <= estimate.probabilities).all())
+    True
     """
 
-    prior: Prior
-    low: FloatArray
-    high: FloatArray
-    spread: float
-    method: str
-    num_items: int
-    doubts: tuple[str, ...]
-    calibration_checked: bool
+    prior: Prior  # the estimate
+    low: FloatArray  # [K] lower ends of the 95 % intervals
+    high: FloatArray  # [K] upper ends
+    spread: float  # how far resampling moves the estimate, in total variation
+    method: str  # "em" or "bbse"
+    num_items: int  # how many items it rests on
+    doubts: tuple[str, ...]  # reasons not to trust it
+    calibration_checked: bool  # whether a validation set was given to check the probabilities with
 
     @property
     def probabilities(self) -> FloatArray:
@@ -111,6 +118,11 @@ def estimate_prior(
     predicted by the same model and not have been trained on. `resamples=0` saves the bootstrap.
 
     A class that would get less than half an item is given half an item, so that the estimate never rules one out.
+
+    method       "em" (expectation maximisation) or "bbse" (confusion matrix)
+    validation   probabilities [M, K] and labels [M] of a labelled set, or None
+    resamples    bootstrap draws for the intervals; 0 is none
+    seed         of the bootstrap
 
     >>> generator = np.random.default_rng(0)
     >>> labels = generator.choice(2, 2000, p=[0.2, 0.8])                       # eight of ten are owls

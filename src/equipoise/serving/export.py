@@ -78,6 +78,9 @@ def export_program(
 
     To keep the priors with the program: `torch.export.save(program, path, extra_files=served.metadata)`.
 
+    decisions       True to give, second, what `decide` gives
+    dynamic_batch   True for a first dimension of any size
+
     >>> served = eq.Rebalanced(torch.nn.Linear(4, 2), source=[0.9, 0.1])
     >>> program = export_program(served, torch.randn(3, 4))
     >>> x = torch.randn(7, 4)
@@ -124,6 +127,17 @@ def export_onnx(
     metadata:
     `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`. Weights of more than 1.5 GB lie beside it,
     in `path` with `.data` at its end.
+
+    path            the file to write
+    decisions       True to give, second, what `decide` gives
+    dynamic_batch   True for a first dimension of any size
+
+    >>> served = eq.Rebalanced(torch.nn.Linear(4, 2), source=[0.9, 0.1])
+    >>> from tempfile import mkdtemp
+    >>> path = f"{mkdtemp()}/served.onnx"
+    >>> export_onnx(served, torch.randn(3, 4), path, probabilities=True)
+    >>> os.path.exists(path)
+    True
     """
     try:
         import onnxscript  # noqa: F401

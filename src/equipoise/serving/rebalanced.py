@@ -241,6 +241,10 @@ class Rebalanced(Served):
     at least fp32. Where the model returns more than its logits, `output` says where they are: "logits" for Hugging
     Face's models, an index for a tuple, or a function of what the model returns.
 
+    model    the trained classifier, any `nn.Module`
+    scale    what the logits are multiplied by first; None is nothing
+    output   where the logits are in what the model returns: "logits", an index, or a function
+
     >>> prior = eq.Prior.from_counts([900, 100])
     >>> model = torch.nn.Linear(4, 2)                  # trained with the plain loss, on data of this prior
     >>> served = Rebalanced(model, source=prior)       # used where both classes are equally likely
@@ -310,6 +314,11 @@ class RebalancedSigmoid(Served):
     the rate where the model is used, one for all classes or one per class. `scale`, `dim` and `output` as in
     `Rebalanced`. `threshold` is the probability, one for all classes or one per class (as of `f1_thresholds`), from
     which `decide` predicts a class; it is saved and exported with the model.
+
+    model       the trained classifier, any `nn.Module`
+    scale       what the logits are multiplied by first; None is nothing
+    output      where the logits are in what the model returns: "logits", an index, or a function
+    threshold   probability from which `decide` predicts a class: one number, or one per class
 
     >>> model = torch.nn.Linear(4, 1)                                    # one logit: fraud or not, 2 % in training
     >>> served = RebalancedSigmoid(model, source=0.02, target_rate=0.001)

@@ -73,6 +73,8 @@ def precision_thresholds(
 
     Where no threshold reaches it, none of the validation items is predicted, and a warning names the class.
 
+    precision   the precision to reach: one number, or one per class
+
     >>> precision_thresholds([[3.0], [2.0], [1.0], [0.0]], [[1], [0], [1], [0]], 0.6).logit()
     tensor([0.5000], dtype=torch.float64)
     """
@@ -107,6 +109,9 @@ def cost_thresholds(
     probabilities: bool = False,
 ) -> Tensor:
     """The threshold of the least cost per class, [K]; what each kind of error costs is one number, or one per class.
+
+    false_positive   cost of predicting a class that is absent: one number, or one per class
+    false_negative   cost of missing a class that is present, likewise
 
     >>> scores, labels = [[2.0], [1.0], [0.0], [-1.0]], [[1], [0], [1], [0]]
     >>> cost_thresholds(scores, labels, false_negative=10).logit()

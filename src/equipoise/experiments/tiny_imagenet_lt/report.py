@@ -7,7 +7,9 @@ from pathlib import Path
 from statistics import mean
 
 from equipoise.experiments.table1.report import total_variation
+from equipoise.experiments.tiny_imagenet_lt.figure import bars, bars_digest, figure
 from equipoise.report import tables
+from equipoise.report.figures import save
 from equipoise.report.tables import Table, grouped, low_to_high, mean_std, versions_in_words
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.records import read_records
@@ -25,6 +27,7 @@ METHODS = {
     "decoupled_balanced_softmax": "Softmax, then Balanced Softmax",
 }
 COLUMNS = ("top1", "many", "medium", "few")
+FIGURE = "docs/images/tiny-imagenet-lt.png"
 
 
 def rows_of(records: Sequence[ImageRecord], titles: Mapping[str, str], columns: Sequence[str]) -> list[list[str]]:
@@ -127,8 +130,15 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     parts = {
         "results/README.md": {NAME: part(records)},
         "README.md": {
-            f"{NAME}-short": f"{short_table(records)}\n\nMean ± standard deviation over seeds, the last iterate."
+            f"{NAME}-short": f"{short_table(records)}\n\nMean ± standard deviation over seeds, the last iterate.",
+            f"{NAME}-ways": str(ways_table(records)),
         },
         "docs/integrations.md": {f"{NAME}-ways": str(ways_table(records))},
     }
     return tables.filled(root, parts)
+
+
+def draw(root: Path, results: Path) -> list[Path]:
+    """Draw before and after where the README shows it; the picture carries the name of what it shows."""
+    found = bars(read(results))
+    return [save(figure(found), root / FIGURE, note=bars_digest(found))]
