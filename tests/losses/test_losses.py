@@ -45,6 +45,18 @@ def test_smoothing_towards_a_class_without_items_stays_finite() -> None:
     assert logits.grad.isfinite().all()
 
 
+def test_one_hots_are_smoothed_as_indices_are_and_ignored_ones_are_not() -> None:
+    target = TARGET.clone()
+    for ignored in (False, True):
+        if ignored:
+            target[1] = 255
+        hot = F.one_hot(torch.where(target == 255, 0, target), 3)
+        hot[target == 255] = 255
+        for weight in (None, torch.tensor([1.0, 2.0, 3.0])):
+            loss = eq.BalancedSoftmaxLoss(PRIOR, label_smoothing=0.1, ignore_index=255, weight=weight, reduction="sum")
+            torch.testing.assert_close(loss(LOGITS, hot), loss(LOGITS, target))
+
+
 def test_weights_of_zero_give_zero_loss_and_gradient() -> None:
     logits = LOGITS.clone().requires_grad_()
     zero = torch.zeros(3)

@@ -64,6 +64,7 @@ class LongTail(Callback):
         self.loss, self.label, self.report = loss, label, report
         self._parts: list[Any] = []
         self._undo: list[Any] = []
+        self._follow: Any = None
 
     # ---------------------------------------------------------------- training
 
@@ -87,8 +88,14 @@ class LongTail(Callback):
             _set(pl_module, name, balanced)
             self._undo.append(lambda: _set(pl_module, name, criterion))
             self._watch(trainer, balanced, criterion)
+            if sampler is not None:
+                self._follow = lambda: balanced.hold(_balanced(criterion, sampler.prior))
         else:
             self._watch(trainer, criterion, criterion)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._follow is not None:  # a strength that changes with the epoch changes what is drawn
+            self._follow()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         folder = trainer.log_dir or trainer.default_root_dir  # asked on every rank: Lightning broadcasts it
@@ -99,6 +106,9 @@ class LongTail(Callback):
         Report({type(pl_module).__name__: self.evaluation}).save(Path(folder) / self.report)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._let_go()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._let_go()
 
     # ---------------------------------------------------------------- judging
@@ -147,11 +157,12 @@ class LongTail(Callback):
         """Judge what `called` is given while the module is validated or tested; `criterion` says what it means."""
         several = isinstance(criterion, nn.BCEWithLogitsLoss | SigmoidLoss)
 
-        def seen(module: nn.Module, given: tuple[Any, ...], value: Any) -> None:
+        def seen(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], value: Any) -> None:
             if (trainer.validating or trainer.testing) and not trainer.sanity_checking:
-                self._add(given[0], given[1], getattr(criterion, "ignore_index", None), several)
+                logits, target = (*given, *(named[name] for name in ("input", "logits", "target") if name in named))[:2]
+                self._add(logits, target, getattr(criterion, "ignore_index", None), several)
 
-        self._undo.append(called.register_forward_hook(seen).remove)
+        self._undo.append(called.register_forward_hook(seen, with_kwargs=True).remove)
 
     def _read(self, trainer: Trainer, outputs: Any) -> None:
         watched = bool(self._undo) or trainer.sanity_checking or self.prior is None
@@ -179,6 +190,7 @@ class LongTail(Callback):
             pl_module.log_dict(scores, sync_dist=True)  # equal on every rank already
 
     def _let_go(self) -> None:
+        self._follow = None
         while self._undo:
             self._undo.pop()()
 
@@ -188,10 +200,13 @@ class _Swapped(nn.Module):
 
     def __init__(self, criterion: nn.Module) -> None:
         super().__init__()
+        self.hold(criterion)
+
+    def hold(self, criterion: nn.Module) -> None:
         self._held = (criterion,)  # in a tuple, so that it is no part of the state
 
-    def forward(self, logits: Tensor, target: Tensor) -> Any:
-        return self._held[0].to(logits.device)(logits, target)
+    def forward(self, input: Tensor, target: Tensor) -> Any:  # named as those of torch's losses
+        return self._held[0].to(input.device)(input, target)
 
 
 def _balanced(plain: nn.Module, prior: Prior) -> nn.Module:
@@ -229,7 +244,9 @@ def _set(module: nn.Module, name: str, value: nn.Module) -> None:
 
 def _sampler(trainer: Trainer) -> ResumableSampler | None:
     """The sampler of the training loader, if it is one of Equipoise; refused unless it is sharded exactly once."""
-    sampler = getattr(trainer.train_dataloader, "sampler", None)
+    loader = trainer.train_dataloader
+    batches = getattr(loader, "batch_sampler", None)  # of a batch sampler's own sampler the loader knows nothing
+    sampler = getattr(loader if batches is None else batches, "sampler", None)
     inner = getattr(getattr(sampler, "dataset", None), "_sampler", None)  # Lightning's wrapper deals out what it draws
     if isinstance(inner, ResumableSampler):
         if inner.num_replicas > 1:
