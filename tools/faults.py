@@ -246,6 +246,7 @@ FAULTS = [
     Fault("integrations/huggingface.py", "mean * counted, 0.0", "mean, 0.0", "test_huggingface.py"),
     Fault("integrations/huggingface.py", "torch.where(counted > 0, mean * counted, 0.0)", "mean * counted", "test_huggingface.py"),
     Fault("integrations/huggingface.py", "counted = (labels != IGNORED).sum()", "counted = torch.tensor(labels.numel())", "test_huggingface.py"),
+    Fault("integrations/huggingface.py", "if isinstance(trainer.train_dataset, IterableDataset):", "if False:", "test_huggingface.py"),
     Fault("integrations/huggingface.py", "np.where(unknown, np.nan, labels)", "labels", "test_huggingface.py"),
     Fault("integrations/huggingface.py", "judged(*_rows(image, label))", "judged(image, label)", "test_huggingface.py"),
     Fault("losses/shared.py", "        return held.to(given.device)\n\n    def _apply", "        return given\n\n    def _apply", "test_huggingface.py"),

@@ -247,6 +247,16 @@ def test_the_mixin_draws_classes_equally_often_and_anew_each_epoch(tmp_path: Pat
     assert sorted(trainer._get_train_sampler()) == list(range(32))
 
 
+def test_the_mixin_reads_the_labels_of_torch_data_sets_and_refuses_streams(tmp_path: Path) -> None:
+    items = [{"input_ids": [i % 20], "labels": label} for i, label in enumerate([0] * 24 + [1] * 6 + [2] * 2)]
+    trainer = BalancedTrainer(Tagger(True), arguments(tmp_path), train_dataset=items)
+    assert sorted(np.bincount(drawn(trainer.get_train_dataloader()))) == [10, 11, 11]
+    stream = datasets.Dataset.from_list(items).to_iterable_dataset()
+    trainer = BalancedTrainer(Tagger(True), arguments(tmp_path), train_dataset=stream)
+    with pytest.raises(TypeError, match="read in its own order, so no class can be drawn more often"):
+        trainer.train()
+
+
 def test_balancing_twice_is_noticed(tmp_path: Path) -> None:
     trainer = balanced_trainer(tmp_path)
     trainer.compute_loss_func = huggingface.loss(eq.Prior.from_counts([24, 6, 2]))

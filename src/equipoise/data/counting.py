@@ -248,8 +248,8 @@ def _hugging_face_labels(dataset: Any, label: str) -> Labels:
     names = getattr(feature, "names", None)
     if hasattr(feature, "feature"):  # List(ClassLabel), Sequence(ClassLabel)
         raise TypeError(
-            f"the column {label!r} holds several classes per item: pass kind='multilabel', or kind='tokens' where it "
-            "has one per token"
+            f"the column {label!r} holds several classes per item: Prior.from_dataset takes kind='multilabel', or "
+            f"kind='tokens' where it has one per token, and a sampler classes_per_item=dataset[{label!r}]"
         )
     if hasattr(dataset, "select_columns") and hasattr(dataset, "__len__"):
         values = dataset.select_columns([label]).with_format("numpy")[:][label] if len(dataset) else []

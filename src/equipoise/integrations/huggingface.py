@@ -11,6 +11,7 @@ logged 4 times too large).
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -19,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
 from equipoise.arrays import as_array, outside
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
@@ -137,10 +139,21 @@ class BalancedSampling:
     sampler_label: str | None = None  # the column of the labels: "labels", else "label"
     sampler_strength: float = 1.0  # 0.5: square-root sampling
 
+    def get_train_dataloader(self) -> Any:
+        trainer: Any = self
+        if isinstance(trainer.train_dataset, IterableDataset):  # for which the Trainer asks no sampler
+            raise TypeError(
+                f"the training set is a {type(trainer.train_dataset).__name__}, which is read in its own order, so no "
+                "class can be drawn more often: train with huggingface.loss(prior) and the plain Trainer"
+            )
+        return super().get_train_dataloader()  # type: ignore[misc]
+
     def _get_train_sampler(self, train_dataset: Any = None) -> ClassBalancedSampler:
         trainer: Any = self
         dataset = trainer.train_dataset if train_dataset is None else train_dataset
-        columns = getattr(dataset, "column_names", None) or ()
+        columns = getattr(dataset, "column_names", None)
+        if columns is None:  # a torch data set: the Trainer's items are dictionaries
+            columns = dataset[0] if isinstance(dataset[0], Mapping) else ()
         label = self.sampler_label or ("labels" if "labels" in columns else "label")
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         # one rank: accelerate shards every sampler, also one that has sharded itself
