@@ -176,6 +176,16 @@ class Named(Classifier):
         self.criterion(self.head(batch[0]), target=batch[1])
 
 
+def test_a_compiled_loss_is_replaced_and_comes_back(tmp_path: Path) -> None:
+    compiled = torch.compile(nn.CrossEntropyLoss(), backend="eager")
+    torch.manual_seed(1)
+    module, callback = Classifier(compiled), LongTail(report=None)
+    fit(module, callback, tmp_path, enable_checkpointing=False)
+    assert callback.evaluation.num_items == 156
+    assert module.criterion is compiled
+    torch.testing.assert_close(module.head.weight.detach(), weights(eq.BalancedSoftmaxLoss(PRIOR), data(), tmp_path))
+
+
 def test_arguments_by_name_are_those_of_the_plain_loss(tmp_path: Path) -> None:
     module, callback = Named(), LongTail(report=None)
     fit(module, callback, tmp_path, enable_checkpointing=False)

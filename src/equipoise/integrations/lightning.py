@@ -83,15 +83,16 @@ class LongTail(Callback):
                 )
             return
         name, criterion = found
+        declared = pl_module.get_submodule(name)  # the loss, or what torch.compile put around it
         if isinstance(criterion, PLAIN) and self.loss is not None:
             balanced = _Swapped(_balanced(criterion, self.prior if sampler is None else sampler.prior))
             _set(pl_module, name, balanced)
-            self._undo.append(lambda: _set(pl_module, name, criterion))
+            self._undo.append(lambda: _set(pl_module, name, declared))
             self._watch(trainer, balanced, criterion)
             if sampler is not None:
                 self._follow = lambda: balanced.hold(_balanced(criterion, sampler.prior))
         else:
-            self._watch(trainer, criterion, criterion)
+            self._watch(trainer, declared, criterion)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self._follow is not None:  # a strength that changes with the epoch changes what is drawn
@@ -151,7 +152,7 @@ class LongTail(Callback):
         if not self._undo and not trainer.sanity_checking and self.prior is not None:  # trainer.validate(), .test()
             found = _find_loss(pl_module, self.loss)
             if found is not None:
-                self._watch(trainer, found[1], found[1])
+                self._watch(trainer, pl_module.get_submodule(found[0]), found[1])
 
     def _watch(self, trainer: Trainer, called: nn.Module, criterion: nn.Module) -> None:
         """Judge what `called` is given while the module is validated or tested; `criterion` says what it means."""
@@ -225,9 +226,10 @@ def _balanced(plain: nn.Module, prior: Prior) -> nn.Module:
 
 
 def _find_loss(module: nn.Module, wanted: str | None) -> tuple[str, nn.Module] | None:
-    """The loss that a module declares, and its name."""
+    """The loss that a module declares, and its name (of one that is compiled, the name of the compiled one)."""
     kinds = (*PLAIN, SoftmaxLoss, SigmoidLoss, _Swapped)
-    found = {name: child for name, child in module.named_modules() if isinstance(child, kinds)}
+    named = ((name.removesuffix("._orig_mod"), child) for name, child in module.named_modules())
+    found = {name: child for name, child in named if isinstance(child, kinds)}
     if wanted not in (None, "auto"):
         if wanted not in found:
             raise ValueError(f"the module has no loss {wanted!r}: it declares {', '.join(found) or 'none'}")

@@ -1,7 +1,7 @@
 """What every loss does alike: which dimension holds the classes, in which precision, and how rows become one number.
 
-Losses look at shapes and dtypes, not at values: no synchronisation with a GPU, no break in a compiled graph. The one
-exception is `check_logs`, on the CPU and outside of compiled code.
+Losses look at shapes and dtypes, not at values: no synchronisation with a GPU, no break in a compiled graph. Only
+`check_logs` and, to spare copies, `none_missing` do, on the CPU and outside of compiled code.
 """
 
 from __future__ import annotations
