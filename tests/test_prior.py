@@ -97,6 +97,7 @@ def test_masks_are_counted_by_pixel() -> None:
     assert Prior.from_masks(masks, 3, ignore_index=255).counts.tolist() == [2, 4, 0]
     assert Prior.from_masks((m for m in masks), 3, 255).total == 6
     assert Prior.from_masks(torch.zeros(2, 4, 4, dtype=torch.long), 2).total == 32
+    assert Prior.from_masks(torch.zeros(2, 1, 4, 4, dtype=torch.long), 2).total == 32  # with a channel, as MONAI's
 
 
 def test_multilabel_counts_positives_out_of_all_items() -> None:

@@ -129,6 +129,51 @@ def test_the_number_of_items_is_that_of_rows_or_of_elements() -> None:
             torch.testing.assert_close(found, criterion(logits, target))
 
 
+@pytest.mark.parametrize("missing", [-100.0, -1.0, float("nan")])
+def test_missing_labels_do_not_count_though_the_trainer_counts_them(missing: float) -> None:
+    logits, soft = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), torch.eye(3)[[0, 1, 2, 0]]
+    soft[0, 1] = soft[2] = missing
+    items = int((soft != -100).sum())
+    for reduction in ("mean", "batchmean"):
+        criterion = eq.BalancedSigmoidLoss(PRIOR, ignore_index=-1 if missing == -1 else -100, reduction=reduction)
+        expected, adapted = criterion(logits, soft), huggingface.loss(criterion)
+        torch.testing.assert_close(adapted(logits, soft, num_items_in_batch=items), expected)
+    half = adapted(logits, soft, num_items_in_batch=2 * items)  # one of two batches that are alike
+    torch.testing.assert_close(half + half, expected)
+
+
+def test_ignored_pixels_and_class_weights_leave_the_mean_of_the_criterion() -> None:
+    logits, maps = (
+        torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)),
+        torch.arange(32).view(2, 4, 4) % 3,
+    )
+    maps[0, :3] = 255
+    expected = eq.BalancedSoftmaxLoss(PRIOR, ignore_index=255)(logits, maps)
+    found = huggingface.loss(PRIOR, ignore_index=255)({"logits": logits}, maps, num_items_in_batch=32)
+    torch.testing.assert_close(found, expected)
+    weighted = torch.nn.CrossEntropyLoss(torch.tensor([0.1, 1.0, 10.0]), ignore_index=255)
+    adapted = huggingface.loss(weighted)
+    torch.testing.assert_close(adapted(logits, maps, num_items_in_batch=32), weighted(logits, maps))
+
+
+def test_a_batch_of_padding_alone_adds_nothing() -> None:
+    logits = torch.zeros(2, 3, requires_grad=True)
+    for criterion in (eq.BalancedSoftmaxLoss(PRIOR), torch.nn.CrossEntropyLoss()):  # torch's gives NaN
+        value = huggingface.loss(criterion)(logits, torch.tensor([-100, -100]), num_items_in_batch=torch.tensor(5))
+        value.backward()
+        assert value == 0
+        assert logits.grad is not None
+        assert not logits.grad.any()
+
+
+def test_a_prior_of_several_labels_per_item_wants_a_sigmoid() -> None:
+    prior = eq.Prior.from_multilabel([[1, 1, 0], [1, 0, 0], [0, 0, 1]])
+    with pytest.raises(
+        ValueError, match=r"counts 4 labels in 3 items.*huggingface.loss\(eq.BalancedSigmoidLoss\(prior"
+    ):
+        huggingface.loss(prior)
+
+
 def test_outputs_of_every_form_are_read() -> None:
     logits, labels = torch.randn(2, 3), torch.tensor([0, 2])
     expected = eq.BalancedSoftmaxLoss(PRIOR)(logits, labels)
@@ -147,6 +192,19 @@ def test_segmentation_logits_are_scaled_up_to_their_label_maps() -> None:
     up = torch.nn.functional.interpolate(logits, size=(8, 8), mode="bilinear", align_corners=False)
     found = huggingface.loss(PRIOR)({"logits": logits}, maps, num_items_in_batch=128)
     torch.testing.assert_close(found, eq.BalancedSoftmaxLoss(PRIOR)(up, maps))
+
+
+@pytest.mark.parametrize("ignore_index", [-100, 255])
+def test_label_maps_are_judged_at_their_resolution(ignore_index: int) -> None:
+    logits, maps = torch.randn(3, 3, 4, 4), torch.randint(3, (3, 8, 8))
+    maps[0, :5] = ignore_index
+    up = torch.nn.functional.interpolate(logits, size=(8, 8), mode="bilinear", align_corners=False)
+    metrics = huggingface.metrics(PRIOR, ignore_index=ignore_index)
+    found = metrics(SimpleNamespace(predictions=logits.numpy(), label_ids=maps.numpy()))
+    expected = eq.evaluate_dense(up, maps, PRIOR, ignore_index=ignore_index)
+    assert found == pytest.approx(expected.scores(), nan_ok=True)
+    assert isinstance(metrics.evaluation, eq.DenseEvaluation)
+    assert metrics.evaluation.labelled.sum() == 3 * 64 - 40
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -172,6 +230,10 @@ def test_several_labels_per_item_are_judged_as_such() -> None:
     prior = eq.Prior.from_counts([300, 60, 6], total=400)
     found = huggingface.metrics(prior)(SimpleNamespace(predictions=(logits, 0), label_ids=labels))
     assert found == pytest.approx(eq.evaluate_multilabel(logits, labels, prior).scores(), nan_ok=True)
+    labels[2, 1] = -100  # as a collator pads, and as the loss ignores
+    found = huggingface.metrics(prior)(SimpleNamespace(predictions=logits, label_ids=labels))
+    labels[2, 1] = np.nan
+    assert found == pytest.approx(eq.evaluate_multilabel(logits, labels, prior).scores(), nan_ok=True)
 
 
 def test_the_mixin_draws_classes_equally_often_and_anew_each_epoch(tmp_path: Path) -> None:
@@ -183,6 +245,16 @@ def test_the_mixin_draws_classes_equally_often_and_anew_each_epoch(tmp_path: Pat
     assert list(sampler) != first
     trainer.sampler_strength = 0.0
     assert sorted(trainer._get_train_sampler()) == list(range(32))
+
+
+def test_the_mixin_reads_the_labels_of_torch_data_sets_and_refuses_streams(tmp_path: Path) -> None:
+    items = [{"input_ids": [i % 20], "labels": label} for i, label in enumerate([0] * 24 + [1] * 6 + [2] * 2)]
+    trainer = BalancedTrainer(Tagger(True), arguments(tmp_path), train_dataset=items)
+    assert sorted(np.bincount(drawn(trainer.get_train_dataloader()))) == [10, 11, 11]
+    stream = datasets.Dataset.from_list(items).to_iterable_dataset()
+    trainer = BalancedTrainer(Tagger(True), arguments(tmp_path), train_dataset=stream)
+    with pytest.raises(TypeError, match="read in its own order, so no class can be drawn more often"):
+        trainer.train()
 
 
 def test_balancing_twice_is_noticed(tmp_path: Path) -> None:
@@ -198,5 +270,55 @@ def test_balancing_twice_is_noticed(tmp_path: Path) -> None:
 
 def test_the_loss_can_be_copied_and_leaves_its_module_alone() -> None:
     criterion = eq.BalancedSoftmaxLoss(PRIOR)
-    made = copy.deepcopy(huggingface.loss(criterion))
-    assert (criterion.reduction, made.criterion.reduction, made.total.reduction) == ("mean", "mean", "sum")
+    made, logits, labels = copy.deepcopy(huggingface.loss(criterion)), torch.randn(2, 3), torch.tensor([0, 2])
+    assert made.criterion is not criterion
+    torch.testing.assert_close(made(logits, labels, num_items_in_batch=4), criterion(logits, labels) / 2)
+    assert criterion.reduction == "mean"
+
+
+def pretrained(prior: eq.Prior, **options: Any) -> Any:
+    """A model of transformers that holds its loss."""
+
+    class Pretrained(transformers.PreTrainedModel):  # type: ignore[misc,name-defined]
+        config_class, base_model_prefix = transformers.PretrainedConfig, "body"
+
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.body = torch.nn.Linear(2, 3)
+            self.loss = eq.BalancedSoftmaxLoss(prior, **options)
+            self.post_init()
+
+    return Pretrained
+
+
+def test_a_loss_inside_a_pretrained_model_keeps_its_prior(tmp_path: Path) -> None:
+    saved = pretrained(PRIOR)(transformers.PretrainedConfig())
+    saved.save_pretrained(tmp_path / "all")
+    body = {name: value for name, value in saved.state_dict().items() if "loss" not in name}
+    saved.save_pretrained(tmp_path / "body", state_dict=body)
+    for folder in ("all", "body"):  # "body": a checkpoint without the loss, as of a published model
+        for dtype in (torch.float32, torch.bfloat16):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)
+                loaded = pretrained(PRIOR).from_pretrained(tmp_path / folder, dtype=dtype)
+            assert torch.equal(loaded.body.weight, saved.body.weight.to(dtype))
+            assert torch.equal(loaded.loss.log_prior, saved.loss.log_prior)
+    other = eq.Prior.from_counts([6, 60, 300])
+    with pytest.warns(
+        UserWarning, match="replaces log_prior of this BalancedSoftmaxLoss, which was built from another"
+    ):
+        older = pretrained(other).from_pretrained(tmp_path / "all")
+    assert torch.equal(older.loss.log_prior, saved.loss.log_prior)
+
+
+def test_what_a_pretrained_model_loses_of_a_loss_is_refused(tmp_path: Path) -> None:
+    pretrained(PRIOR)(transformers.PretrainedConfig()).save_pretrained(tmp_path)
+
+    class Weighted(pretrained(PRIOR)):  # type: ignore[misc]
+        def __init__(self, config: Any) -> None:
+            super().__init__(config)
+            self.loss = eq.BalancedSoftmaxLoss(PRIOR, weight=torch.ones(3))  # made on the meta device by transformers
+
+    loaded = Weighted.from_pretrained(tmp_path)
+    with pytest.raises(RuntimeError, match="weight of this BalancedSoftmaxLoss came from the meta device"):
+        loaded.loss(torch.zeros(1, 3), torch.tensor([0]))

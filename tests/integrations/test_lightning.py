@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
 import equipoise as eq
 
@@ -166,6 +166,47 @@ def test_without_a_declared_loss_it_judges_what_the_step_returns(tmp_path: Path)
     assert not math.isnan(trainer.callback_metrics["val_many"])
 
 
+class Named(Classifier):
+    """Calls its loss with the names of torch's arguments."""
+
+    def training_step(self, batch: Any, index: int) -> Tensor:
+        return self.criterion(input=self.head(batch[0]), target=batch[1])  # type: ignore[no-any-return]
+
+    def validation_step(self, batch: Any, index: int) -> None:
+        self.criterion(self.head(batch[0]), target=batch[1])
+
+
+def test_a_compiled_loss_is_replaced_and_comes_back(tmp_path: Path) -> None:
+    compiled = torch.compile(nn.CrossEntropyLoss(), backend="eager")
+    torch.manual_seed(1)
+    module, callback = Classifier(compiled), LongTail(report=None)
+    fit(module, callback, tmp_path, enable_checkpointing=False)
+    assert callback.evaluation.num_items == 156
+    assert module.criterion is compiled
+    torch.testing.assert_close(module.head.weight.detach(), weights(eq.BalancedSoftmaxLoss(PRIOR), data(), tmp_path))
+
+
+def test_arguments_by_name_are_those_of_the_plain_loss(tmp_path: Path) -> None:
+    module, callback = Named(), LongTail(report=None)
+    fit(module, callback, tmp_path, enable_checkpointing=False)
+    expected = eq.evaluate(module.head(data().tensors[0]), LABELS, PRIOR)
+    assert callback.evaluation.correct.tolist() == expected.correct.tolist()
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_module_gets_its_loss_back_when_training_is_cut_short(tmp_path: Path, error: type[BaseException]) -> None:
+    class Stop(lightning.Callback):  # type: ignore[misc,name-defined]
+        def on_train_batch_end(self, *given: Any) -> None:
+            raise error
+
+    module = Classifier()
+    plain, begun = module.criterion, LongTail()
+    with pytest.raises((RuntimeError, SystemExit)):
+        fit(module, begun, tmp_path, callbacks=[begun, Stop()], enable_checkpointing=False)
+    assert module.criterion is plain
+    assert not plain._forward_hooks
+
+
 def test_a_loss_of_ones_own_is_kept_and_watched(tmp_path: Path) -> None:
     mine = eq.FocalLoss(gamma=2.0)
     module, callback = Classifier(mine), LongTail(report=None)
@@ -203,6 +244,34 @@ def test_under_a_sampler_the_loss_has_the_prior_of_what_is_drawn() -> None:
     logits, target = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
     found = start(sampler)(logits, target)
     torch.testing.assert_close(found, eq.BalancedSoftmaxLoss(sampler.prior)(logits, target))
+
+
+def watch_prior(seen: list[Tensor]) -> Any:
+    """A callback that sees the prior of the loss in every epoch."""
+
+    class Watch(lightning.Callback):  # type: ignore[misc,name-defined]
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, index: int) -> None:
+            if index == 0:
+                seen.append(module.criterion._held[0].log_prior)
+
+    return Watch()
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_the_loss_follows_a_sampler_whose_strength_changes(tmp_path: Path, batched: bool) -> None:
+    sampler, seen = eq.ClassBalancedSampler(LABELS, strength=eq.progressive(3)), []
+    options: dict[str, Any] = {"batch_size": 32, "sampler": sampler}
+    if batched:
+        options = {"batch_sampler": BatchSampler(sampler, 32, drop_last=False)}
+    given = {"max_epochs": 3, "accelerator": "cpu", "devices": 1, "logger": False, "enable_checkpointing": False}
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "default_root_dir": tmp_path}
+    trainer = lightning.Trainer(**given, **quiet, callbacks=[LongTail(report=None), watch_prior(seen)])
+    trainer.fit(Classifier(), DataLoader(data(), **options))
+    assert len(seen) == 3
+    for epoch, found in enumerate(seen):
+        sampler.set_epoch(epoch)
+        assert torch.equal(found, eq.BalancedSoftmaxLoss(sampler.prior).log_prior)
+    assert not seen[2].any()  # drawn equally often: nothing is left to shift
 
 
 def test_a_sampler_that_is_not_sharded_exactly_once_is_refused() -> None:

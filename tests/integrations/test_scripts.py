@@ -60,6 +60,7 @@ SHOWN: dict[str, dict[str, str]] = {  # the test that shows it
         "loss": TIMM + "the_training_task_learns_with_it",
         "soft or several labels": TIMM + "the_criterion_takes_hard_and_mixed_targets",
         "sampler": TIMM + "the_loader_draws_balanced_and_keeps_the_rest",
+        "several processes": "samplers/test_samplers_frameworks.py::test_the_draws_of_a_timm_loader_are_shared_once",
     },
     "MONAI, smp": {
         "prior counted": SETS + "a_folder_of_label_maps_is_counted",

@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -574,6 +575,22 @@ def test_a_state_dict_of_another_prior_is_not_loaded_silently(row: Row) -> None:
 
 
 @row
+def test_a_checkpoint_that_is_read_into_the_state_dict_is_noticed_too(row: Row) -> None:
+    """torch.distributed.checkpoint loads in place: into the buffers themselves, before load_state_dict is called."""
+    module, other = row.module(PRIOR), row.module(UNIFORM).state_dict()
+    differing = [n for n, buffer in module.named_buffers() if not torch.equal(buffer, other[n])]
+    for loaded, noticed in ((other, differing), (other, []), (module.state_dict(), [])):
+        state = module.state_dict()
+        for name, buffer in state.items():
+            buffer.copy_(loaded[name])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            module.load_state_dict(state)
+            module.load_state_dict({name: buffer.clone() for name, buffer in state.items()})  # once more: nothing new
+        assert [str(w.message).split()[4] for w in caught] == noticed
+
+
+@row
 def test_no_way_through_the_meta_device_leaves_garbage_for_a_prior(row: Row) -> None:
     logits, target = batch(8, K, dtype=torch.float32)
     with torch.device("meta"):
@@ -684,6 +701,33 @@ def test_indices_may_have_a_channel_and_one_hots_may_be_whole_numbers(row: Row) 
         hot = F.one_hot(target, K).movedim(-1, 1)
         for dtype in (torch.uint8, torch.int32, torch.int64, torch.bool):
             torch.testing.assert_close(module(logits, hot.to(dtype)), module(logits, hot.double()))
+
+
+@pytest.mark.parametrize("row", [r for r in ROWS if r.soft and not r.binary], ids=lambda r: r.name)
+@pytest.mark.parametrize("ignore", [-1, 255])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_ignored_rows_of_a_one_hot_do_not_count(row: Row, ignore: int, reduction: str) -> None:
+    """With 255 as label maps have it, which torch refuses in any target of the logits' shape."""
+    logits, target = batch(2, K, 3, 5)
+    options: dict[str, Any] = {"ignore_index": ignore, "reduction": reduction}
+    hot = F.one_hot(target, K).movedim(-1, 1)
+    soft = hot.double()
+    torch.testing.assert_close(
+        row.function(logits, soft, PRIOR, **options), row.function(logits, soft, PRIOR, reduction=reduction)
+    )
+    target[0, :2] = ignore
+    hot[0, :, :2] = ignore
+    if row.weights is None or reduction != "mean":  # torch's mean is by the weights of indices, and by rows otherwise
+        expected = grad(lambda z: row.function(z, target, PRIOR, **options).sum(), logits)
+        found = grad(lambda z: row.function(z, hot, PRIOR, **options).sum(), logits)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(
+            row.function(logits, hot, PRIOR, **options), row.function(logits, target, PRIOR, **options)
+        )
+    hot[:] = ignore
+    assert not row.function(logits, hot, PRIOR, **options).any()
+    with pytest.raises(ValueError, match=f"ignore_index is 0, one of the {K} classes"):
+        row.function(logits, soft, PRIOR, ignore_index=0)
 
 
 BINARY = pytest.mark.parametrize("row", [r for r in ROWS if r.binary], ids=lambda r: r.name)

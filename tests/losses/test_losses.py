@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import nn
 
 import equipoise as eq
 from equipoise.compiling import compiles_priors
+from equipoise.losses.balanced_sigmoid import dense_target
 
 COUNTS = [1000, 100, 10]
 PRIOR = eq.Prior.from_counts(COUNTS)
@@ -43,6 +45,33 @@ def test_smoothing_towards_a_class_without_items_stays_finite() -> None:
     loss(logits, TARGET).backward()
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
+
+
+def test_one_hots_are_smoothed_as_indices_are_and_ignored_ones_are_not() -> None:
+    target = TARGET.clone()
+    for ignored in (False, True):
+        if ignored:
+            target[1] = 255
+        hot = F.one_hot(torch.where(target == 255, 0, target), 3)
+        hot[target == 255] = 255
+        for weight in (None, torch.tensor([1.0, 2.0, 3.0])):
+            loss = eq.BalancedSoftmaxLoss(PRIOR, label_smoothing=0.1, ignore_index=255, weight=weight, reduction="sum")
+            torch.testing.assert_close(loss(LOGITS, hot), loss(LOGITS, target))
+
+
+@pytest.mark.parametrize("ignore", [-100, -1, 255])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+def test_a_target_that_lacks_nothing_is_not_copied_to_leave_things_out(dtype: torch.dtype, ignore: int) -> None:
+    target = F.one_hot(TARGET, 3).to(dtype)
+    whole, counts = dense_target(LOGITS, target, None, ignore)
+    assert counts is None
+    assert torch.equal(whole, target.to(LOGITS.dtype))
+    for missing in (ignore, math.nan) if dtype.is_floating_point else (ignore,):
+        part = target.clone()
+        part[0, 1] = missing
+        counts = dense_target(LOGITS, part, None, ignore)[1]
+        assert counts is not None
+        assert int(counts.logical_not().sum()) == 1
 
 
 def test_weights_of_zero_give_zero_loss_and_gradient() -> None:

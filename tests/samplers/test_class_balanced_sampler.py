@@ -188,6 +188,14 @@ def test_the_ways_to_say_classes_per_item_agree(form):
     assert list(given_form) == list(ClassBalancedSampler(classes_per_item=MULTI, num_samples=50))
 
 
+def test_lists_that_look_like_a_multi_hot_matrix_are_noticed():
+    hot = [[1, 0, 1], [0, 0, 0], [0, 1, 0]]
+    with pytest.warns(UserWarning, match="every list has 3 zeros and ones.*pass an array"):
+        ClassBalancedSampler(classes_per_item=hot)
+    assert ClassBalancedSampler(classes_per_item=np.asarray(hot)).prior.num_classes == 3
+    ClassBalancedSampler(classes_per_item=[[0, 1], [1, 0]])  # may well be pairs of classes
+
+
 def test_labels_may_be_a_list_a_tensor_a_small_integer_array_or_a_memory_map(tmp_path):
     expected = list(ClassBalancedSampler(LABELS))
     on_disk = np.memmap(tmp_path / "labels.bin", np.int16, "w+", shape=LABELS.shape)

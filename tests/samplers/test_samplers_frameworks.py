@@ -1,4 +1,4 @@
-"""Two processes under Lightning and accelerate: the stream is shared once, and every class is drawn equally often."""
+"""Two processes under Lightning, accelerate and timm: the stream is shared once, every class is drawn equally often."""
 
 from __future__ import annotations
 
@@ -64,6 +64,18 @@ def accelerate_steps() -> dict[str, list[list[int]]]:
     return {"once": [batch[0].tolist() for batch in whole], "twice": [batch[0].tolist() for batch in shared]}
 
 
+def timm_steps() -> dict[str, list[list[int]]]:
+    from timm.data import create_loader
+
+    from equipoise.integrations.timm import balanced
+
+    labelled = TensorDataset(torch.zeros(ITEMS), torch.tensor(LABELS))
+    options = {"is_training": True, "use_prefetcher": False, "num_workers": 0, "distributed": True}
+    drawn = balanced(create_loader(labelled, (3, 8, 8), BATCH, **options))
+    drawn.sampler.set_epoch(0)  # as timm's script does
+    return {"once": [target.tolist() for _, target in drawn]}
+
+
 def work(name: str, rank: int, folder: str) -> None:
     """The steps of this process, and what it was warned of, as JSON."""
     os.environ.update({"RANK": str(rank), "LOCAL_RANK": str(rank)})
@@ -88,7 +100,7 @@ def fork(name: str, folder: str) -> None:
     sys.exit(max(abs(process.exitcode or 0) for process in processes))
 
 
-STEPS = {"lightning": lightning_steps, "accelerate": accelerate_steps}
+STEPS = {"lightning": lightning_steps, "accelerate": accelerate_steps, "timm": timm_steps}
 
 
 def in_two_processes(name: str, folder: Path) -> list[dict[str, Any]]:
@@ -131,6 +143,14 @@ def test_accelerate_shares_the_stream_of_a_sampler_for_one_process_and_warns_of_
         (warning,) = result["warnings"]
         assert warning.startswith("BatchSamplerShard of accelerate shares out what this rank draws among 2 processes")
         assert "num_replicas=1, rank=0" in warning
+
+
+@pytest.mark.filterwarnings("ignore")  # of timm's imports
+def test_the_draws_of_a_timm_loader_are_shared_once(tmp_path: Path) -> None:
+    pytest.importorskip("timm")
+    results = in_two_processes("timm", tmp_path)
+    assert [len(result["once"]) for result in results] == [ITEMS // BATCH // 2] * 2
+    assert drawn(results) == dict.fromkeys(range(CLASSES), ITEMS // CLASSES)
 
 
 # -------------------------------------------------------------------- without the frameworks

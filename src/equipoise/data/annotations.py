@@ -121,9 +121,8 @@ def _count_tokens(values: Iterable[Any], num_classes: int | None, ignore_index: 
 
 
 def _label_map(value: Any) -> NDArray[Any]:
-    """[H, W] of a label map; MONAI's [1, H, W] too."""
+    """A label map; whole numbers may come as floating point, as MONAI's do."""
     array = as_array(value)
-    array = array[0] if array.ndim == 3 and array.shape[0] == 1 else array
     return array.astype(np.int64) if array.dtype.kind == "f" and (array == np.floor(array)).all() else array
 
 

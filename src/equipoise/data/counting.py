@@ -71,10 +71,11 @@ def count_multilabel(multi_hot: ArrayLike | Tensor) -> tuple[IntArray, int]:
 
 
 def count_masks(masks: Iterable[ArrayLike | Tensor], num_classes: int, ignore_index: int | None = None) -> IntArray:
-    """Pixels a class [num_classes] over label maps [H, W]."""
+    """Pixels per class [num_classes] over label maps [H, W] or [1, H, W]."""
     counts, seen = np.zeros(num_classes, np.int64), 0
     for number, mask in enumerate(masks):
         array = as_array(mask)
+        array = array[0] if array.ndim == 3 and len(array) == 1 else array  # MONAI's [1, H, W]
         if array.ndim != 2:
             raise ValueError(f"mask {number} has shape {array.shape}, expected a label map [H, W] of class indices")
         add_labels(counts, _whole_labels(array.ravel()), num_classes, ignore_index, f"mask {number}, pixel")
@@ -247,8 +248,8 @@ def _hugging_face_labels(dataset: Any, label: str) -> Labels:
     names = getattr(feature, "names", None)
     if hasattr(feature, "feature"):  # List(ClassLabel), Sequence(ClassLabel)
         raise TypeError(
-            f"the column {label!r} holds several classes per item: pass kind='multilabel', or kind='tokens' where it "
-            "has one per token"
+            f"the column {label!r} holds several classes per item: Prior.from_dataset takes kind='multilabel', or "
+            f"kind='tokens' where it has one per token, and a sampler classes_per_item=dataset[{label!r}]"
         )
     if hasattr(dataset, "select_columns") and hasattr(dataset, "__len__"):
         values = dataset.select_columns([label]).with_format("numpy")[:][label] if len(dataset) else []

@@ -3,24 +3,29 @@
     Trainer(..., compute_loss_func=huggingface.loss(prior), compute_metrics=huggingface.metrics(prior))
 
 The Trainer counts the labels of all batches that make up one step, on all processes, and hands the number to the loss.
-The loss here is a sum divided by that number: with gradient accumulation and unequal batches it is the mean over the
-step, which a loss averaged per batch is not (with 4 accumulated batches it is logged 4 times too large).
+The loss here is the mean over a batch times the batch's share of that number: with gradient accumulation and unequal
+batches it adds up to the mean over the step, which a loss averaged per batch does not (with 4 accumulated batches it is
+logged 4 times too large).
 """
 
 from __future__ import annotations
 
-import copy
 import warnings
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.utils.data import IterableDataset
 
 from equipoise.arrays import as_array, outside
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
-from equipoise.losses.shared import SigmoidLoss, ratio
+from equipoise.losses.shared import ratio
+from equipoise.metrics.dense import DenseEvaluation, evaluate_dense
 from equipoise.metrics.evaluation import Evaluation, evaluate
 from equipoise.metrics.multilabel import MultilabelEvaluation, evaluate_multilabel
 from equipoise.prior import Prior
@@ -31,63 +36,67 @@ __all__ = ["BalancedSampling", "TrainerLoss", "TrainerMetrics", "loss", "metrics
 IGNORED = -100  # what collators pad labels with
 
 
-def loss(prior: Prior | nn.Module, *, tau: float = 1.0) -> TrainerLoss:
+def loss(prior: Prior | nn.Module, *, tau: float = 1.0, ignore_index: int = IGNORED) -> TrainerLoss:
     """What `Trainer(compute_loss_func=...)` takes: Balanced Softmax of `prior`, or a loss module of your choice.
 
-    For sequence and image classification, token classification (−100 does not count) and segmentation (logits of
-    lower resolution are scaled up). For several labels per item pass `eq.BalancedSigmoidLoss(prior)`.
+    For sequence and image classification, token classification and segmentation (logits of lower resolution are scaled
+    up). Labels of `ignore_index` do not count; label maps often have 255. For several labels per item pass
+    `eq.BalancedSigmoidLoss(prior)`.
 
     >>> balanced = loss(eq.Prior.from_counts([900, 100]))
     >>> outputs = {"logits": torch.zeros(2, 2)}
     >>> balanced(outputs, torch.tensor([1, -100]), num_items_in_batch=4)  # the sum, 2.3026, over 4 labels of the step
     tensor(0.5756)
     """
-    if isinstance(prior, Prior):
-        return TrainerLoss(BalancedSoftmaxLoss(prior, tau=tau), prior)
-    return TrainerLoss(prior)
+    if not isinstance(prior, Prior):
+        return TrainerLoss(prior)
+    if prior.counted and prior.total != prior.counts.sum():
+        raise ValueError(
+            f"{prior!r} counts {prior.counts.sum():,} labels in {prior.total:,} items, that is, several or none per "
+            "item: pass huggingface.loss(eq.BalancedSigmoidLoss(prior))"
+        )
+    return TrainerLoss(BalancedSoftmaxLoss(prior, tau=tau, ignore_index=ignore_index), prior)
 
 
 class TrainerLoss:
-    """A loss module as the Trainer calls it: with the model's outputs and the number of labels in the step."""
+    """A loss module as the Trainer calls it: with the model's outputs and the number of labels in the step.
+
+    Each batch weighs as much as its share of the labels that the Trainer counts, all but −100. Where the module ignores
+    others (255, NaN) or weighs classes, its mean over a batch is exact, and that over accumulated batches nearly so.
+    """
 
     def __init__(self, criterion: nn.Module, prior: Prior | None = None) -> None:
         if getattr(criterion, "reduction", None) not in ("mean", "batchmean"):
             raise TypeError(f"{criterion!r}: pass a Prior, or a loss module with reduction='mean'")
         self.criterion, self.prior = criterion, prior
-        self.total = copy.deepcopy(criterion)
-        self.total.reduction = "sum"  # type: ignore[assignment]
 
     def __call__(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
         if labels is None:
-            raise ValueError("the batch has no 'labels': name the column in TrainingArguments(label_names=[...])")
+            raise ValueError("the batch has no 'labels', the one name that the Trainer reads: rename the column to it")
         logits, labels = _rows(_logits_of(outputs), labels)
-        criterion = self.criterion if num_items_in_batch is None else self.total
-        value: Tensor = criterion.to(logits.device)(logits, labels)
+        mean: Tensor = self.criterion.to(logits.device)(logits, labels)
         if num_items_in_batch is None:
-            return value
-        # the Trainer counts every entry of a target [N, K]; a softmax, and "batchmean", average over the rows
-        per_row = labels.shape == logits.shape and not (self._is_sigmoid() and self.criterion.reduction == "mean")
-        return ratio(value * logits.shape[1] if per_row else value, num_items_in_batch)
-
-    def _is_sigmoid(self) -> bool:
-        return isinstance(self.criterion, SigmoidLoss | nn.BCEWithLogitsLoss)
+            return mean
+        counted = (labels != IGNORED).sum()
+        return ratio(torch.where(counted > 0, mean * counted, 0.0), num_items_in_batch)  # torch's mean of none is NaN
 
 
-def metrics(prior: Prior, *, many: int = 100, few: int = 20) -> TrainerMetrics:
+def metrics(prior: Prior, *, many: int = 100, few: int = 20, ignore_index: int = IGNORED) -> TrainerMetrics:
     """What `Trainer(compute_metrics=...)` takes: `Evaluation.scores` of the evaluation set, logged as `eval_few` etc.
 
-    Labels of −100 do not count. A target [N, K] is judged by `evaluate_multilabel`. Works with `batch_eval_metrics`,
-    which keeps no predictions. `.evaluation` is the last evaluation, for `eq.Report`.
+    Labels of `ignore_index` do not count. A target [N, K] is judged by `evaluate_multilabel`, label maps by
+    `evaluate_dense` (logits of lower resolution are scaled up). Works with `batch_eval_metrics`, which keeps no
+    predictions: use it for label maps. `.evaluation` is the last evaluation, for `eq.Report`.
     """
-    return TrainerMetrics(prior, many, few)
+    return TrainerMetrics(prior, many, few, ignore_index)
 
 
 class TrainerMetrics:
-    """`evaluate` and `evaluate_multilabel` as the Trainer calls them."""
+    """`evaluate`, `evaluate_multilabel` and `evaluate_dense` as the Trainer calls them."""
 
-    def __init__(self, prior: Prior, many: int = 100, few: int = 20) -> None:
-        self.prior = prior
-        self.evaluation: Evaluation | MultilabelEvaluation | None = None
+    def __init__(self, prior: Prior, many: int = 100, few: int = 20, ignore_index: int = IGNORED) -> None:
+        self.prior, self.ignore_index = prior, ignore_index
+        self.evaluation: Evaluation | MultilabelEvaluation | DenseEvaluation | None = None
         self._groups = {"many": many, "few": few}
         self._parts: list[Any] = []
 
@@ -101,13 +110,23 @@ class TrainerMetrics:
             return self.evaluation.scores(**self._groups)
         return self.evaluation.scores()
 
-    def _judged(self, predictions: Any, label_ids: Any) -> Evaluation | MultilabelEvaluation:
+    def _judged(self, predictions: Any, label_ids: Any) -> Evaluation | MultilabelEvaluation | DenseEvaluation:
         first = predictions[0] if isinstance(predictions, tuple) else predictions  # hidden states may follow
         logits, labels = as_array(first), as_array(label_ids[0] if isinstance(label_ids, tuple) else label_ids)
         if labels.shape == logits.shape:
-            return evaluate_multilabel(logits, labels, self.prior)
-        logits, labels = _last_class_rows(logits, labels)
-        return evaluate(logits, labels, self.prior, ignore_index=IGNORED)
+            unknown = labels == self.ignore_index
+            return evaluate_multilabel(logits, np.where(unknown, np.nan, labels), self.prior)
+        if logits.ndim == 4:
+            return self._judged_maps(logits, labels)
+        if logits.ndim == 3 and labels.shape == logits.shape[:2]:
+            logits, labels = logits.reshape(-1, logits.shape[-1]), np.ravel(labels)
+        return evaluate(logits, labels, self.prior, ignore_index=self.ignore_index)
+
+    def _judged_maps(self, logits: NDArray[Any], labels: NDArray[Any]) -> DenseEvaluation:
+        images = zip(torch.from_numpy(logits).float()[:, None], torch.from_numpy(labels)[:, None], strict=True)
+        judged = partial(evaluate_dense, prior=self.prior, ignore_index=self.ignore_index)
+        parts = [judged(*_rows(image, label)) for image, label in images]  # one at a time: scaled up, they are large
+        return sum(parts[1:], parts[0])
 
 
 class BalancedSampling:
@@ -120,10 +139,21 @@ class BalancedSampling:
     sampler_label: str | None = None  # the column of the labels: "labels", else "label"
     sampler_strength: float = 1.0  # 0.5: square-root sampling
 
+    def get_train_dataloader(self) -> Any:
+        trainer: Any = self
+        if isinstance(trainer.train_dataset, IterableDataset):  # for which the Trainer asks no sampler
+            raise TypeError(
+                f"the training set is a {type(trainer.train_dataset).__name__}, which is read in its own order, so no "
+                "class can be drawn more often: train with huggingface.loss(prior) and the plain Trainer"
+            )
+        return super().get_train_dataloader()  # type: ignore[misc]
+
     def _get_train_sampler(self, train_dataset: Any = None) -> ClassBalancedSampler:
         trainer: Any = self
         dataset = trainer.train_dataset if train_dataset is None else train_dataset
-        columns = getattr(dataset, "column_names", None) or ()
+        columns = getattr(dataset, "column_names", None)
+        if columns is None:  # a torch data set: the Trainer's items are dictionaries
+            columns = dataset[0] if isinstance(dataset[0], Mapping) else ()
         label = self.sampler_label or ("labels" if "labels" in columns else "label")
         seed = trainer.args.seed if trainer.args.data_seed is None else trainer.args.data_seed
         # one rank: accelerate shards every sampler, also one that has sharded itself
@@ -159,10 +189,4 @@ def _rows(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         return logits.flatten(0, 1), labels.flatten()
     if logits.ndim == 4 and labels.ndim == 3 and logits.shape[2:] != labels.shape[1:]:
         logits = F.interpolate(logits, size=labels.shape[1:], mode="bilinear", align_corners=False)
-    return logits, labels
-
-
-def _last_class_rows(logits: NDArray[Any], labels: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    if logits.ndim == 3 and labels.shape == logits.shape[:2]:
-        return logits.reshape(-1, logits.shape[-1]), np.ravel(labels)
     return logits, labels

@@ -64,6 +64,7 @@ class LongTail(Callback):
         self.loss, self.label, self.report = loss, label, report
         self._parts: list[Any] = []
         self._undo: list[Any] = []
+        self._follow: Any = None
 
     # ---------------------------------------------------------------- training
 
@@ -82,13 +83,20 @@ class LongTail(Callback):
                 )
             return
         name, criterion = found
+        declared = pl_module.get_submodule(name)  # the loss, or what torch.compile put around it
         if isinstance(criterion, PLAIN) and self.loss is not None:
             balanced = _Swapped(_balanced(criterion, self.prior if sampler is None else sampler.prior))
             _set(pl_module, name, balanced)
-            self._undo.append(lambda: _set(pl_module, name, criterion))
+            self._undo.append(lambda: _set(pl_module, name, declared))
             self._watch(trainer, balanced, criterion)
+            if sampler is not None:
+                self._follow = lambda: balanced.hold(_balanced(criterion, sampler.prior))
         else:
-            self._watch(trainer, criterion, criterion)
+            self._watch(trainer, declared, criterion)
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._follow is not None:  # a strength that changes with the epoch changes what is drawn
+            self._follow()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         folder = trainer.log_dir or trainer.default_root_dir  # asked on every rank: Lightning broadcasts it
@@ -99,6 +107,9 @@ class LongTail(Callback):
         Report({type(pl_module).__name__: self.evaluation}).save(Path(folder) / self.report)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._let_go()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         self._let_go()
 
     # ---------------------------------------------------------------- judging
@@ -141,17 +152,18 @@ class LongTail(Callback):
         if not self._undo and not trainer.sanity_checking and self.prior is not None:  # trainer.validate(), .test()
             found = _find_loss(pl_module, self.loss)
             if found is not None:
-                self._watch(trainer, found[1], found[1])
+                self._watch(trainer, pl_module.get_submodule(found[0]), found[1])
 
     def _watch(self, trainer: Trainer, called: nn.Module, criterion: nn.Module) -> None:
         """Judge what `called` is given while the module is validated or tested; `criterion` says what it means."""
         several = isinstance(criterion, nn.BCEWithLogitsLoss | SigmoidLoss)
 
-        def seen(module: nn.Module, given: tuple[Any, ...], value: Any) -> None:
+        def seen(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], value: Any) -> None:
             if (trainer.validating or trainer.testing) and not trainer.sanity_checking:
-                self._add(given[0], given[1], getattr(criterion, "ignore_index", None), several)
+                logits, target = (*given, *(named[name] for name in ("input", "logits", "target") if name in named))[:2]
+                self._add(logits, target, getattr(criterion, "ignore_index", None), several)
 
-        self._undo.append(called.register_forward_hook(seen).remove)
+        self._undo.append(called.register_forward_hook(seen, with_kwargs=True).remove)
 
     def _read(self, trainer: Trainer, outputs: Any) -> None:
         watched = bool(self._undo) or trainer.sanity_checking or self.prior is None
@@ -179,6 +191,7 @@ class LongTail(Callback):
             pl_module.log_dict(scores, sync_dist=True)  # equal on every rank already
 
     def _let_go(self) -> None:
+        self._follow = None
         while self._undo:
             self._undo.pop()()
 
@@ -188,10 +201,13 @@ class _Swapped(nn.Module):
 
     def __init__(self, criterion: nn.Module) -> None:
         super().__init__()
+        self.hold(criterion)
+
+    def hold(self, criterion: nn.Module) -> None:
         self._held = (criterion,)  # in a tuple, so that it is no part of the state
 
-    def forward(self, logits: Tensor, target: Tensor) -> Any:
-        return self._held[0].to(logits.device)(logits, target)
+    def forward(self, input: Tensor, target: Tensor) -> Any:  # named as those of torch's losses
+        return self._held[0].to(input.device)(input, target)
 
 
 def _balanced(plain: nn.Module, prior: Prior) -> nn.Module:
@@ -210,9 +226,10 @@ def _balanced(plain: nn.Module, prior: Prior) -> nn.Module:
 
 
 def _find_loss(module: nn.Module, wanted: str | None) -> tuple[str, nn.Module] | None:
-    """The loss that a module declares, and its name."""
+    """The loss that a module declares, and its name (of one that is compiled, the name of the compiled one)."""
     kinds = (*PLAIN, SoftmaxLoss, SigmoidLoss, _Swapped)
-    found = {name: child for name, child in module.named_modules() if isinstance(child, kinds)}
+    named = ((name.removesuffix("._orig_mod"), child) for name, child in module.named_modules())
+    found = {name: child for name, child in named if isinstance(child, kinds)}
     if wanted not in (None, "auto"):
         if wanted not in found:
             raise ValueError(f"the module has no loss {wanted!r}: it declares {', '.join(found) or 'none'}")
@@ -229,7 +246,9 @@ def _set(module: nn.Module, name: str, value: nn.Module) -> None:
 
 def _sampler(trainer: Trainer) -> ResumableSampler | None:
     """The sampler of the training loader, if it is one of Equipoise; refused unless it is sharded exactly once."""
-    sampler = getattr(trainer.train_dataloader, "sampler", None)
+    loader = trainer.train_dataloader
+    batches = getattr(loader, "batch_sampler", None)  # of a batch sampler's own sampler the loader knows nothing
+    sampler = getattr(loader if batches is None else batches, "sampler", None)
     inner = getattr(getattr(sampler, "dataset", None), "_sampler", None)  # Lightning's wrapper deals out what it draws
     if isinstance(inner, ResumableSampler):
         if inner.num_replicas > 1:

@@ -33,6 +33,7 @@ from equipoise.losses.shared import (
     class_dim,
     full_precision,
     is_indices,
+    is_traced,
     kernels_apply,
     not_ignored,
     one_hot,
@@ -155,8 +156,18 @@ def dense_target(
             f"ignore_index is {ignore_index}, which is an answer in a target of the logits' shape: mark missing labels "
             "by another number, e.g. ignore_index=-1, or by NaN"
         )
+    if none_missing(target, ignore_index):
+        return target.to(logits.dtype), None
     counts = not_ignored(target, ignore_index)
     return torch.where(counts, target, 0).to(logits.dtype), counts
+
+
+def none_missing(target: Tensor, ignore_index: int) -> bool:
+    """Whether no element is `ignore_index` or NaN: seen on the CPU outside of a compiler, where it spares copies."""
+    if target.device.type != "cpu" or type(target) is not Tensor or target.numel() == 0 or is_traced():
+        return False
+    low, high = target.detach().aminmax()  # NaN, if there is one
+    return bool(low >= 0 and (ignore_index < 0 or high < ignore_index))
 
 
 def reduce_elements(loss: Tensor, counts: Tensor | None, reduction: str) -> Tensor:

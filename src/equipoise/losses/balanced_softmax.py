@@ -31,7 +31,6 @@ from equipoise.losses.shared import (
     kernels_apply,
     not_ignored,
     ratio,
-    rows_of,
     shifted,
 )
 from equipoise.prior import PriorLike, softmax_shift
@@ -108,8 +107,12 @@ def cross_entropy(
     """torch's cross-entropy in at least fp32, giving 0 instead of NaN where nothing counts."""
     check_reduction(reduction)
     logits = full_precision(logits)
-    indices = is_indices(logits, target)
-    target = target.long() if indices else as_probabilities(target, logits)
+    indices, counted = is_indices(logits, target), None
+    if indices:
+        target = target.long()
+    else:
+        target, counted = as_probabilities(target, logits, ignore_index, label_smoothing)
+        ignore_index, label_smoothing = -100, 0.0  # done, and refused by torch
     if weight is not None:
         check_size(len(weight), logits, class_dim(logits), "weight")
         weight = weight.to(logits.device, logits.dtype)
@@ -123,7 +126,7 @@ def cross_entropy(
     )
     if reduction != "mean":
         return loss
-    return mean_over_indices(loss, target, weight, ignore_index) if indices else ratio(loss, rows_of(logits))
+    return mean_over_indices(loss, target, weight, ignore_index) if counted is None else ratio(loss, counted)
 
 
 def mean_over_indices(total: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from equipoise.losses.focal import check_gamma, focal_rows
-from equipoise.losses.shared import Rows, SoftmaxLoss, check_vector, is_indices, not_ignored, reduce_rows, rows_of
+from equipoise.losses.shared import Rows, SoftmaxLoss, check_vector, is_indices, not_ignored, reduce_rows
 from equipoise.losses.weights import effective_number_weights
 from equipoise.prior import Prior
 
@@ -40,8 +40,9 @@ def class_balanced_loss(
     check_vector(weight, "weight", "effective_number_weights(prior, beta)")
     rows = Rows(logits, target, dim)
     logits, target = rows.logits, rows.target
-    loss, _ = focal_rows(logits, target, gamma, weight, ignore_index)
-    counted = not_ignored(target, ignore_index).sum() if is_indices(logits, target) else rows_of(logits)
+    loss, counted = focal_rows(logits, target, gamma, weight, ignore_index)
+    if is_indices(logits, target):
+        counted = not_ignored(target, ignore_index).sum()
     return rows.back(reduce_rows(loss, counted, reduction))
 
 

@@ -29,7 +29,6 @@ from equipoise.losses.shared import (
     one_hot,
     pick,
     reduce_rows,
-    rows_of,
 )
 
 
@@ -70,8 +69,9 @@ def focal_rows(
     indices, log_p = is_indices(logits, target), logits.log_softmax(dim)
     if not indices:
         modulated = log_p if gamma == 0 else log_p * torch.exp(gamma * log_one_minus(log_p))
-        loss = -modulated * as_probabilities(target, logits)
-        return (loss if weight is None else loss * weight).sum(dim), rows_of(logits)
+        shares, counted = as_probabilities(target, logits, ignore_index)
+        loss = -modulated * shares
+        return (loss if weight is None else loss * weight).sum(dim), counted
     of_target, valid = pick(log_p, target, ignore_index)
     loss = -of_target
     if gamma != 0:

@@ -1,7 +1,7 @@
 """What every loss does alike: which dimension holds the classes, in which precision, and how rows become one number.
 
-Losses look at shapes and dtypes, not at values: no synchronisation with a GPU, no break in a compiled graph. The one
-exception is `check_logs`, on the CPU and outside of compiled code.
+Losses look at shapes and dtypes, not at values: no synchronisation with a GPU, no break in a compiled graph. Only
+`check_logs` and, to spare copies, `none_missing` do, on the CPU and outside of compiled code.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def is_indices(logits: Tensor, target: Tensor, dim: int | None = None) -> bool:
             f"indices {tuple(rows)} or one value a class {tuple(logits.shape)}"
         )
     if not is_integer(target):
-        raise TypeError(f"target is {target.dtype}: class indices are integers (long)")
+        raise TypeError(f"target is {target.dtype}: class indices are integers, target.long()")
     return True
 
 
@@ -176,9 +176,26 @@ def own_class(logits: Tensor, target: Tensor, ignore_index: int, loss: str) -> T
     return one_hot(logits, torch.where(not_ignored(target, ignore_index), target, 0))
 
 
-def as_probabilities(target: Tensor, logits: Tensor) -> Tensor:
-    """A target of the logits' shape, probabilities or a one-hot of whole numbers, in their dtype."""
-    return target.to(logits.dtype)
+def as_probabilities(
+    target: Tensor, logits: Tensor, ignore_index: int, smoothing: float = 0.0
+) -> tuple[Tensor, Tensor | int]:
+    """A target of the logits' shape as probabilities in their dtype, smoothed, and the number of rows that count.
+
+    Probabilities all count, as in torch. Of a one-hot of whole numbers, rows that hold `ignore_index` do not.
+    """
+    classes = logits.shape[class_dim(logits)]
+    if 0 <= ignore_index < classes:
+        raise ValueError(
+            f"ignore_index is {ignore_index}, one of the {classes} classes, and a target of the logits' shape has a "
+            "value for each: pass class indices, or another ignore_index, e.g. 255"
+        )
+    smooth = target.to(logits.dtype)
+    if smoothing:
+        smooth = smooth * (1 - smoothing) + smoothing / classes
+    if not is_integer(target):
+        return smooth, rows_of(logits)
+    counts = not_ignored(target, ignore_index).all(class_dim(logits), keepdim=True)
+    return torch.where(counts, smooth, 0.0), counts.sum()
 
 
 def one_hot(logits: Tensor, target: Tensor) -> Tensor:
@@ -279,6 +296,11 @@ def kernels_work() -> bool:
     return True
 
 
+def called_by(package: str) -> bool:
+    """Whether the function that asks was called from a module of `package`."""
+    return str(sys._getframe(2).f_globals.get("__name__")).partition(".")[0] == package
+
+
 class PriorModule(nn.Module):
     """A loss that holds vectors of the prior as buffers which stay what they are, to the bit.
 
@@ -288,6 +310,25 @@ class PriorModule(nn.Module):
 
     _kept: Mapping[str, Tensor] = MappingProxyType({})  # what buffers held that are on the meta device now
     _lost: tuple[str, ...] = ()  # those that came from there without values
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        held = self.__dict__.get("_buffers", {}).get(name)
+        if isinstance(held, Tensor) and isinstance(value, Tensor) and called_by("transformers"):
+            value = self._loaded(name, held, value)
+        super().__setattr__(name, value)
+
+    def _loaded(self, name: str, held: Tensor, given: Tensor) -> Tensor:
+        """What a buffer becomes when transformers' `from_pretrained` assigns to it.
+
+        Values of the checkpoint are marked. Anything else is memory that nobody wrote to, for a buffer that the
+        checkpoint does not have: what the module was built with stays.
+        """
+        if getattr(given, "_is_hf_initialized", False):
+            return given
+        if held.is_meta:
+            self._lost = (*self._lost, name)
+            return given
+        return held.to(given.device)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         before = dict(self._buffers)
@@ -328,6 +369,7 @@ class Loss(PriorModule):
     reduction: str
     dim: int = 1  # of the classes
     logits_mean: Literal["train", "uniform"] = "train"  # the prior that logits mean after training with it
+    _saved: Mapping[str, tuple[Tensor, Tensor]] = MappingProxyType({})  # buffers in a state dict, and copies of them
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -349,16 +391,32 @@ class Loss(PriorModule):
             if buffer is not None and buffer.device != logits.device:
                 self._buffers[name] = buffer.to(logits.device)
 
+    def _save_to_state_dict(self, *args: Any) -> None:
+        super()._save_to_state_dict(*args)
+        # torch.distributed.checkpoint loads into these very tensors, before load_state_dict sees them
+        self._saved = {name: (b, b.clone()) for name, b in self._buffers.items() if b is not None}
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         loaded = {name: b for name, b in self._buffers.items() if b is not None and prefix + name in state_dict}
         of_prior = {name: b for name, b in loaded.items() if name not in (*self._lost, *self.grown)}
-        before = {name: b.clone() for name, b in of_prior.items() if not b.is_meta}
+        before = {name: self._built(name, b) for name, b in of_prior.items() if not b.is_meta}
         super()._load_from_state_dict(state_dict, prefix, *args)
-        self._lost = tuple(name for name in self._lost if name not in loaded)
+        self._lost, self._saved = tuple(name for name in self._lost if name not in loaded), {}
         for name, old in before.items():
             new = self._buffers[name]
             if new is not None and new.shape == old.shape and not new.is_meta:
                 self._warn_of_another(prefix + name, old.cpu().reshape(-1), new.cpu().reshape(-1))
+
+    def _built(self, name: str, buffer: Tensor) -> Tensor:
+        """A copy of the buffer as it was before anything was loaded."""
+        saved, copy = self._saved.get(name, (None, buffer))
+        return copy if saved is buffer else buffer.clone()
+
+    def _loaded(self, name: str, held: Tensor, given: Tensor) -> Tensor:
+        found = super()._loaded(name, held, given)
+        if found is given and not held.is_meta and name not in self.grown and found.shape == held.shape:
+            self._warn_of_another(name, held.cpu().reshape(-1), found.cpu().reshape(-1))
+        return found
 
     def _warn_of_another(self, name: str, old: Tensor, new: Tensor) -> None:
         """A checkpoint may come from a run with another prior: it is loaded as torch does, but not silently."""

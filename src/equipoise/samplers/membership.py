@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from equipoise.arrays import as_array
+from equipoise.arrays import as_array, outside
 from equipoise.prior import IntArray
 
 ClassesPerItem: TypeAlias = "Sequence[Sequence[int]] | tuple[NDArray[Any], NDArray[Any]] | NDArray[Any] | Tensor"
@@ -74,6 +75,12 @@ def _from_lists(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     flat = list(chain.from_iterable(lists))
     classes = np.asarray(flat) if flat else np.zeros(0, np.int64)
+    if len(lengths) and lengths.min() == lengths.max() > 2 and np.isin(classes, (0, 1)).all():
+        warnings.warn(
+            f"every list has {lengths[0]} zeros and ones, and they are taken for the classes 0 and 1: if they are "
+            "multi-hot, pass an array [N, K], np.asarray(classes_per_item)",
+            stacklevel=outside(),
+        )
     return offsets, _whole(classes)
 
 
