@@ -10,6 +10,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -457,6 +458,20 @@ def learned(loss: Callable[[Tensor, Tensor], Tensor], share: Tensor) -> Tensor:
     for _ in range(5):
         optimizer.step(step)
     return logits.detach()
+
+
+def test_every_loss_has_a_row_here_and_one_in_the_documents() -> None:
+    losses = {name for name in eq.__all__ if name.endswith("Loss")}
+    made = {base.__name__ for row in ROWS for base in type(row.module(PRIOR)).__mro__}
+    assert losses - made == {"BalancedLinearCrossEntropyLoss"}  # of features: tests/losses/test_linear_cross_entropy.py
+    documents = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
+    assert {name for name in losses if f"[`{name}(" not in documents} == set()
+
+
+@row
+def test_logits_of_a_balanced_loss_are_declared_to_mean_equal_classes(row: Row) -> None:
+    if row.learns is not None:
+        assert row.module(PRIOR).logits_mean == "uniform"
 
 
 @row
