@@ -114,7 +114,13 @@ def plan() -> list[Cell]:
 
     # softmax and balanced_softmax first: what is trained together then shares its fate
     first = cells(SEEDS[:1], ends + between) + cells(SEEDS[1:], ends) + below[: len(BELOW)]
-    return first + cells(SEEDS[1:], between) + below[len(BELOW) :]
+    later = [
+        Cell(data_set, published.LATER, name, seed)
+        for seed in SEEDS
+        for data_set in DATA_SETS
+        for name in published.LATER_METHODS
+    ]
+    return first + cells(SEEDS[1:], between) + below[len(BELOW) :] + later
 
 
 def choices_plan() -> list[Cell]:

@@ -111,9 +111,14 @@ def differences(records: Iterable[Record]) -> list[Difference]:
 
 
 def all_cells() -> list[Cell]:
-    """Every cell of the table, column by column, then those under the line."""
+    """Every cell of the table, column by column, then those under the line and those of the later imbalance."""
     table = [(*column, method) for column in table1.COLUMNS for method in table1.METHODS]
-    return table + [(*table1.BELOW_CELL, method) for method in table1.BELOW]
+    return table + [(*table1.BELOW_CELL, method) for method in table1.BELOW] + later_cells()
+
+
+def later_cells() -> list[Cell]:
+    """The cells of the imbalance that later papers report."""
+    return [(data_set, table1.LATER, method) for data_set in table1.DATA_SETS for method in table1.LATER_METHODS]
 
 
 def group_accuracy(record: Record, group: str) -> float | None:
@@ -160,6 +165,17 @@ def below_table(records: Iterable[Record]) -> Table:
     return Table(["method", "ours", "companion"], rows, title=title)
 
 
+def later_table(records: Iterable[Record]) -> Table:
+    """Ours at the imbalance that later papers report."""
+    ours = accuracies(records)
+    rows = [
+        [title_of(name), *(mean_std(ours[data_set, table1.LATER, name], n=True) for data_set in table1.DATA_SETS)]
+        for name in table1.LATER_METHODS
+    ]
+    title = f"Imbalance {table1.LATER}, which later papers report"
+    return Table(["method", *table1.DATA_SETS.values()], rows, title=title)
+
+
 def missing(records: Iterable[Record]) -> str:
     """The cells without a run, in a sentence."""
     have = by_cell(records)
@@ -176,6 +192,7 @@ def missing(records: Iterable[Record]) -> str:
         ]
     below = [title for name, title in table1.BELOW.items() if (*table1.BELOW_CELL, name) not in have]
     parts += ["under the line: " + "; ".join(below)] * bool(below)
+    parts += [f"Imbalance {table1.LATER}"] * any(cell not in have for cell in later_cells())
     return f"Not run yet: {'. '.join(parts)}." if parts else "Every cell has been run."
 
 
@@ -207,10 +224,12 @@ def whole(records: Sequence[Record]) -> str:
     parts = [f"{missing(records)} Mean ± standard deviation (n runs); published: mean ± standard error of three runs."]
     for data_set, title in table1.DATA_SETS.items():
         parts += [f"### {title}", str(data_set_table(records, data_set, "imbalance {}"))]
-    below = below_table(records)
+    below, later = below_table(records), later_table(records)
     parts += [
         f"### {below.title}",
         str(below),
+        f"### {later.title}",
+        str(later),
         "### Many, medium and few",
         "Mean accuracy of the classes with more than 100, 20 to 100, and fewer than 20 training images, and how far "
         "p(y) is from uniform (total variation; – for sigmoids, whose p(y) does not add up to 1).",
@@ -380,8 +399,9 @@ def read(results: Path) -> list[Record]:
 
 
 def shown_tables(records: Sequence[Record]) -> list[Table]:
-    """A table per data set, and the rows under the line."""
-    return [*(data_set_table(records, data_set) for data_set in table1.DATA_SETS), below_table(records)]
+    """A table per data set, the rows under the line, and the later imbalance."""
+    by_data_set = [data_set_table(records, data_set) for data_set in table1.DATA_SETS]
+    return [*by_data_set, below_table(records), later_table(records)]
 
 
 def notes(records: Sequence[Record]) -> list[str]:
