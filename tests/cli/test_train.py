@@ -167,6 +167,18 @@ def test_a_renamed_folder_is_still_the_same_run(photos: Path, tmp_path: Path) ->
     assert "training:" in first.output
 
 
+def test_what_could_not_be_saved_is_not_trained(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = {"safetensors": (), "onnxscript": ("--export",)}
+    for library, words in missing.items():
+        monkeypatch.setattr(
+            "equipoise.cli.training.find_spec", lambda name, absent=library: None if name == absent else object()
+        )
+        result = equipoise("train", photos, "--out", tmp_path / "run", *SMALL, *words)
+        assert result.exit_code == 2
+        assert f"{library} not installed, for what a run leaves: pip install 'equipoise[train]'" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_without_a_validation_set_some_of_each_class_is_held_out(photos: Path, tmp_path: Path) -> None:
     result = equipoise("train", photos / "train", "--out", tmp_path / "run", *SMALL, "--iterations", "1", "--json")
     assert result.exit_code == 0, result.output

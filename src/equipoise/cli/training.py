@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ class TrainOptions:
 def train_images(options: TrainOptions, as_json: bool = False) -> None:
     """Train what was asked for, and write the folder of the run."""
     check_words(options)
+    check_libraries(options)
     place = join_processes(device_of(options.device))
     leads = world()[1] == 0
     shown = json_lines() if as_json else None
@@ -172,6 +174,16 @@ def check_words(options: TrainOptions) -> None:
         raise typer.BadParameter(
             f"{balanced[0]} wants the prior of what is sampled, and class-balanced samples have none: it would balance "
             "twice. Leave --sampler out, or train softmax with it"
+        )
+
+
+def check_libraries(options: TrainOptions) -> None:
+    """Refuse to train what could not be saved afterwards."""
+    needed = ["safetensors", "vl_convert", *(["onnx", "onnxscript"] if options.export else [])]
+    absent = [name for name in needed if find_spec(name) is None]
+    if absent:
+        raise typer.BadParameter(
+            f"{', '.join(absent)} not installed, for what a run leaves: pip install 'equipoise[train]'"
         )
 
 
