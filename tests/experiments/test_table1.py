@@ -363,17 +363,20 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
         "table1",
         "causes",
         "FILE.py",
+        "record",
         "table2",
         "voc2012-lt",
         "mosaic-lt",
         "tiny-imagenet-lt",
         "prior-shift",
     ]
+    classifiers = [
+        *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
+        *("--compile", "--fused", "--no-deterministic", "--download"),
+    ]
     for name in ("table1", "causes", "FILE.py"):
-        assert options[name] == [
-            *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
-            *("--compile", "--fused", "--no-deterministic", "--download"),
-        ]
+        assert options[name] == classifiers
+    assert options["record"] == [*classifiers, "--teachers", "--export", "--judge"]
     for name in ("table2", "voc2012-lt", "mosaic-lt"):
         assert options[name] == [
             *("--data", "--train", "--val", "--images", "--weights", "--stride", "--backbone", "--size", "--longest"),
@@ -408,7 +411,7 @@ def test_options_may_stand_before_the_table(tmp_path: Path) -> None:
 
 def test_in_80_columns_the_help_of_run_is_not_cut() -> None:
     tables = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "80"})
-    assert "Train an experiment: table1, causes, table2, voc2012-lt, mosaic-lt," in tables.output
+    assert "Train an experiment: table1, causes, record, table2, voc2012-lt, mosaic-lt," in tables.output
     result = CliRunner().invoke(app, ["run", "table1", "--help"], env={"COLUMNS": "80"})
     lines = [line.strip(" │") for line in result.output.splitlines()]
     assert "…" not in tables.output + result.output
@@ -627,8 +630,8 @@ def test_records_of_detectors_are_not_added_to(options: tuple[str, ...], tmp_pat
 def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
     words = refused("table9", "--data", str(tmp_path))
     assert (
-        "no table is named 'table9': expected table1, causes, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, "
-        "prior-shift, or the path" in words
+        "no table is named 'table9': expected table1, causes, record, table2, voc2012-lt, mosaic-lt, "
+        "tiny-imagenet-lt, prior-shift, or the path" in words
     )
     assert "is not a file" in refused("nothing.py", "--data", str(tmp_path))
     assert "--validate trains the choices of table1" in refused(
