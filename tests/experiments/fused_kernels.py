@@ -9,14 +9,21 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 from equipoise.experiments.resnet32 import fused
+from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
+from equipoise.prior import Prior
 from equipoise.training.augmentation.cifar import normalise
+from equipoise.training.classification import Training, build_model
+from equipoise.training.distillation import Teacher
+from equipoise.training.recipe import Recipe
+from equipoise.training.sets import CifarSet
 
 LAYERS = [(3, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1)]
 BATCH, SIDE = 3, 8  # 192 pixels, or 48: no whole number of tiles
@@ -129,9 +136,30 @@ def test_a_weight_in_another_layout_is_refused() -> None:
 
 def test_what_a_trained_network_answers_is_torchs() -> None:
     model, images = a_network(0)
-    for _ in range(3):  # running statistics that are not those of the start
-        fused.fused_features(model, images)
+    model.features(normalise(images))  # running statistics that are not those of the start
     model.eval()
     found = fused.fused_answers(model, images)
     torch.testing.assert_close(found, model.features(normalise(images)).detach(), atol=1e-5, rtol=1e-4)
     assert not found.requires_grad
+
+
+def test_a_student_of_fused_kernels_is_taught_what_torchs_is() -> None:
+    labels = np.array([0, 0, 0, 1, 1, 2])
+    images = np.random.default_rng(0).integers(0, 256, (len(labels), 3, 32, 32)).astype(np.uint8)
+    data = CifarSet.of(images, labels, Prior.from_labels(labels), torch.device("cpu"))
+    plain = Recipe(
+        BalancedSoftmaxLoss, blocks=1, batch_size=2, iterations=1, warmup=0, weight_decay=1e-3, nesterov=True
+    )
+    recipe = replace(plain, teacher="plain", teachers=1, views=1)
+    model = build_model(plain, 3, 1).to(memory_format=torch.channels_last).eval().requires_grad_(False)
+    kernels = ({"features": fused.fused_features, "asked": fused.fused_answers}, {})
+    runs = [Training(recipe, data, 0, teachers=[Teacher("plain", model)], **one) for one in kernels]
+    for run in runs:
+        run.model.to(memory_format=torch.channels_last)
+        run.advance()
+    ours, theirs = runs
+    # Probabilities may round to neighbours in half precision, 2**-11 apart; the loss moves by w T² = 3.2 times that
+    # for each of 3 classes, times |log(p / q)|, which is below 2.
+    torch.testing.assert_close(ours._taught, theirs._taught, atol=2**-11, rtol=0)
+    torch.testing.assert_close(ours.losses, theirs.losses, atol=1e-2, rtol=0)
+    assert float(ours._taught.float().std()) > 0.01

@@ -371,11 +371,13 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
         "voc-mlt",
         "prior-shift",
     ]
+    classifiers = [
+        *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
+        *("--compile", "--fused", "--no-deterministic", "--download"),
+    ]
     for name in ("table1", "causes"):
-        assert options[name] == [
-            *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
-            *("--compile", "--fused", "--no-deterministic", "--download"),
-        ]
+        assert options[name] == classifiers
+    assert options["record"] == [*classifiers, "--teachers", "--export", "--judge"]
     assert options["FILE.py"] == [
         *("--data", "--train", "--val", "--images", "--weights", "--stride", *QUEUE, "--validate", "--together"),
         *("--device", "--checkpoints", "--commit", "--compile", "--fused", "--no-deterministic", "--download"),

@@ -1,1 +1,1 @@
-"""The best single ResNet-32 on CIFAR-LT that this engine trains, beside the best that were published."""
+"""One ResNet-32 on CIFAR-LT, distilled from six, beside the best that were published."""
