@@ -31,7 +31,7 @@ from equipoise.experiments.table1.recipe import BASE
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.losses.equalization import EqualizationLoss
 from equipoise.losses.ldam import LDAMLoss
-from equipoise.training.queue import Status
+from equipoise.training.progress import Status
 from equipoise.training.recipe import Cell, Method, Recipe
 from equipoise.training.records import Record, append_record, import_records, read_records
 

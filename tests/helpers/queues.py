@@ -17,7 +17,8 @@ from equipoise.models.mask_rcnn import detector
 from equipoise.training.classification_runs import Classification, Store
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.detection_runs import Detection, DetectionData
-from equipoise.training.queue import Kind, Settings, run_cells
+from equipoise.training.kinds import Kind, Settings
+from equipoise.training.queue import run_cells
 from equipoise.training.recipe import Cell, Method, MethodCell, Recipe
 from helpers.cifar_files import write_cifar10
 from helpers.coco_files import SIDE, write_lvis

@@ -23,7 +23,9 @@ from equipoise.models.resnet_cifar import ResNetCifar
 from equipoise.prior import Prior
 from equipoise.training.classification import Training, features
 from equipoise.training.classification_runs import Classification, Kernels, Store, probabilities
-from equipoise.training.queue import Settings, Status, Timing, run_cells
+from equipoise.training.kinds import Settings
+from equipoise.training.progress import Status, Timing
+from equipoise.training.queue import run_cells
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record
 from equipoise.training.sets import CHUNK

@@ -21,8 +21,9 @@ from equipoise.models.classifiers import Classifier, make_backbone
 from equipoise.training import classification
 from equipoise.training.classification import Training, train
 from equipoise.training.images import FrozenClassification, ImageClassification, ImageData, stored_side, training_set
+from equipoise.training.kinds import Settings
 from equipoise.training.methods import logits_mean, methods
-from equipoise.training.queue import Settings, run_cells
+from equipoise.training.queue import run_cells
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.weights import weights_digest
 

@@ -19,7 +19,8 @@ from helpers.cifar_files import write_cifar10
 from helpers.queues import Queue, classifiers, detectors
 
 from equipoise.training import queue as queue_module
-from equipoise.training.queue import Kept, Status, claims_held
+from equipoise.training.kept import Kept, claims_held
+from equipoise.training.progress import Status
 
 
 @pytest.fixture(params=["classifiers", "detectors"])

@@ -19,7 +19,7 @@ from equipoise.experiments.table1 import causes
 from equipoise.experiments.table1 import recipe as table1
 from equipoise.training.classification import compiled_features, features
 from equipoise.training.classification_runs import Classification, Kernels, Store
-from equipoise.training.queue import Settings
+from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record, counted
 

@@ -164,7 +164,7 @@ def submit(
     from equipoise.cli.detectors import workers_for
     from equipoise.data.coco import CocoImages
     from equipoise.training.detection import predict as find_objects
-    from equipoise.training.queue import Status
+    from equipoise.training.progress import Status
 
     data = CocoImages(annotations, images)
     place = device_of(device)
@@ -187,7 +187,7 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     from equipoise.models.mask_rcnn import detector, load_detector_weights, resnet_fpn, seesaw, sigmoid
     from equipoise.models.weights import read_tensors
     from equipoise.prior import Prior
-    from equipoise.training.queue import note_of
+    from equipoise.training.kept import note_of
 
     tensors, note = read_tensors(weights), note_of(weights)
     trained: dict[str, Any] = {"backbone": "resnet50", "stride": "3x3", "size": 800, "longest": 1333}

@@ -22,7 +22,7 @@ from equipoise.models.weights import check_stride, stride_by_name
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.detection_runs import Detection, DetectionData
-from equipoise.training.queue import Settings
+from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Method, MethodCell
 
 TABLES: dict[str, Any] = {module.NAME: module for module in (table2, voc2012_lt, mosaic_lt)}

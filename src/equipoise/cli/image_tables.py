@@ -18,7 +18,7 @@ from equipoise.models.classifiers import PRETRAINED, make_backbone
 from equipoise.models.weights import stride_by_name
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.images import ImageClassification, ImageData
-from equipoise.training.queue import Settings
+from equipoise.training.kinds import Settings
 from equipoise.training.recipe import MethodCell, Recipe
 
 

@@ -18,7 +18,7 @@ from equipoise.training.records import Recorded, append_record, counted, current
 if TYPE_CHECKING:
     import torch
 
-    from equipoise.training.queue import Kind, Settings
+    from equipoise.training.kinds import Kind, Settings
 
 
 class AnyCell(Protocol):
@@ -100,7 +100,8 @@ def train_cells(
     `shown` gives what says something and what reports progress, by default to the terminal. `finished` gives the cells
     that have a record by now, where they are of several tables; `teachers` is a folder with their weights.
     """
-    from equipoise.training.queue import Settings, run_cells
+    from equipoise.training.kinds import Settings
+    from equipoise.training.queue import run_cells
 
     log = log or (typer.echo if leads else lambda text: None)
     smoke = "missing" if options.iterations is None else f"of {counted(options.iterations, 'iteration')}, for no table"

@@ -15,7 +15,7 @@ from equipoise.cli.shared import device_of, refusing
 from equipoise.experiments.record import recipe as record
 from equipoise.training.classification import Training
 from equipoise.training.classification_runs import Classification, Store
-from equipoise.training.queue import Settings
+from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Cell
 from equipoise.training.records import Record, Recorded
 

@@ -19,7 +19,7 @@ from equipoise.training.records import counted
 if TYPE_CHECKING:
     import torch
 
-    from equipoise.training.queue import Status
+    from equipoise.training.progress import Status
 
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
 

@@ -33,8 +33,9 @@ from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData
+from equipoise.training.kinds import Settings
 from equipoise.training.methods import methods
-from equipoise.training.queue import Settings, Status
+from equipoise.training.progress import Status
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import Recorded, counted, read_lines
 from equipoise.training.run_folder import export_run, write_run

@@ -13,9 +13,9 @@ from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.experiments.voc_mlt import recipe as voc
 from equipoise.training.images import ImageData
+from equipoise.training.kinds import Settings
 from equipoise.training.multilabel import MultilabelClassification
 from equipoise.training.multilabel_records import MultilabelRecord
-from equipoise.training.queue import Settings
 
 
 def train_voc_mlt(options: RunOptions, data: Path, weights: str | None, stride: str | None, *, compiled: bool) -> None:

@@ -30,9 +30,9 @@ from equipoise.serving.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.training.augmentation.autoaugment import upload
 from equipoise.training.augmentation.cifar import MEAN, STD, normalise
 from equipoise.training.distillation import Teacher, distilled, make_pool
+from equipoise.training.kinds import Run
 from equipoise.training.mixing import Mixing
 from equipoise.training.optimizers import Optimizer, clipped
-from equipoise.training.queue import Run
 from equipoise.training.recipe import Recipe
 from equipoise.training.sets import (
     CHUNK_BYTES,

@@ -25,8 +25,9 @@ from equipoise.metrics.evaluation import evaluate
 from equipoise.prior import IntArray
 from equipoise.training.classification import Features, Training, build_model, features, thinned, train
 from equipoise.training.distillation import Teacher, mean_probabilities
+from equipoise.training.kinds import Context, Kind, Settings
 from equipoise.training.methods import logits_mean
-from equipoise.training.queue import Context, Kind, Settings, in_words
+from equipoise.training.progress import in_words
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record, hardware, versions
 from equipoise.training.sets import CifarSet, TrainingSet

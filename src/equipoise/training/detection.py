@@ -46,7 +46,7 @@ from equipoise.models.processes import world
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.samplers.repeat_factor import RepeatFactorSampler
-from equipoise.training.queue import Run
+from equipoise.training.kinds import Run
 from equipoise.training.resident import FrozenRegions, Resident, flipped
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each

@@ -26,7 +26,9 @@ from equipoise.training.classification import thinned
 from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, train
 from equipoise.training.detection_judging import fields_of, measures_of, predict_best
 from equipoise.training.detection_records import DetectionRecord
-from equipoise.training.queue import Context, Kind, Settings, Status, claims_held
+from equipoise.training.kept import claims_held
+from equipoise.training.kinds import Context, Kind, Settings
+from equipoise.training.progress import Status
 from equipoise.training.recipe import Method, MethodCell
 from equipoise.training.records import hardware, versions
 from equipoise.training.resident import FrozenRegions, Resident

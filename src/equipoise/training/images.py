@@ -29,7 +29,8 @@ from equipoise.training.augmentation.photographs import cut, draw_windows
 from equipoise.training.classification import Features, Training, plain_features, thinned, train
 from equipoise.training.classification_runs import LONG, probabilities, timed
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.queue import Context, Kind, Settings, in_words
+from equipoise.training.kinds import Context, Kind, Settings
+from equipoise.training.progress import in_words
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import StoredRecord, hardware, versions
 from equipoise.training.sets import (

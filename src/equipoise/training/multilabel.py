@@ -11,8 +11,9 @@ import torch
 from equipoise.metrics.multilabel import evaluate_multilabel
 from equipoise.training.classification import Training, thinned
 from equipoise.training.images import ImageClassification
+from equipoise.training.kinds import Context
 from equipoise.training.multilabel_records import MultilabelRecord
-from equipoise.training.queue import Context, in_words
+from equipoise.training.progress import in_words
 from equipoise.training.recipe import MethodCell
 from equipoise.training.records import hardware, versions
 from equipoise.training.weights import weights_digest

@@ -11,7 +11,7 @@ from torch import Tensor
 from equipoise.experiments.demo import digits_cnn
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
-from equipoise.training.queue import Context, Kind, Run, Settings
+from equipoise.training.kinds import Context, Kind, Run, Settings
 from equipoise.training.recipe import MethodCell
 
 

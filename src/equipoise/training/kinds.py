@@ -1,0 +1,155 @@
+"""What the queue knows of a run, and of a kind of runs: classifiers, detectors, whatever can be trained in chunks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+from equipoise.training.progress import Status
+from equipoise.training.records import StoredRecord
+
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where and how to run, apart from what."""
+
+    device: torch.device
+    checkpoints: Path
+    claims: Path  # shared by all processes that write records to the same file
+    together: int = 1  # runs that are trained at the same time
+    budget: float = float("inf")  # seconds
+    validate: bool = False  # judge on held-out training images instead of the test set
+    iterations: int | None = None  # a smoke test: shorter than the recipe says
+    commit: str | None = None
+    teachers: Path | None = None  # the folder with the weights of all teachers: then none is trained
+    log: Callable[[str], None] = print
+    report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
+
+
+class Run(ABC):
+    """Abstract: one run in progress."""
+
+    iteration = 0
+    iterations: int
+    batch_size: int
+    losses: Any = ()  # of the iterations so far
+
+    @property
+    def done(self) -> bool:
+        return self.iteration >= self.iterations
+
+    @property
+    def finite(self) -> bool:
+        """Whether the loss has stayed a number."""
+        return bool(torch.isfinite(torch.as_tensor(self.losses)).all())
+
+    @property
+    @abstractmethod
+    def whole(self) -> bool:
+        """Whether its state may be saved now."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain data; "model" is what another run can start from."""
+
+    @abstractmethod
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`; or, from a `note` and "model", become the finished run that gave them."""
+
+    def note(self) -> dict[str, Any]:
+        """Plain data that is kept beside the weights of a finished run."""
+        return {}
+
+
+R = TypeVar("R", bound=Run)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a record holds that the run does not know."""
+
+    seconds: float  # of the run's group, over all the processes that it took
+    together: int  # runs that shared the device
+    started_from: str | None  # the digest of the weights
+    teachers: Mapping[str, str] = field(default_factory=dict)  # the runs that taught it, with the digests of theirs
+
+
+class Kind(ABC, Generic[C, R]):
+    """Abstract: what the queue has to know of a kind of runs. As it stands, each run is on its own, in one process."""
+
+    table: str
+
+    @abstractmethod
+    def iterations(self, cell: C) -> int: ...
+
+    @abstractmethod
+    def made_from(self, cell: C) -> dict[str, Any]:
+        """Recipe, data and seed, as plain data."""
+
+    @abstractmethod
+    def engine(self, run: R) -> dict[str, Any]:
+        """How it is computed, as plain data."""
+
+    @abstractmethod
+    def prepare(self, cell: C, start: Mapping[str, Tensor] | None) -> R:
+        """The run at its start."""
+
+    @abstractmethod
+    def train(self, runs: Sequence[R], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
+        """Train until all are done or `after_chunk()`, called after each chunk of iterations, is true; where a chunk
+        is long, end it when `over()` is true."""
+
+    @abstractmethod
+    def judge(self, cell: C, run: R, context: Context) -> StoredRecord: ...
+
+    @abstractmethod
+    def in_words(self, record: Any) -> str:
+        """A record as it is logged."""
+
+    def name(self, cell: C) -> str:
+        """The stem of its files."""
+        return str(cell).replace("/", "-")
+
+    def alike(self, cell: C) -> str:
+        """A glob pattern for the stems of files of the same run, whatever its name."""
+        return self.name(cell)
+
+    def starts_from(self, cell: C) -> C | None:
+        """The run whose weights this one needs."""
+        return None
+
+    def teachers(self, cell: C) -> Sequence[C]:
+        """The runs whose weights teach this one."""
+        return ()
+
+    def prepare_taught(self, cell: C, teachers: Sequence[Mapping[str, Tensor]]) -> R:
+        """The run at its start, with the weights of its teachers."""
+        raise NotImplementedError(f"runs of {self.table} have no teachers")
+
+    def keeps(self, cell: C) -> bool:
+        """Whether the weights are kept when the run is recorded."""
+        return False
+
+    def seconds_an_iteration(self, cells: Sequence[C]) -> float:
+        """A guess, before anything is trained; 0 where unknown."""
+        return 0.0
+
+    def seconds_to_judge(self) -> float:
+        return 0.0
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process, of those that train a run together, writes files."""
+        return True
+
+    def agree(self, answer: bool) -> bool:
+        """The leading process's answer."""
+        return answer
