@@ -61,17 +61,18 @@ def show_inspection(seen: Inspection, console: Console) -> None:
     console.print(_facts(seen), soft_wrap=True, highlight=False)
     console.print()
     names = 24 if console.width >= 70 else 12
-    width = max(8, min(60, console.width - 26 - names))
+    counts = max(len(bar.count) for bar in chart(prior, width=1))
+    width = max(8, min(60, console.width - 13 - counts - names))
     rows = Table.grid(padding=(0, 1))
     rows.add_column(no_wrap=True, overflow="ellipsis", max_width=names)
-    rows.add_column(justify="right", no_wrap=True)
+    rows.add_column(justify="right", no_wrap=True, min_width=counts)
     rows.add_column(no_wrap=True)
     rows.add_column(no_wrap=True)
     last = ""
     for bar in chart(prior, width):
         style = GROUP_STYLES[bar.group]
         heading = bar.group if bar.group != last else ""
-        rows.add_row(Text(visible(bar.label)), f"{bar.count:,}", Text(bar.text, style=style), heading)
+        rows.add_row(Text(visible(bar.label)), bar.count, Text(bar.text, style=style), heading)
         last = bar.group
     rows.add_row("", "", Text(scale(prior, width), style="dim"), "log scale")
     console.print(rows)

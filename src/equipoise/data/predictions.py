@@ -439,12 +439,9 @@ class CsvPredictions(TablePredictions):
         self._look()
 
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
-        (_, header), lines = read_table(self.path, self.label)
+        _, lines = read_table(self.path, self.label)
         while some := list(islice(lines, self.rows_at_once)):
             self._lines, rows = [number for number, _ in some], [row for _, row in some]
-            wrong = next((place for place, row in enumerate(rows) if len(row) != len(header)), None)
-            if wrong is not None:
-                raise self.fail(wrong, f" has {len(rows[wrong])} cells, the header {len(header)}")
             labels = self._as_labels([row.pop(self._place).strip() for row in rows]) if self.labelled else None
             yield self._numbers_in(rows), labels
 
