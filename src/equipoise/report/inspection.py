@@ -14,7 +14,7 @@ import numpy as np
 
 from equipoise.data.sources import Source
 from equipoise.prior import Prior
-from equipoise.report.specs import GROUPS
+from equipoise.report.groups import GROUPS
 from equipoise.training.records import counted
 
 NEARLY_BALANCED = 1.5  # below this ratio of the largest to the smallest class there is nothing to gain
