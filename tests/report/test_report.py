@@ -503,6 +503,6 @@ def test_the_options_are_these() -> None:
         "inspect": ["source", "--column", "--json", "--html"],
         "report": [
             *("predictions", "--counts", "--out", "--logits-mean", "--name", "--label", "--column", "--threshold"),
-            *("--title", "--figures"),
+            *("--many", "--few", "--images", "--title", "--figures", "--json"),
         ],
     }

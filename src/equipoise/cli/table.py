@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from equipoise.cli import options as o
-from equipoise.cli.shared import refusing
+from equipoise.cli.shared import one_of, refusing
 from equipoise.data.reading import visible
 from equipoise.files import write_text
 
@@ -33,19 +33,31 @@ def table(
         bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
     ] = False,
 ) -> None:
-    """Print the table of an experiment from its records, beside the published numbers."""
+    """Print the table of an experiment from its records, beside the published numbers.
+
+    \bequipoise table table1
+    equipoise table voc2012-lt --results my/results
+    """
     if table == "causes":
         raise typer.BadParameter("the runs of causes are rendered below Table 1: equipoise table table1 --write")
     if table not in EXPERIMENTS:
-        raise typer.BadParameter(f"no table is named {table!r}: expected one of {', '.join(EXPERIMENTS)}")
+        raise typer.BadParameter(f"no table is named {table!r}: expected {one_of(EXPERIMENTS, table)}")
     report: Any = import_module(EXPERIMENTS[table])
     with refusing():
         records = report.read(results)
     if not records:
-        raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")
+        raise typer.BadParameter(
+            f"{results} holds no record of {table}: the records are in a checkout of the repository, and not in the "
+            "installed package. Run this in one, or pass the folder of your own records as --results"
+        )
     show(table, records)
     if write:
         root = results.resolve().parent
+        if not (root / "src" / "equipoise").is_dir():
+            raise typer.BadParameter(
+                f"--write renders the documents of a checkout of the repository, and {root}, where {results} lies, is "
+                "none: run this in one"
+            )
         with refusing():
             for path, text in report.documents(root, results).items():
                 write_text(path, text)

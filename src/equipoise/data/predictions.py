@@ -98,6 +98,10 @@ class Predictions(ABC):
         """Copy what else the file holds into an .npz file, and say which arrays these were."""
         return set()
 
+    def paths(self) -> list[str] | None:
+        """The paths of the images, where the file has them: an array `paths` [N] beside the predictions."""
+        return None
+
     @property
     def rows_at_once(self) -> int:
         return max(1, ELEMENTS_AT_ONCE // max(self.num_classes, self.label_size))
@@ -274,6 +278,13 @@ class NpzPredictions(Predictions):
                     shutil.copyfileobj(source, target, 1 << 20)
                 copied.add(name)
         return copied
+
+    def paths(self) -> list[str] | None:
+        """Read whole; what is no list of so many texts is left alone."""
+        with reading(self.path), _opened(self.path) as archive:
+            if "paths.npy" not in archive.namelist() or _described(archive, self.path, "paths").dtype.kind not in "US":
+                return None
+            return self._texts(archive, "paths", self.num_items)
 
     def _check_shapes(self) -> None:
         what, shape, dtype = f"{self.path}: {self._outputs.name}", self._outputs.shape, self._outputs.dtype

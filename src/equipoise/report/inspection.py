@@ -112,7 +112,8 @@ def look(source: Source) -> Inspection:
 def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list[Advice]:
     equal, several = source.prior.imbalance < NEARLY_BALANCED, source.multilabel
     column = "" if source.column is None else f", column={source.column!r}"
-    code = f"prior = eq.Prior.from_file({str(source.path)!r}{column})"
+    file = "FILE" if str(source.path) == "-" else str(source.path)  # stdin cannot be read again
+    code = f"prior = eq.Prior.from_file({file!r}{column})"
     advice = [Advice("Prior", "The counts above, in Python:", code)]
     if equal and not absent:
         words = "The classes are nearly equal in size: the plain loss is right, and no sampler is needed."

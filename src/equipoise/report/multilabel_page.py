@@ -21,7 +21,7 @@ from equipoise.report import multilabel_data, multilabel_specs, page_data, secti
 from equipoise.report.class_table import SHAPES, score
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.inspection import how_unequal
-from equipoise.report.multilabel_changes import alone, change_data
+from equipoise.report.multilabel_changes import alone, change_data, changes
 from equipoise.report.multilabel_data import HEADLINES, headlines
 from equipoise.report.sections import Section, figure, foot, pair, section, slider, text, top
 from equipoise.report.specs import COLOURS, Spec, neighbours
@@ -84,6 +84,25 @@ class MultilabelReport:
             return alone(self.models[0])
         words: list[str] = change_data([self.models[0], self.models[-1]], [])["0-1"]["words"]
         return words[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain data, shares from 0 to 1: of every model, and what changed from first to last."""
+        found: dict[str, Any] = {"conclusion": self.conclusion()}
+        if len(self.models) > 1:
+            moved = changes(self.models[0], self.models[-1], [])
+            found["change"] = {key: value and vars(value) for key, value in moved.headline.items()}
+            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
+        found["models"] = [
+            {
+                "name": model.name,
+                "items": model.evaluation.num_items,
+                "notes": list(model.notes),
+                "headline": {key: value and vars(value) for key, value in headlines(model).items()},
+                "scores": model.scores,
+            }
+            for model in self.models
+        ]
+        return found
 
     def figures(self) -> dict[str, Spec]:
         """Every figure of the page by file name: Vega-Lite specifications with their data."""

@@ -24,7 +24,7 @@ from equipoise.metrics.judging import judge
 from equipoise.metrics.sweep import TAUS, WORLDS, LogitsMean
 from equipoise.prior import Prior
 from equipoise.report import page_data, sections, specs
-from equipoise.report.changes import alone, change_data
+from equipoise.report.changes import alone, change_data, changes
 from equipoise.report.class_table import SHAPES, table_columns, table_scores
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.groups import GROUPS, Cuts
@@ -70,6 +70,7 @@ class Report:
         self.cuts = Cuts(many, few)
         self.models = _with_paths(page_data.as_models(results, names, notes or {}, self.cuts), paths)
         self.prior = self.models[0].runs[0].prior
+        self.cuts.groups(self.prior)  # refuses cut-offs that overlap
         self.images = None if images is None else Path(images)
 
     @classmethod
@@ -117,6 +118,27 @@ class Report:
             return alone(self.models[0])
         words: list[str] = change_data([self.models[0], self.models[-1]], [])["0-1"]["words"]
         return words[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain data, shares from 0 to 1: of every model, and what changed from first to last."""
+        found: dict[str, Any] = {"conclusion": self.conclusion()}
+        if len(self.models) > 1:
+            moved = changes(self.models[0], self.models[-1], [])
+            found["change"] = {key: value and vars(value) for key, value in moved.headline.items()}
+            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
+        found["groups"] = {name: len(members) for name, members in self.cuts.groups(self.prior).items()}
+        found["models"] = [
+            {
+                "name": model.name,
+                "items": model.runs[0].num_items,
+                "runs": len(model.runs),
+                "notes": list(model.notes),
+                "ece": float(np.mean([run.ece for run in model.runs])),
+                "headline": {key: value and vars(value) for key, value in page_data.headlines(model).items()},
+            }
+            for model in self.models
+        ]
+        return found
 
     def figures(self) -> dict[str, Spec]:
         """Every figure of the page by file name: Vega-Lite specifications with their data, which `save` writes."""

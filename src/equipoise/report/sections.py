@@ -75,8 +75,8 @@ def headline_table(how: str, heads: Sequence[str], rows: Sequence[tuple[str, Seq
     together = [text(title).replace("&lt; ", "&lt;&nbsp;").replace("&gt; ", "&gt;&nbsp;") for title in heads]
     titles = "".join(f'<th scope="col" role="columnheader">{title}</th>' for title in ("model", *together))
     table = (
-        f'<table role="table" class="stacks"><thead role="rowgroup"><tr role="row">{titles}</tr></thead>'
-        f'<tbody role="rowgroup">{"".join(lines)}</tbody></table>'
+        f'<table role="table" class="stacks" aria-label="Models"><thead role="rowgroup"><tr role="row">'
+        f'{titles}</tr></thead><tbody role="rowgroup">{"".join(lines)}</tbody></table>'
     )
     four = " four" if len(heads) == 8 else ""
     content = f'<div class="cards{four}" id="cards"></div><p class="how">{how}</p><div class="scroll">{table}</div>'

@@ -138,11 +138,8 @@
       view.column = within(Math.round(column), 0, total - view.size);
       draw();
     }
-    const closer = (factor) => {
-      const size = view.size * factor;
-      const at = cursor || { row: view.row + view.size / 2, column: view.column + view.size / 2 };
-      zoom(at.row - size / 2, at.column - size / 2, size);
-    };
+    const middle = () => ({ row: view.row + view.size / 2, column: view.column + view.size / 2 });
+    const closer = (factor, at = middle()) => zoom(at.row - (view.size * factor) / 2, at.column - (view.size * factor) / 2, view.size * factor);
 
     function place(event) {
       const frame = canvas.getBoundingClientRect();
@@ -163,6 +160,7 @@
     canvas.addEventListener("pointerdown", (event) => {
       const at = place(event);
       if (!at.inside) return;
+      cursor = { row: at.row, column: at.column };
       tell(at.row, at.column);
       if (event.pointerType !== "touch") drag = { from: at };
     });
@@ -187,8 +185,8 @@
         view.column = within(view.column, cursor.column - view.size + 1, cursor.column);
         draw();
         tell(cursor.row, cursor.column);
-      } else if (event.key === "+" || event.key === "=") closer(0.5);
-      else if (event.key === "-") closer(2);
+      } else if (event.key === "+" || event.key === "=") closer(0.5, cursor);
+      else if (event.key === "-") closer(2, cursor);
       else if (event.key === "Escape") zoom(0, 0, total);
       else return;
       event.preventDefault();

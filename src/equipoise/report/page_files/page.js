@@ -71,6 +71,7 @@ const equipoise = (() => {
   }
 
   function names() {
+    for (const figure of document.querySelectorAll("figure[data-role]")) figure.setAttribute("aria-label", models[chosen[figure.dataset.role]].name);
     for (const mark of document.querySelectorAll("[data-name]")) mark.textContent = models[chosen[mark.dataset.name]].name;
     for (const mark of document.querySelectorAll("[data-ece]")) {
       const found = models[chosen[mark.dataset.ece]].ece;
