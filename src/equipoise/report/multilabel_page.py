@@ -165,10 +165,11 @@ class MultilabelReport:
         ]
         parts = [
             top(self.title, lead),
-            sections.contents([*leading, *others]),
             sections.picker() if several else "",
             f'<main class="{"" if several else "single"}">',
-            *(part.html for part in leading),
+            leading[0].html,
+            sections.contents([leading[1], *others]),
+            leading[1].html,
             *(f'<p class="note">{text(note)}</p>' for note in notes),
             *(part.html for part in others),
             "</main>",

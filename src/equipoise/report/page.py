@@ -220,10 +220,11 @@ class Report:
         others = self._sections(data)
         parts = [
             top(self.title, lead),
-            sections.contents([*first, *others]),
             sections.picker() if several else "",
             f'<main class="{"" if several else "single"}">',
-            *(part.html for part in first),
+            first[0].html,
+            sections.contents([first[1], *others]),
+            first[1].html,
             *self._notes(drawn),
             *(part.html for part in others),
             "</main>",

@@ -4,6 +4,7 @@
   const { data, models, classes, chosen, drawn, element, add, digits } = equipoise;
   if (!data.heat) return;
   const NAMED = 24; // classes in view that are written out
+  const FONT = "11px system-ui, sans-serif";
   const GROUP_NAMES = ["many", "medium", "few"];
   const total = data.heat.classes;
   const name = (place) => { const i = classes.rank.indexOf(place + 1); return i < 0 ? `class ${place + 1}` : classes.name[i]; };
@@ -37,10 +38,10 @@
       const width = figure.querySelector(".canvas").clientWidth;
       const scale = window.devicePixelRatio || 1;
       const named = view.size <= NAMED;
-      const edge = named ? Math.min(110, width * 0.3) : 22;
+      const edge = named ? Math.min(longest() + 14, 110, width * 0.3) : 22;
       const side = width - edge - 2;
       box = { left: edge, top: edge, side };
-      Object.assign(canvas, { width: width * scale, height: (side + edge + 2) * scale });
+      Object.assign(canvas, { width: width * scale, height: (side + edge + 2) * scale }); // which also clears it
       const pen = canvas.getContext("2d");
       pen.setTransform(scale, 0, 0, scale, 0, 0);
       pen.fillStyle = colour("--card");
@@ -77,6 +78,14 @@
       describe();
     }
 
+    // The width of the longest name in view.
+    function longest() {
+      const pen = canvas.getContext("2d");
+      pen.font = FONT;
+      const names = Array.from({ length: view.size }, (_, i) => [name(view.row + i), name(view.column + i)]).flat();
+      return Math.max(...names.map((text) => pen.measureText(text).width), 10);
+    }
+
     function lines(pen, step, edge, side) {
       pen.strokeStyle = colour("--muted");
       pen.lineWidth = 0.8;
@@ -92,7 +101,7 @@
 
     function labels(pen, step, edge, side, named) {
       pen.fillStyle = colour("--ink");
-      pen.font = "11px system-ui, sans-serif";
+      pen.font = FONT;
       pen.textBaseline = "middle";
       const fit = (text, room) => {
         let cut = text;
