@@ -337,3 +337,24 @@ def test_the_keyboard_reaches_everything_in_order_and_shows_where_it_is(open_pag
     assert [name for name in reached if name in order] == order
     assert reached.count("CANVAS") == 2
     assert sum(name == "BUTTON" for name in reached) == 8  # the headings of the table
+
+
+def test_printed_it_is_light_without_its_controls_and_with_its_table(open_page: Open, page: Path) -> None:
+    driver = open_page(page)
+    driver.find_element(By.ID, "theme").click()
+    theme = "return document.documentElement.dataset.theme || ''"
+    assert driver.execute_script(theme) == "dark"
+    assert len(driver.execute_cdp_cmd("Page.printToPDF", {})["data"]) > 100_000
+    assert driver.execute_script(theme) == "dark"
+    driver.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert driver.execute_script(theme) == "light"
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        hidden = "return [...document.querySelectorAll(arguments[0])].filter(e => e.offsetWidth > 0).length"
+        assert driver.execute_script(hidden, ".picker, .contents, .tools, .zoom, input[type=range], #theme") == 0
+        assert driver.execute_script(hidden, "#class-heads button") == 8
+        assert driver.execute_script(hidden, "#class-rows tr") == 25
+    finally:
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    driver.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert driver.execute_script(theme) == "dark"

@@ -246,9 +246,17 @@ const equipoise = (() => {
   theme.addEventListener("click", () => {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
-    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
-    document.dispatchEvent(new Event("theme"));
+    look(now === "dark" ? "light" : "dark");
   });
+  // Paper is white: printed, the page is light whatever it is on the screen.
+  let shownAs;
+  const look = (name) => {
+    if (name) document.documentElement.dataset.theme = name;
+    else delete document.documentElement.dataset.theme;
+    document.dispatchEvent(new Event("theme"));
+  };
+  window.addEventListener("beforeprint", () => { shownAs = document.documentElement.dataset.theme; look("light"); });
+  window.addEventListener("afterprint", () => look(shownAs));
   document.addEventListener("DOMContentLoaded", () => {
     drawAll().then(() => { document.documentElement.dataset.ready = "yes"; });
   });
