@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -41,7 +43,7 @@ def table(
     if table == "causes":
         raise typer.BadParameter("the runs of causes are rendered below Table 1: equipoise table table1 --write")
     if table not in EXPERIMENTS:
-        raise typer.BadParameter(f"no table is named {table!r}: expected {one_of(EXPERIMENTS, table)}")
+        raise typer.BadParameter(f"no table is named {table!r}: expected one of {one_of(EXPERIMENTS, table)}")
     report: Any = import_module(EXPERIMENTS[table])
     with refusing():
         records = report.read(results)
@@ -53,17 +55,24 @@ def table(
     show(table, records)
     if write:
         root = results.resolve().parent
-        if not (root / "src" / "equipoise").is_dir():
-            raise typer.BadParameter(
-                f"--write renders the documents of a checkout of the repository, and {root}, where {results} lies, is "
-                "none: run this in one"
-            )
-        with refusing():
+        with refusing(), _of_a_checkout(root):
             for path, text in report.documents(root, results).items():
                 write_text(path, text)
                 typer.echo(f"rendered {path.relative_to(root)}")
             for path in report.draw(root, results) if hasattr(report, "draw") else ():
                 typer.echo(f"drew {path.relative_to(root)}")
+
+
+@contextmanager
+def _of_a_checkout(root: Path) -> Iterator[None]:
+    """Documents that are not there are those of a checkout."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"--write renders the documents of a checkout of the repository, and {root} is none ({error.filename} is "
+            "not there): run this in one"
+        ) from None
 
 
 def show(table: str, records: Sequence[Any], console: Console | None = None) -> None:

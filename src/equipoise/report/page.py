@@ -83,6 +83,8 @@ class Report:
         logits_mean: LogitsMean | Mapping[str, LogitsMean] = "train",
         probabilities: bool = False,
         title: str = "The tail, before and after",
+        many: int = 100,
+        few: int = 20,
     ) -> Report:
         """The whole page from arrays [N, K] by model, and class indices [N].
 
@@ -96,7 +98,7 @@ class Report:
             name: judge(outputs, target, prior, probabilities=probabilities, logits_mean=means[name])
             for name, outputs in predictions.items()
         }
-        return cls(results, title=title)
+        return cls(results, title=title, many=many, few=few)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page, whole or not at all; folders are made."""
