@@ -329,7 +329,7 @@ FAULTS = [
     Fault("cli/table.py", "    except FileNotFoundError as error:\n", "    except ZeroDivisionError as error:\n", "test_commands.py"),
     Fault("cli/adapt.py", "        raise typer.Exit(NOT_TRUSTED)", "        pass", "test_adapt.py"),
     Fault("cli/shared.py", 'str(error).replace(str(kept), "stdin")', "str(error)", "test_commands.py"),
-    Fault("cli/shared.py", "    near = difflib.get_close_matches(wanted.lower(), names, n=1)\n", "    near = names[:1]\n", "test_commands.py"),
+    Fault("cli/shared.py", "    near = difflib.get_close_matches(wanted.lower(), list(known), n=1)\n", "    near = list(known)[:1]\n", "test_commands.py"),
     Fault("cli/__init__.py", "return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))", "return super().list_commands(ctx)", "test_commands.py"),
     Fault("cli/__init__.py", '"help_option_names": ["-h", "--help"]', '"help_option_names": ["--help"]', "test_commands.py"),
     Fault("data/predictions.py", 'return self._texts(archive, "paths", self.num_items)', "return None", "test_page_parts.py"),

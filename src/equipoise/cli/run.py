@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from equipoise.cli import options as o
-from equipoise.cli.shared import one_of
+from equipoise.cli.shared import perhaps
 from equipoise.data.reading import visible
 
 
@@ -27,8 +27,9 @@ class RunGroup(TyperGroup):
         if args[0].endswith(".py"):
             return visible(args[0]), self.commands["FILE.py"], args[1:]  # the usage line shows it
         if args[0] not in self.commands:
-            known = one_of([name for name in self.commands if name != "FILE.py"], args[0])
-            raise typer.BadParameter(f"no table is named {args[0]!r}: expected {known}, or the path of a .py file")
+            names = [name for name in self.commands if name != "FILE.py"]
+            known = f"{', '.join(names)}, or the path of a .py file"
+            raise typer.BadParameter(f"no table is named {args[0]!r}: expected {known}{perhaps(names, args[0])}")
         return super().resolve_command(ctx, args)
 
 

@@ -88,15 +88,14 @@ def _plain(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def one_of(known: Iterable[str], wanted: str) -> str:
-    """What exists, and the name that was perhaps meant.
+def perhaps(known: Iterable[str], wanted: str) -> str:
+    """The name that was perhaps meant, as a question, or nothing.
 
-    >>> one_of(["table1", "voc2012-lt"], "voc2012"), one_of(["table1"], "nope")
-    ('table1, voc2012-lt (did you mean voc2012-lt?)', 'table1')
+    >>> perhaps(["table1", "voc2012-lt"], "voc2012"), perhaps(["table1"], "nope")
+    ('. Did you mean voc2012-lt?', '')
     """
-    names = list(known)
-    near = difflib.get_close_matches(wanted.lower(), names, n=1)
-    return ", ".join(names) + (f" (did you mean {near[0]}?)" if near else "")
+    near = difflib.get_close_matches(wanted.lower(), list(known), n=1)
+    return f". Did you mean {near[0]}?" if near else ""
 
 
 def device_of(text: str | None) -> torch.device:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from equipoise.cli import options as o
-from equipoise.cli.shared import one_of, refusing
+from equipoise.cli.shared import perhaps, refusing
 from equipoise.data.reading import visible
 from equipoise.files import write_text
 
@@ -43,7 +43,8 @@ def table(
     if table == "causes":
         raise typer.BadParameter("the runs of causes are rendered below Table 1: equipoise table table1 --write")
     if table not in EXPERIMENTS:
-        raise typer.BadParameter(f"no table is named {table!r}: expected one of {one_of(EXPERIMENTS, table)}")
+        known = ", ".join(EXPERIMENTS)
+        raise typer.BadParameter(f"no table is named {table!r}: expected one of {known}{perhaps(EXPERIMENTS, table)}")
     report: Any = import_module(EXPERIMENTS[table])
     with refusing():
         records = report.read(results)
