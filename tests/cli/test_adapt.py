@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import equipoise as eq
 from equipoise.cli import app
 from equipoise.data.sources import read_prior
+from equipoise.metrics.evaluation import percent
 
 NAMES = ["cat", "owl", "yak"]
 SOURCE = np.array([0.6, 0.3, 0.1])
@@ -67,8 +68,7 @@ def test_the_table_says_what_changed(tmp_path: Path) -> None:
         assert word in output
     changed = int((written(tmp_path)["logits"].argmax(1) != LOGITS.argmax(1)).sum())
     assert f"{changed} of 400 predictions changed" in output
-    accuracy = 100 * (written(tmp_path)["logits"].argmax(1) == LABELS).mean()
-    assert f"{accuracy:.1f}" in output
+    assert percent((written(tmp_path)["logits"].argmax(1) == LABELS).mean()) in output
 
 
 def test_probabilities_stay_probabilities_without_labels_and_names(tmp_path: Path) -> None:
@@ -94,8 +94,41 @@ def test_the_target_can_be_estimated_and_the_estimate_is_the_librarys(tmp_path: 
 
 def test_an_estimate_that_cannot_be_trusted_is_called_so(tmp_path: Path) -> None:
     result = adapt(tmp_path, "estimate", logits=LOGITS[:12])
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 3, result.output
     assert "not to be trusted: 12 items are few for 3 classes" in result.output
+    assert written(tmp_path)["logits"].shape == (12, 3)
+    told = adapt(tmp_path, "estimate", "--json", logits=LOGITS[:12])
+    assert told.exit_code == 3
+    assert json.loads(told.stdout)["trusted"] is False
+    assert "12 items are few for 3 classes" in json.loads(told.stdout)["doubts"][0]
+
+
+def test_what_changed_can_be_had_as_json(tmp_path: Path) -> None:
+    result = adapt(tmp_path, "estimate", "--json")
+    assert result.exit_code == 0, result.output
+    found, kept = json.loads(result.stdout), written(tmp_path)
+    estimate = eq.estimate_prior(torch.tensor(LOGITS).softmax(1), SOURCE)
+    assert [row["class"] for row in found["classes"]] == NAMES
+    np.testing.assert_allclose([row["target"] for row in found["classes"]], estimate.probabilities, atol=1e-6)
+    np.testing.assert_allclose([row["low"] for row in found["classes"]], estimate.low, atol=1e-6)
+    shares = np.bincount(kept["logits"].argmax(1), minlength=3) / 400
+    np.testing.assert_allclose([row["after"] for row in found["classes"]], shares)
+    assert found["scores"]["after"]["accuracy"] == pytest.approx((kept["logits"].argmax(1) == LABELS).mean())
+    assert found["changed"] == int((kept["logits"].argmax(1) != LOGITS.argmax(1)).sum())
+    assert (found["trusted"], found["items"], found["written"]) == (True, 400, str(tmp_path / "adapted.npz"))
+    without = json.loads(adapt(tmp_path, "uniform", "--json", logits=LOGITS).stdout)
+    assert (without["scores"], without["trusted"], without["doubts"]) == (None, None, [])
+
+
+@pytest.mark.parametrize("what", ["predictions", "source"])
+def test_one_file_may_come_in_on_stdin(tmp_path: Path, what: str) -> None:
+    expected = adapt(tmp_path, "uniform", "--json")
+    content = (tmp_path / ("predictions.npz" if what == "predictions" else "counts.json")).read_bytes()
+    files = {"predictions": str(tmp_path / "predictions.npz"), "source": str(tmp_path / "counts.json")} | {what: "-"}
+    options = ["--source", files["source"], "--target", "uniform", "--out", str(tmp_path / "adapted.npz"), "--json"]
+    result = CliRunner().invoke(app, ["adapt", files["predictions"], *options], input=content)
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout) == json.loads(expected.stdout)
 
 
 def test_bbse_takes_a_labelled_file(tmp_path: Path) -> None:
@@ -346,4 +379,5 @@ def test_the_options_are_these() -> None:
         "--validation",
         "--label",
         "--column",
+        "--json",
     ]

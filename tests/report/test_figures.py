@@ -171,7 +171,9 @@ def test_swallowed_pairs_lead_from_left_to_right_in_every_script() -> None:
 
 
 def test_swallowed_pairs_are_named_and_long_names_cut(drawn: dict[str, Spec], judged: Judged) -> None:
-    found, pairs = rows(drawn["1-swallowed-classes"]), judged.confusions.swallowed(PRIOR, most=12)
+    found, groups = rows(drawn["1-swallowed-classes"]), PRIOR.groups()
+    pairs = [p for name in ("few", "medium", "many") for p in judged.confusions.swallowed(PRIOR, 5, groups[name])]
+    assert {row["group"] for row in found} == {"few", "medium", "many"}
     assert [row["share"] for row in found] == pytest.approx([100 * pair.share for pair in pairs])
     assert [row["name"] for row in found] == [PRIOR.name(pair.true) for pair in pairs]
     assert max(len(row["pair"]) for row in found) <= 44 + len("\u200e → ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,12 @@ def test_an_array_is_labels_unless_it_has_a_number_for_each_class(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", "label\ncat\n\n,\n", r"a.csv, line 4, column 'label' is empty"),
+        ("a.csv", 'label\ncat\n\n""\n', r"a.csv, line 4, column 'label' is empty"),
+        ("a.csv", "label\ncat\n\n,\n", r"a.csv, line 4 has 2 cells, the header 1"),
+        ("a.csv", "id,label\n1,cat\n2,owl,yak\n", r"a.csv, line 3 has 3 cells, the header 2"),
+        ("a.csv", "id,label,note\n1,cat,x\n\n2,owl\n", r"a.csv, line 4 has 2 cells, the header 3"),
+        ("a.csv", "tags,id\ncat;owl,1\ncat\n", r"a.csv, line 3 has 1 cells, the header 2"),
+        ("a.csv", "cat,owl,yak\n1,0,0\n1,0\n", r"a.csv, line 3 has 2 cells, the header 3"),
         ("a.csv", "id,name\n1,cat\n", r"columns id, name: say which holds the labels, e.g. --column name"),
         ("a.csv", "id;name\n1;cat\n", r"has the one column 'id;name': separate columns with ',', not ';'"),
         ("a.csv", 'label\n"cat' + "\ncat" * 40000, r"a.csv cannot be read as a table: field larger"),
@@ -162,6 +168,14 @@ def test_folders_that_are_no_training_set_are_named(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
     with pytest.raises(ValueError, match="pass the one you train on"):
         read_source(tmp_path)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "val").mkdir()
+    with pytest.raises(ValueError, match=rf"splits test, train, val: pass the one you train on, {tmp_path / 'train'}$"):
+        read_source(tmp_path)
+    (tmp_path / "train").rmdir()
+    with pytest.raises(ValueError, match=r"splits test, val: pass the one you train on$"):
+        read_source(tmp_path)
+    (tmp_path / "test").rmdir()
     (tmp_path / "cat").mkdir()
     with pytest.raises(ValueError, match="2 folders and no image"):
         read_source(tmp_path)
@@ -265,9 +279,41 @@ def test_bars_are_logarithmic_and_many_classes_share_rows() -> None:
     assert [len(bar.text) for bar in bars] == [30, 10, 0]
     assert [bar.group for bar in bars] == ["many", "few", "few"]
     rows = chart(eq.Prior.from_counts(range(1, 1001)), width=30, rows=10)
-    assert len(rows) == 10
-    assert rows[0].label == "999 … 100 classes"
+    assert [bar.label for bar in rows if not bar.label.endswith(" classes")] == ["999", "0"]
+    assert len(rows) == 11  # every group has a row at least
     assert scale(eq.Prior.from_counts([999]), 30).split() == ["1", "10", "100"]
+
+
+def test_a_row_with_a_name_shows_that_classs_count_and_a_shared_row_bears_no_name(tmp_path: Path) -> None:
+    counts = {"Soybean": 634, **{f"weed {i}": 600 - i for i in range(598)}, "Rye": 1}
+    (tmp_path / "counts.json").write_text(json.dumps(counts))
+    lines = [line.split("█")[0].split("▏")[0].strip() for line in inspect(str(tmp_path / "counts.json")).splitlines()]
+    assert re.sub(" +", " ", lines[4]) == "Soybean 634"
+    shared = [found for line in lines if (found := re.match(r"(\d+) classes +(\d+) to (\d+)$", line))]
+    assert len(shared) == 28
+    assert sum(int(row[1]) for row in shared) == 598
+    assert [int(row[3]) - int(row[2]) + 1 for row in shared] == [int(row[1]) for row in shared]  # all differ
+    assert re.sub(" +", " ", lines[4 + 29]).startswith("Rye 1")
+    assert not [line for line in lines if "weed" in line]
+
+
+@pytest.mark.parametrize("classes", [30, 31, 45, 1203])
+def test_every_class_is_in_one_row_of_the_chart_and_no_row_has_two_groups(classes: int) -> None:
+    prior = eq.Prior.from_counts((2000.0 ** (1 - np.arange(classes) / (classes - 1))).astype(int))
+    bars = chart(prior, width=30)
+    assert 29 <= len(bars) <= 31
+    shared = [bar for bar in bars if bar.label.endswith(" classes")]
+    assert sum(int(bar.label.split()[0]) for bar in shared) + len(bars) - len(shared) == classes
+    assert {bar.label for bar in bars} & {prior.name(0), prior.name(classes - 1)} == {"0", str(classes - 1)}
+    ends = [list(map(int, re.findall(r"\d+", bar.count.replace(",", "")))) for bar in bars]
+    assert all(max(group) > 100 for group, bar in zip(ends, bars, strict=True) if bar.group == "many")
+    assert all(min(group) < 20 for group, bar in zip(ends, bars, strict=True) if bar.group == "few")
+    assert all(19 < min(g) <= max(g) < 101 for g, bar in zip(ends, bars, strict=True) if bar.group == "medium")
+    assert [max(group) for group in ends] == sorted((max(group) for group in ends), reverse=True)
+
+
+def test_classes_of_one_size_in_a_shared_row_have_that_count_each() -> None:
+    assert {bar.count for bar in chart(eq.Prior.from_counts([7] * 90), width=9)} == {"7", "7 each"}
 
 
 def test_the_terminal_shows_names_as_they_are(tmp_path: Path) -> None:

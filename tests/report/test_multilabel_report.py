@@ -85,7 +85,7 @@ def test_an_empty_group_and_a_class_without_positives_are_dashes_and_said() -> N
     assert shown["headline"]["map_tail"] is None
     assert shown["columns"]["precision"][2:] == [None, None]
     assert shown["columns"]["best"][2:] == [None, None]
-    assert "<td>–</td>" in page
+    assert '<td role="cell" data-label="mAP tail"><span>–</span></td>' in page
     assert "2 of 4 classes have no positive test item: no score, and in no mean." in page
 
 

@@ -23,7 +23,7 @@ from equipoise.cli import app
 from equipoise.data.sources import read_source
 from equipoise.metrics.intervals import wilson_interval
 from equipoise.metrics.sweep import TAUS, WORLDS
-from equipoise.report import page_data, sections, specs
+from equipoise.report import page_data, sections, specs, sweep_specs
 from equipoise.report.inspection import look
 from equipoise.report.page import save_inspection
 from equipoise.report.page_data import headlines
@@ -258,7 +258,9 @@ def test_the_line_through_few_classes_goes_through_them(classes: int, beside: in
 
 
 def test_colour_is_never_the_only_difference() -> None:
-    found = {name: channels(spec) for name, spec in specs.charts(PRIOR, pairs=3, lines=["before", "after"]).items()}
+    lines = ["before", "after"]
+    charts = specs.charts(PRIOR, pairs=3, lines=lines) | sweep_specs.sweeps(lines)
+    found = {name: channels(spec) for name, spec in charts.items()}
     for name in ("classes", "slopes", "calibration", "marginal", "world"):
         assert "shape" in found[name], name
     for name in ("slopes", "calibration", "marginal", "tau"):
@@ -501,6 +503,6 @@ def test_the_options_are_these() -> None:
         "inspect": ["source", "--column", "--json", "--html"],
         "report": [
             *("predictions", "--counts", "--out", "--logits-mean", "--name", "--label", "--column", "--threshold"),
-            *("--title", "--figures"),
+            *("--many", "--few", "--images", "--title", "--figures", "--json"),
         ],
     }

@@ -1,4 +1,4 @@
-"""The command line: equipoise demo | inspect | report | adapt | run | table | records | detect
+"""The command line: equipoise inspect | train | predict | report | adapt | demo | detect, and run | table | records
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
@@ -24,9 +24,16 @@ from equipoise.cli.table import table
 from equipoise.cli.train import train
 from equipoise.data.reading import visible
 
+USE = "Your data and models"
+PAPER = "The paper's experiments"
+ORDER = ("inspect", "train", "predict", "report", "adapt", "demo", "detect", "run", "table", "records")
+
 
 class VisibleErrors(TyperGroup):
-    """The commands; what their errors quote shows control characters as escapes."""
+    """The commands, those for users first; what their errors quote shows control characters as escapes."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -37,11 +44,12 @@ class VisibleErrors(TyperGroup):
 
 app = typer.Typer(
     cls=VisibleErrors,
-    help="Class imbalance: look at the tail of a training set, compare models on it, move predictions to another class "
-    "prior, and train the experiments of the paper.",
+    help="Class imbalance: look at the tail of a training set, train and compare models on it, move predictions to "
+    "another class prior, and train the experiments of the paper.\n\n\bequipoise inspect photos/train\n"
+    "equipoise train photos --loss balanced_softmax\nequipoise COMMAND -h",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 console = Console()
 
@@ -61,13 +69,13 @@ def main_options(
     """Options of the command itself."""
 
 
-app.command()(train)
-app.command()(predict)
-app.command()(demo)
-app.command()(inspect)
-app.command()(report)
-app.command()(adapt)
-app.add_typer(run_app, name="run")
-app.command()(table)
-app.add_typer(records_app, name="records")
-app.add_typer(detect_app, name="detect")
+app.command(rich_help_panel=USE)(inspect)
+app.command(rich_help_panel=USE)(train)
+app.command(rich_help_panel=USE)(predict)
+app.command(rich_help_panel=USE)(report)
+app.command(rich_help_panel=USE)(adapt)
+app.command(rich_help_panel=USE)(demo)
+app.add_typer(detect_app, name="detect", rich_help_panel=USE)
+app.add_typer(run_app, name="run", rich_help_panel=PAPER)
+app.command(rich_help_panel=PAPER)(table)
+app.add_typer(records_app, name="records", rich_help_panel=PAPER)

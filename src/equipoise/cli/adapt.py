@@ -12,9 +12,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from equipoise.cli.shared import refusing
+from equipoise.cli.shared import given, print_json, refusing
 from equipoise.data.reading import visible
 from equipoise.files import written_whole
+from equipoise.metrics.evaluation import percent
 from equipoise.prior import FloatArray, IntArray, Prior
 from equipoise.report.tables import Table
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from equipoise.serving.estimate import PriorEstimate
 
 SHOWN = 12  # classes in the table
+SCORES = {
+    "accuracy": "accuracy, %",
+    "balanced_accuracy": "balanced accuracy, %",
+    "log_loss": "log-loss",
+    "brier": "Brier",
+    "ece": "ECE",
+}
 PRIOR = "uniform, or counts, probabilities or labels in any file that `equipoise inspect` reads"
 
 
@@ -37,15 +45,21 @@ class _Whole:
     labels: IntArray | None
 
 
+NOT_TRUSTED = 3  # the exit status where an estimate is not to be trusted: all is written, but look at it first
+
+PredictionFile = Annotated[
+    Path,
+    typer.Argument(
+        help="An .npz file with `logits` or `probabilities` [N, K], also `labels`, `class_names`; or a .parquet, .csv "
+        "or .tsv file with one column per class, perhaps labels. - is stdin."
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print what changed as JSON in place of tables.")]
+
+
 @refusing()
 def adapt(
-    predictions: Annotated[
-        Path,
-        typer.Argument(
-            help="An .npz file with `logits` or `probabilities` [N, K], also `labels`, `class_names`; or a .parquet or "
-            ".csv file with one column per class, perhaps labels."
-        ),
-    ],
+    predictions: PredictionFile,
     source: Annotated[str, typer.Option(help=f"The prior that the predictions mean: {PRIOR}.")],
     target: Annotated[str, typer.Option(help=f"The prior of their use: estimate (from the predictions), {PRIOR}.")],
     out: Annotated[Path, typer.Option(help="Where the adapted predictions go: all that was there, and both priors.")],
@@ -55,6 +69,7 @@ def adapt(
     ] = None,
     label: Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")] = None,
     column: Annotated[str | None, typer.Option(help="The label column of --source and --target, in a table.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Make predictions right for another class prior, and say what changed.
 
@@ -62,30 +77,94 @@ def adapt(
 
     Where names are known on both sides, classes are matched by name.
 
-        equipoise adapt predictions.npz --source counts.json --target uniform --out adapted.npz
+    Exit status 3: the estimate is not to be trusted. The file is written all the same.
+
+    \bequipoise adapt predictions.npz --source counts.json --target uniform --out adapted.npz
+    equipoise adapt predictions.csv --source photos/train --target camera/labels.csv --out adapted.npz
+    equipoise adapt predictions.npz --source counts.json --target estimate --out adapted.npz --json
     """
     from equipoise.serving.correction import check_names
 
     if target != "estimate" and (validation is not None or method != "em"):
         raise ValueError(f"--method and --validation are for --target estimate, but --target is {target}")
+    _check_out(out, predictions)
+    with given([predictions, Path(source), Path(target)]) as (path, source_path, target_path):
+        found = _read(path, label)
+        meant = _prior(source, source_path, found.file, "--source", column)
+        estimate = _estimate(found, meant, method, validation, label) if target == "estimate" else None
+        wanted = estimate.prior if estimate else _prior(target, target_path, found.file, "--target", column)
+        check_names(meant.class_names, wanted.class_names, "class names", "--source", "--target")
+        adapted, notes = _shifted(found, meant, wanted)
+        _write(out, found, adapted, {"source": meant.probabilities, "target": wanted.probabilities})
+    told = Adapted(found, adapted, meant, wanted, estimate, [*notes, *([] if estimate is None else _doubts(estimate))])
+    if as_json:
+        print_json(told.to_dict() | {"written": str(out)})
+    else:
+        _print(told, out)
+    if estimate is not None and not estimate.trusted:
+        raise typer.Exit(NOT_TRUSTED)
+
+
+@dataclass(frozen=True)
+class Adapted:
+    """What was done: the file, its adapted logits, both priors, the estimate where there is one, and what to know."""
+
+    found: _Whole
+    adapted: Tensor
+    meant: Prior
+    wanted: Prior
+    estimate: PriorEstimate | None
+    notes: list[str]
+
+    @property
+    def changed(self) -> int:
+        """Predictions that changed."""
+        return int((self.adapted.argmax(1) != self.found.logits.argmax(1)).sum())
+
+    def name(self, index: int) -> str:
+        return self.found.file.columns[index] if self.found.file.columns else self.meant.name(index)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON: shares from 0 to 1 of every class, and the scores where there are labels."""
+        before, after = (_shares(logits).tolist() for logits in (self.found.logits, self.adapted))
+        priors = self.meant.probabilities.tolist(), self.wanted.probabilities.tolist()
+        classes = [
+            {
+                "class": self.name(j),
+                "source": priors[0][j],
+                "target": priors[1][j],
+                "before": before[j],
+                "after": after[j],
+            }
+            | ({} if self.estimate is None else {"low": self.estimate.low[j], "high": self.estimate.high[j]})
+            for j in range(len(before))
+        ]
+        return {
+            "items": len(self.adapted),
+            "changed": self.changed,
+            "classes": classes,
+            "scores": None if self.found.labels is None else _scores(self.found, self.adapted),
+            "trusted": None if self.estimate is None else self.estimate.trusted,
+            "doubts": [] if self.estimate is None else list(self.estimate.doubts),
+            "notes": self.notes,
+        }
+
+
+def _check_out(out: Path, predictions: Path) -> None:
     if out.suffix != ".npz":
         raise ValueError(f"--out {out}: expected a name that ends in .npz")
     if out.is_dir() or (out.exists() and predictions.exists() and out.samefile(predictions)):
         raise ValueError(f"--out {out} is {'a folder' if out.is_dir() else 'the file that is read'}: name another")
-    found = _read(predictions, label)
-    meant = _prior(source, found.file, "--source", column)
-    estimate = _estimate(found, meant, method, validation, label) if target == "estimate" else None
-    wanted = _prior(target, found.file, "--target", column) if estimate is None else estimate.prior
-    check_names(meant.class_names, wanted.class_names, "class names", "--source", "--target")
-    adapted, notes = _shifted(found, meant, wanted)
-    _write(out, found, adapted, {"source": meant.probabilities, "target": wanted.probabilities})
+
+
+def _print(told: Adapted, out: Path) -> None:
     console = Console()
-    for table in tables(found, adapted, meant, wanted, estimate):
+    for table in tables(told):
         table.print(console)
-    for note in [*notes, *([] if estimate is None else _doubts(estimate))]:
+    for note in told.notes:
         console.print(Text(visible(note)), soft_wrap=True)
-    changed = int((adapted.argmax(1) != found.logits.argmax(1)).sum())
-    console.print(Text(f"{changed:,} of {len(adapted):,} predictions changed. Written: {visible(out)}"), soft_wrap=True)
+    words = f"{told.changed:,} of {len(told.adapted):,} predictions changed. Written: {visible(out)}"
+    console.print(Text(words), soft_wrap=True)
 
 
 def _shifted(found: _Whole, meant: Prior, wanted: Prior) -> tuple[Tensor, list[str]]:
@@ -154,24 +233,24 @@ def _estimate(found: _Whole, meant: Prior, method: str, validation: Path | None,
 # -------------------------------------------------------------------- what is shown
 
 
-def tables(found: _Whole, adapted: Tensor, meant: Prior, wanted: Prior, estimate: PriorEstimate | None) -> list[Table]:
+def tables(told: Adapted) -> list[Table]:
     """The classes whose prior changed most, and, where there are labels, how good the predictions are."""
     import numpy as np
 
-    before, after = (_shares(logits) for logits in (found.logits, adapted))
+    meant, wanted, estimate = told.meant, told.wanted, told.estimate
+    before, after = (_shares(logits) for logits in (told.found.logits, told.adapted))
     factor = np.abs(np.log(np.maximum(wanted.probabilities, 1e-9) / np.maximum(meant.probabilities, 1e-9)))
     order = np.sort(np.argsort(-factor, kind="stable")[:SHOWN])
-    classes = found.file.num_classes
+    classes = told.found.file.num_classes
     title = "Share of each class, %" + (f" ({SHOWN} of {classes}, most changed)" if classes > SHOWN else "")
     rows = []
     for j in order:
-        interval = "" if estimate is None else f" ({100 * estimate.low[j]:.1f} to {100 * estimate.high[j]:.1f})"
-        name = found.file.columns[j] if found.file.columns else meant.name(int(j))
+        interval = "" if estimate is None else f" ({percent(estimate.low[j])} to {percent(estimate.high[j])})"
         shares = (meant.probabilities[j], wanted.probabilities[j], before[j], after[j])
-        texts = [f"{100 * share:.1f}" for share in shares]
-        rows.append((name, texts[0], texts[1] + interval, *texts[2:]))
+        texts = [percent(share) for share in shares]
+        rows.append((told.name(int(j)), texts[0], texts[1] + interval, *texts[2:]))
     table = Table(("class", "source", "target", "predicted before", "after"), rows, title=title)
-    return [table] if found.labels is None else [table, _judged(found, adapted)]
+    return [table] if told.found.labels is None else [table, _judged(told.found, told.adapted)]
 
 
 def _shares(logits: Tensor) -> FloatArray:
@@ -181,21 +260,30 @@ def _shares(logits: Tensor) -> FloatArray:
 
 
 def _judged(found: _Whole, adapted: Tensor) -> Table:
+    scores = _scores(found, adapted)
+    rows = []
+    for key, title in SCORES.items():
+        share = key in ("accuracy", "balanced_accuracy")
+        numbers = [scores[when][key] for when in ("before", "after")]
+        rows.append((title, *(percent(number) if share else f"{number:.3f}" for number in numbers)))
+    return Table(("", "before", "after"), rows, title=f"Against the {len(adapted):,} labels of the file")
+
+
+def _scores(found: _Whole, adapted: Tensor) -> dict[str, dict[str, float]]:
+    """How good the predictions are before and after, against the labels of the file."""
     import torch
 
     from equipoise.metrics.calibration import softmax_scores
     from equipoise.metrics.evaluation import evaluate
 
     labels = torch.from_numpy(found.labels)
-    rows: dict[str, list[str]] = {"accuracy, %": [], "balanced accuracy, %": [], "log-loss": [], "Brier": [], "ECE": []}
-    for logits in (found.logits, adapted):
+    made = {}
+    for when, logits in (("before", found.logits), ("after", adapted)):
         judged = evaluate(logits, labels, Prior.uniform(found.file.num_classes))
         scores = softmax_scores(logits.double(), labels, torch.ones(len(labels)))
-        numbers = (100 * judged.top1, 100 * judged.balanced_accuracy, scores.log_loss, scores.brier, scores.ece)
-        for row, number, digits in zip(rows.values(), numbers, (1, 1, 3, 3, 3), strict=True):
-            row.append(f"{number:.{digits}f}")
-    title = f"Against the {len(labels):,} labels of the file"
-    return Table(("", "before", "after"), [(name, *texts) for name, texts in rows.items()], title=title)
+        numbers = (judged.top1, judged.balanced_accuracy, scores.log_loss, scores.brier, scores.ece)
+        made[when] = dict(zip(SCORES, numbers, strict=True))
+    return made
 
 
 # -------------------------------------------------------------------- what is read
@@ -217,16 +305,16 @@ def _read(path: Path, label: str | None, *, labelled: bool = False) -> _Whole:
     return _Whole(file, logits, np.concatenate([batch.labels for batch in batches]) if file.labelled else None)
 
 
-def _prior(text: str, file: Predictions, option: str, column: str | None) -> Prior:
-    """The prior that an option names, its classes in the order of the columns."""
+def _prior(text: str, path: Path, file: Predictions, option: str, column: str | None) -> Prior:
+    """The prior that an option names, which lies at `path`, its classes in the order of the columns."""
     from equipoise.data.prediction_priors import prior_of_columns
 
     if text == "uniform":
         return Prior.uniform(file.num_classes, class_names=file.columns)
-    if not Path(text).exists():
+    if not path.exists():
         more = "" if option == "--source" else "estimate, "
         raise ValueError(f"{option} {text} does not exist: expected {more}{PRIOR}")
-    prior = prior_of_columns(text, file, column=column)
+    prior = prior_of_columns(path, file, column=column)
     total = float(prior.probabilities.sum())
     if abs(total - 1) > 1e-4:
         raise ValueError(f"{option} {text}: its probabilities sum to {total:.4g}, but every item has one class")

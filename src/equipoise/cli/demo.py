@@ -22,7 +22,11 @@ def demo(
     imbalance: Annotated[float, typer.Option(min=1, help="How many more zeros than nines to train on.")] = 50,
     iterations: Annotated[int, typer.Option(min=1, help="Training steps of a run.")] = 600,
 ) -> None:
-    """Train three losses on long-tailed digits on the CPU (a minute or two), print a table and write the report."""
+    """Train three losses on long-tailed digits on the CPU (a minute or two), print a table and write the report.
+
+    \bequipoise demo
+    equipoise demo --seeds 1 --imbalance 100 --out digits
+    """
     import torch
 
     from equipoise.data.digits import load_digits_lt

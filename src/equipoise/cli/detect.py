@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from equipoise.cli import options as o
-from equipoise.cli.shared import device_of, progress, refusing
+from equipoise.cli.shared import device_of, print_json, progress, refusing
 from equipoise.files import write_text, written_whole
 
 Weights = Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")]
@@ -28,7 +28,9 @@ Tau = Annotated[float, typer.Option(help="With --target-rate: how much of the sh
 TrainingPrior = Annotated[Path | None, typer.Option("--prior", help="The training annotations, for --target-rate.")]
 
 detect_app = typer.Typer(
-    help="Detectors: evaluate, write and draw what they find; needs the extra detection.", no_args_is_help=True
+    help="Detectors: evaluate, write and draw what they find; needs the extra detection.\n\n"
+    "\bequipoise detect eval results.json --annotations val.json",
+    no_args_is_help=True,
 )
 
 
@@ -54,14 +56,22 @@ def evaluate(
     pool: Annotated[bool, typer.Option("--pool", help="AP-pool: all classes in one ranking, and calibration.")] = False,
     target_rate: TargetRate = None,
     tau: Tau = 1.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")] = False,
 ) -> None:
-    """Print the 13 LVIS numbers of a results file, for boxes and, where it has them, masks."""
+    """Print the 13 LVIS numbers of a results file, for boxes and, where it has them, masks.
+
+    \bequipoise detect eval results.json --annotations lvis_v1_val.json --prior lvis_v1_train.json
+    equipoise detect eval results.json --annotations val.json --caps 300 50 --fixed --pool --json
+    """
     from equipoise.metrics.detection import Detections, GroundTruth
 
     found, counted = Detections.from_file(results), _counted(prior)
     if (rate := _rate(target_rate, counted)) is not None and counted is not None:
         found = found.adjusted(counted, rate[0], tau)
     truth = GroundTruth(annotations, counted)
+    if as_json:
+        print_json(_measured(truth, found, caps, fixed=fixed, pool=pool))
+        return
     if fixed or pool:
         most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
         typer.echo(
@@ -73,6 +83,21 @@ def evaluate(
             typer.echo(f"{kind}: {_numbers(truth.evaluate(found, kind))}")
             if caps or fixed or pool:
                 _print_measures(kind, truth.match(found, kind), caps, fixed=fixed, pool=pool)
+
+
+def _measured(truth: Any, found: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> dict[str, Any]:
+    """The numbers by kind, box and mask, and by measure."""
+    from equipoise.metrics.detection_measures import ap_at, ap_fixed, ap_pool
+
+    made: dict[str, Any] = {}
+    for kind in ("bbox", "segm"):
+        if kind == "bbox" or (found.masks is not None and truth.has_masks):
+            made[kind] = {"lvis": truth.evaluate(found, kind)}
+            matches: Any = truth.match(found, kind) if caps or fixed or pool else None
+            made[kind] |= {f"at {cap}": ap_at(matches, cap) for cap in caps or ()}
+            made[kind] |= {"fixed": ap_fixed(matches)} if fixed else {}
+            made[kind] |= {"pool": ap_pool(matches)} if pool else {}
+    return made
 
 
 def _print_measures(kind: str, matches: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> None:
@@ -125,7 +150,10 @@ def table_(
     table: Annotated[str, typer.Argument(help="As own/train/voc2012-lt, for your train.json, or choices/voc2012-lt.")],
     results: o.Results = o.RESULTS,
 ) -> None:
-    """Print any table of detectors from its records, as Markdown; those of the paper: equipoise table."""
+    """Print any table of detectors from its records, as Markdown; those of the paper: equipoise table.
+
+    \bequipoise detect table own/train/voc2012-lt
+    """
     from equipoise.experiments.mosaic_lt import published as mosaic_lt
     from equipoise.experiments.table2 import published as table2
     from equipoise.experiments.table2.report import methods_table
@@ -160,7 +188,10 @@ def submit(
     tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
-    """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take."""
+    """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take.
+
+    \bequipoise detect submit run.weights.pt --annotations lvis_v1_val.json --images coco
+    """
     from equipoise.cli.detectors import workers_for
     from equipoise.data.coco import CocoImages
     from equipoise.training.detection import predict as find_objects
@@ -248,7 +279,10 @@ def predict(
     tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
-    """Draw the boxes and masks that a detector finds on pictures."""
+    """Draw the boxes and masks that a detector finds on pictures.
+
+    \bequipoise detect predict photo.jpg --weights run.weights.pt --annotations train.json
+    """
     import torch
 
     from equipoise.data.coco import categories_of, read_image

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from equipoise.cli.shared import refusing
+from equipoise.cli.shared import given, print_json, refusing
 from equipoise.data.reading import shown, visible
 from equipoise.training.records import counted
 
@@ -26,22 +26,26 @@ def inspect(
         Path,
         typer.Argument(
             help="A folder with one folder per class, CIFAR's folder, labels (.npy, .txt, .csv, .parquet), counts "
-            "(.json) or COCO or LVIS annotations (.json)."
+            "(.json) or COCO or LVIS annotations (.json); - is stdin."
         ),
     ],
     column: Annotated[str | None, typer.Option(help="The label column of a .csv or .parquet file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the chart.")] = False,
     page: Annotated[Path | None, typer.Option("--html", help="Write a page of HTML there.")] = None,
 ) -> None:
-    """Show how long the tail of a training set is, and what to do about it."""
+    """Show how long the tail of a training set is, and what to do about it.
+
+    \bequipoise inspect photos/train
+    equipoise inspect train.csv --column species --html tail.html
+    cut -f2 labels.tsv | equipoise inspect - --json
+    """
     from equipoise.data.sources import read_source
     from equipoise.report.inspection import look
 
-    with refusing():
-        seen = look(read_source(source, column=column))
+    with refusing(), given([source]) as (path,):
+        seen = look(replace(read_source(path, column=column), path=source))
     if as_json:
-        text = json.dumps(seen.to_dict(), ensure_ascii=False)
-        typer.echo(text if text.isprintable() else json.dumps(seen.to_dict()))
+        print_json(seen.to_dict())
     else:
         show_inspection(seen, Console())
     if page is not None:
@@ -61,17 +65,18 @@ def show_inspection(seen: Inspection, console: Console) -> None:
     console.print(_facts(seen), soft_wrap=True, highlight=False)
     console.print()
     names = 24 if console.width >= 70 else 12
-    width = max(8, min(60, console.width - 26 - names))
+    counts = max(len(bar.count) for bar in chart(prior, width=1))
+    width = max(8, min(60, console.width - 13 - counts - names))
     rows = Table.grid(padding=(0, 1))
     rows.add_column(no_wrap=True, overflow="ellipsis", max_width=names)
-    rows.add_column(justify="right", no_wrap=True)
+    rows.add_column(justify="right", no_wrap=True, min_width=counts)
     rows.add_column(no_wrap=True)
     rows.add_column(no_wrap=True)
     last = ""
     for bar in chart(prior, width):
         style = GROUP_STYLES[bar.group]
         heading = bar.group if bar.group != last else ""
-        rows.add_row(Text(visible(bar.label)), f"{bar.count:,}", Text(bar.text, style=style), heading)
+        rows.add_row(Text(visible(bar.label)), bar.count, Text(bar.text, style=style), heading)
         last = bar.group
     rows.add_row("", "", Text(scale(prior, width), style="dim"), "log scale")
     console.print(rows)

@@ -11,7 +11,10 @@ from equipoise.cli import options as o
 from equipoise.cli.shared import refusing
 from equipoise.training.records import counted, import_records
 
-records_app = typer.Typer(help="The records of runs, one small JSON each: lay new ones out.", no_args_is_help=True)
+records_app = typer.Typer(
+    help="The records of runs, one small JSON each: lay new ones out.\n\n\bequipoise records import records.jsonl",
+    no_args_is_help=True,
+)
 
 
 @records_app.command("import")
@@ -19,7 +22,10 @@ def import_(
     source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
     results: o.Results = o.RESULTS,
 ) -> None:
-    """Lay the records of a .jsonl file, of whatever experiments, out under results/; smoke tests are left out."""
+    """Lay the records of a .jsonl file, of whatever experiments, out under results/; smoke tests are left out.
+
+    \bequipoise records import records.jsonl
+    """
     with refusing():
         done = import_records(source, results, o.KINDS)
     typer.echo("; ".join(filter(None, (f"{counted(len(done.written), 'new record')} under {results}", str(done)))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,9 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from equipoise.cli.shared import counting_bar, refusing
+from equipoise.cli.shared import counting_bar, given, print_json, refusing
 from equipoise.data.reading import visible
-from equipoise.report.tables import UNKNOWN, Table
+from equipoise.metrics.evaluation import percent
+from equipoise.report.groups import USUAL, Cuts
+from equipoise.report.tables import Table
 
 if TYPE_CHECKING:
     from equipoise.data.predictions import Predictions
@@ -23,52 +26,102 @@ if TYPE_CHECKING:
 DEFAULT_TITLE = "The tail, before and after"
 
 
+PredictionFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        help="Files of predictions, first before, last after: .npz with logits or probabilities [N, K] and labels [N], "
+        "or .parquet or .csv with a label column and one column per class; - is stdin. Several labels per item: "
+        "targets [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS. Or a folder of run records."
+    ),
+]
+Counts = Annotated[
+    Path | None,
+    typer.Option(
+        help="The training set: counts (.json list or {class: n}, .npy), labels, a folder of images, annotations."
+    ),
+]
+LogitsMean = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="train|uniform",
+        help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Once for all, "
+        "or once per file in their order; train by default.",
+    ),
+]
+Threshold = Annotated[
+    str | None,
+    typer.Option(
+        metavar="P|FILE.json",
+        help="Several labels per item: the probability from which a label is predicted, or one per class.",
+    ),
+]
+Images = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR|none",
+        help="The folder that `paths` of an .npz file start from: shows pictures of the surest mistakes. Absolute "
+        "paths need no folder; none leaves all pictures out.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What was asked for beside the files."""
+
+    counts: Path | None
+    logits_mean: list[str]
+    names: list[str]
+    label: str | None
+    column: str | None
+    threshold: str | None
+    title: str
+    cuts: Cuts
+    images: str | None
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What the page of one label per item takes."""
+        return {"title": self.title, "many": self.cuts.many, "few": self.cuts.few}
+
+
 def report(
-    predictions: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Files of predictions, first before, last after: .npz with logits or probabilities [N, K] and labels "
-            "[N], or .parquet or .csv with a label column and a column a class. Several labels per item: targets "
-            "[N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS. Or a folder of run records."
-        ),
-    ],
-    counts: Annotated[
-        Path | None,
-        typer.Option(
-            help="The training set: counts (.json list or {class: n}, .npy), labels, a folder of images, annotations."
-        ),
-    ] = None,
+    predictions: PredictionFiles,
+    counts: Counts = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
-    logits_mean: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="train|uniform",
-            help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Once for "
-            "all, or once a file in their order; train by default.",
-        ),
-    ] = None,
-    name: Annotated[list[str] | None, typer.Option(help="A model's name, once a file in their order.")] = None,
+    logits_mean: LogitsMean = None,
+    name: Annotated[list[str] | None, typer.Option(help="A model's name, once per file in their order.")] = None,
     label: Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")] = None,
     column: Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")] = None,
-    threshold: Annotated[
-        str | None,
-        typer.Option(
-            metavar="P|FILE.json",
-            help="Several labels per item: the probability from which a label is predicted, or one per class.",
-        ),
-    ] = None,
+    threshold: Threshold = None,
+    many: Annotated[int, typer.Option(metavar="N", help="More training items than this are many.")] = USUAL.many,
+    few: Annotated[int, typer.Option(metavar="N", help="Fewer training items than this are few.")] = USUAL.few,
+    images: Images = None,
     title: Annotated[str, typer.Option(help="The page's title.")] = DEFAULT_TITLE,
     figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON in place of a table.")] = False,
 ) -> None:
-    """Compare models, class by class and from head to tail, on a page of HTML: one self-contained file."""
-    with refusing():
+    """Compare models, class by class and from head to tail, on a page of HTML: one self-contained file.
+
+    \bequipoise report softmax.npz balanced.npz --counts train_labels.npy
+    equipoise report run/ce/predictions.npz run/balanced/predictions.npz --counts photos/train --images photos/val
+    equipoise report a.parquet --counts counts.json --label species --many 500 --few 50 --json
+    """
+    cuts = Cuts(many, few)
+    options = _Options(counts, logits_mean or [], name or [], label, column, threshold, title, cuts, images)
+    named = predictions if counts is None else [*predictions, counts]
+    with refusing(), given(named) as found:
         if any(path.is_dir() for path in predictions):
-            made: Report | MultilabelReport = _report_of_runs(predictions, title, counts, logits_mean, name)
+            made: Report | MultilabelReport = _report_of_runs(predictions, options)
         else:
-            made = _report_of_files(predictions, counts, logits_mean, name, label, column, threshold, title)
+            made = _report_of_files(predictions, found, options)
         path = made.save(out)
         written = [] if figures is None else made.save_figures(figures)
+    if as_json:
+        print_json(made.to_dict() | {"page": str(path), "figures": [str(figure) for figure in written]})
+        return
     _summary(made).print(Console())
+    typer.echo(visible(made.conclusion()))
     for model in made.models:
         for note in model.notes:
             typer.echo(visible(f"{model.name}: {note}"))
@@ -77,41 +130,31 @@ def report(
         typer.echo(f"figures: {len(written)} files in {visible(figures)}")
 
 
-def _report_of_runs(
-    folders: list[Path], title: str, counts: Path | None, logits_mean: list[str] | None, names: list[str] | None
-) -> Report:
+def _report_of_runs(folders: list[Path], options: _Options) -> Report:
     from equipoise.report.files import read_runs
     from equipoise.report.page import Report
 
     if len(folders) > 1:
         raise ValueError("a folder of run records stands alone: pass one folder, or files of predictions")
-    if counts is not None or logits_mean or names:
+    if options.counts is not None or options.logits_mean or options.names:
         raise ValueError("run records know their counts, names and loss: leave --counts, --logits-mean and --name out")
-    return Report(read_runs(folders[0]), title=title)
+    return Report(read_runs(folders[0]), **options.shared)
 
 
-def _report_of_files(
-    paths: list[Path],
-    counts: Path | None,
-    logits_mean: list[str] | None,
-    names: list[str] | None,
-    label: str | None,
-    column: str | None,
-    threshold: str | None,
-    title: str,
-) -> Report | MultilabelReport:
+def _report_of_files(given: list[Path], found: list[Path], options: _Options) -> Report | MultilabelReport:
+    """The page of files that were `given`, which are `found`, and last the counts, where they lie."""
     from equipoise.data.multilabel_predictions import open_either
     from equipoise.data.prediction_priors import training_prior
 
-    if counts is None:
+    if options.counts is None:
         raise ValueError("--counts is missing: the class counts of the training set, e.g. --counts train_labels.npy")
-    means = _one_a_file(logits_mean or [], paths, "--logits-mean", share=True)
-    called = _one_a_file(names or [], paths, "--name") or _names_of(paths)
+    means = _one_per_file(options.logits_mean, given, "--logits-mean", share=True)
+    called = _one_per_file(options.names, given, "--name") or _names_of(given)
     unknown = [mean for mean in means if mean not in ("train", "uniform")]
     if unknown:
         raise ValueError(f"--logits-mean is {unknown[0]!r}: train after a plain loss, uniform after a balanced one")
-    opened = [open_either(path, label=label) for path in paths]
-    prior, where = training_prior(counts, opened, column=column)
+    opened = [open_either(path, label=options.label) for path in found[:-1]]
+    prior, where = training_prior(found[-1], opened, column=options.column)
     files = dict(zip(called, opened, strict=True))
     if any(file.multilabel for file in opened):
         one = next((file for file in opened if not file.multilabel), None)
@@ -119,14 +162,16 @@ def _report_of_files(
             raise ValueError(f"{one.path} has one label per item, others have several: compare files of one kind")
         if means:
             raise ValueError("--logits-mean is for files with one label per item: leave it out")
-        return _multilabel_report(files, prior, where, threshold, title)
-    if threshold is not None:
-        raise ValueError(f"--threshold is for several labels per item, and {paths[0]} has one: leave it out")
-    return _single_label_report(files, prior, where, means, title)
+        if options.cuts != USUAL or options.images is not None:
+            raise ValueError("--many, --few and --images are for files with one label per item: leave them out")
+        return _multilabel_report(files, prior, where, options.threshold, options.title)
+    if options.threshold is not None:
+        raise ValueError(f"--threshold is for several labels per item, and {given[0]} has one: leave it out")
+    return _single_label_report(files, prior, where, means, options)
 
 
 def _single_label_report(
-    files: dict[str, Predictions], prior: Prior, where: str, means: list[str], title: str
+    files: dict[str, Predictions], prior: Prior, where: str, means: list[str], options: _Options
 ) -> Report:
     from equipoise.report.files import judge_file
     from equipoise.report.page import Report
@@ -143,7 +188,11 @@ def _single_label_report(
                     "taken to mean the training prior, as after a plain loss. After a balanced loss say --logits-mean "
                     "uniform: it matters for the prior sweep only."
                 ]
-    return Report(results, title=title, notes=notes)
+    root = None if options.images in (None, "none") else Path(options.images or "")
+    if root is not None and not root.is_dir():
+        raise ValueError(f"--images {root} is no folder: expected the one that the paths of the images start from")
+    paths = {} if options.images == "none" else {name: found for name, file in files.items() if (found := file.paths())}
+    return Report(results, notes=notes, paths=paths, images=root, **options.shared)
 
 
 def _multilabel_report(
@@ -193,18 +242,18 @@ def _are_numbers(found: Any) -> bool:
     return all(type(value) in (int, float) for value in values)
 
 
-def _one_a_file(values: list[str], paths: list[Path], option: str, *, share: bool = False) -> list[str]:
+def _one_per_file(values: list[str], paths: list[Path], option: str, *, share: bool = False) -> list[str]:
     if share and len(values) == 1:
         return values * len(paths)
     if values and len(values) != len(paths):
-        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give one a file, in their order")
+        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give one per file, in their order")
     if not share and len(set(values)) < len(values):
         raise ValueError(f"two files have the same {option}: {', '.join(values)}")
     return values
 
 
 def _names_of(paths: list[Path]) -> list[str]:
-    stems = [path.stem for path in paths]
+    stems = ["stdin" if str(path) == "-" else path.stem for path in paths]
     if len(set(stems)) == len(stems):
         return stems
     if len(set(paths)) < len(paths):
@@ -227,8 +276,8 @@ def _summary(made: Report | MultilabelReport) -> Table:
         scores = [(model.name, [*multilabel_data.headlines(model).values()]) for model in made.models]
     rows = []
     for name, found in scores:
-        rows.append([name, *(f"{100 * v.value:.1f}" if v else UNKNOWN for v in found)])
+        rows.append([name, *(percent(v.value if v else None) for v in found)])
         known = [v is not None and v.low is not None for v in found]
-        ends = [f"{100 * v.low:.1f}–{100 * v.high:.1f}" if k else "" for v, k in zip(found, known, strict=True)]
+        ends = [f"{percent(v.low)}–{percent(v.high)}" if k else "" for v, k in zip(found, known, strict=True)]
         rows.append(["", *ends])
     return Table(["model", *heads], rows, title=title)

@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 from equipoise.cli import options as o
+from equipoise.cli.shared import perhaps
 from equipoise.data.reading import visible
 
 
@@ -26,8 +27,9 @@ class RunGroup(TyperGroup):
         if args[0].endswith(".py"):
             return visible(args[0]), self.commands["FILE.py"], args[1:]  # the usage line shows it
         if args[0] not in self.commands:
-            known = ", ".join(name for name in self.commands if name != "FILE.py")
-            raise typer.BadParameter(f"no table is named {args[0]!r}: expected {known}, or the path of a .py file")
+            names = [name for name in self.commands if name != "FILE.py"]
+            known = f"{', '.join(names)}, or the path of a .py file"
+            raise typer.BadParameter(f"no table is named {args[0]!r}: expected {known}{perhaps(names, args[0])}")
         return super().resolve_command(ctx, args)
 
 
@@ -35,7 +37,8 @@ run_app = typer.Typer(
     cls=RunGroup,
     no_args_is_help=True,
     help="Train an experiment: table1, causes, record, table2, voc2012-lt, mosaic-lt, tiny-imagenet-lt, voc-mlt, "
-    "prior-shift, or a recipe file of your own. `equipoise run table1 --help` has the options.",
+    "prior-shift, or a recipe file of your own. `equipoise run table1 --help` has the options.\n\n"
+    "\bequipoise run table1 --data cifar --only cifar10-lt/100 --seeds 0\nequipoise run prior-shift",
 )
 
 
@@ -294,6 +297,8 @@ def run_prior_shift(
     """Train long-tailed digits on the CPU and judge the models under shifted class frequencies (about two minutes).
 
     Accuracy and log-loss as trained, with the true class frequencies, and with estimated ones; docs/estimation.md.
+
+    \bequipoise run prior-shift --seeds 0 1 2
     """
     from equipoise.cli.prior_shift import train_prior_shift
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+import math
 import re
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -31,6 +35,67 @@ def refusing() -> Iterator[None]:
         yield
     except (OSError, ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@contextmanager
+def given(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """Where the files lie that arguments name: "-" is what comes in on stdin, kept in a file while it is read.
+
+    An error names it as stdin.
+    """
+    if sum(str(path) == "-" for path in paths) > 1:
+        raise typer.BadParameter("- stands for stdin, which can be read once: name a file for the other one")
+    if Path("-") not in paths:
+        yield list(paths)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        content = sys.stdin.buffer.read()
+        kept = Path(folder) / f"stdin{ending_of(content)}"
+        kept.write_bytes(content)
+        try:
+            yield [kept if str(path) == "-" else path for path in paths]
+        except (OSError, ValueError, TypeError) as error:
+            raise ValueError(str(error).replace(str(kept), "stdin")) from None
+
+
+def ending_of(content: bytes) -> str:
+    """The ending of a file of such content.
+
+    >>> [ending_of(text) for text in (b"PK..", b"PAR1", b"[5, 3]", b"id,label", b"cat", b"")]
+    ['.npz', '.parquet', '.json', '.csv', '.txt', '.txt']
+    """
+    known = {b"PK": ".npz", b"PAR1": ".parquet", b"\x93NUMPY": ".npy"}
+    first = content.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]
+    for start, ending in known.items():
+        if content.startswith(start):
+            return ending
+    if first.startswith((b"{", b"[")):
+        return ".json"
+    return ".csv" if b"," in first else ".tsv" if b"\t" in first else ".txt"
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """One line of JSON; NaN, which JSON has not, becomes null, and what is not to be printed an escape."""
+    text = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False)
+    typer.echo(text if text.isprintable() else json.dumps(_plain(content), allow_nan=False))
+
+
+def _plain(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _plain(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_plain(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def perhaps(known: Iterable[str], wanted: str) -> str:
+    """The name that was perhaps meant, as a question, or nothing.
+
+    >>> perhaps(["table1", "voc2012-lt"], "voc2012"), perhaps(["table1"], "nope")
+    ('. Did you mean voc2012-lt?', '')
+    """
+    near = difflib.get_close_matches(wanted.lower(), list(known), n=1)
+    return f". Did you mean {near[0]}?" if near else ""
 
 
 def device_of(text: str | None) -> torch.device:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 
 from equipoise.cli import options as o
-from equipoise.cli.shared import refusing
+from equipoise.cli.shared import perhaps, refusing
 from equipoise.data.reading import visible
 from equipoise.files import write_text
 
@@ -36,23 +37,31 @@ def table(
         bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
     ] = False,
 ) -> None:
-    """Print the table of an experiment from its records, beside the published numbers."""
+    """Print the table of an experiment from its records, beside the published numbers.
+
+    \bequipoise table table1
+    equipoise table voc2012-lt --results my/results
+    """
     if table == "causes":
         raise typer.BadParameter("the runs of causes are rendered below Table 1: equipoise table table1 --write")
     if table.endswith(".py"):
         show_own(Path(table), results, write)
         return
     if table not in EXPERIMENTS:
-        raise typer.BadParameter(f"no table is named {table!r}: expected one of {', '.join(EXPERIMENTS)}")
+        known = ", ".join(EXPERIMENTS)
+        raise typer.BadParameter(f"no table is named {table!r}: expected one of {known}{perhaps(EXPERIMENTS, table)}")
     report: Any = import_module(EXPERIMENTS[table])
     with refusing():
         records = report.read(results)
     if not records:
-        raise typer.BadParameter(f"{results} holds no record of {table}: pass the folder that does as --results")
+        raise typer.BadParameter(
+            f"{results} holds no record of {table}: the records are in a checkout of the repository, and not in the "
+            "installed package. Run this in one, or pass the folder of your own records as --results"
+        )
     show(table, records)
     if write:
         root = results.resolve().parent
-        with refusing():
+        with refusing(), _of_a_checkout(root):
             for path, text in report.documents(root, results).items():
                 write_text(path, text)
                 typer.echo(f"rendered {path.relative_to(root)}")
@@ -70,6 +79,18 @@ def show_own(path: Path, results: Path, write: bool) -> None:
         tables = shown_own(path, results)
     for each in tables:
         each.print(Console())
+
+
+@contextmanager
+def _of_a_checkout(root: Path) -> Iterator[None]:
+    """Documents that are not there are those of a checkout."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"--write renders the documents of a checkout of the repository, and {root} is none ({error.filename} is "
+            "not there): run this in one"
+        ) from None
 
 
 def show(table: str, records: Sequence[Any], console: Console | None = None) -> None:

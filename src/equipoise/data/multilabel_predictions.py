@@ -162,16 +162,13 @@ class _Csv(_Table):
     def has_lists(self, column: str) -> bool:
         (_, header), rows = read_table(self.path, column)
         place, names = header.index(column), set(header)
-        cells = (row[place].strip() for _, row in rows if place < len(row))
+        cells = (row[place].strip() for _, row in rows)
         return any(is_list(cell) and cell not in names for cell in cells)
 
     def batches(self, names: list[str], rows: int) -> Iterator[tuple[list[int] | None, list[Any]]]:
         (_, header), lines = read_table(self.path, names[-1])
         places = [header.index(name) for name in names]
         while some := list(islice(lines, rows)):
-            wrong = next(((line, row) for line, row in some if len(row) != len(header)), None)
-            if wrong is not None:
-                raise ValueError(f"{self.path}, line {wrong[0]} has {len(wrong[1])} cells, the header {len(header)}")
             yield [line for line, _ in some], [[row[place] for _, row in some] for place in places]
 
 

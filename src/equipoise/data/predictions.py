@@ -98,6 +98,10 @@ class Predictions(ABC):
         """Copy what else the file holds into an .npz file, and say which arrays these were."""
         return set()
 
+    def paths(self) -> list[str] | None:
+        """The paths of the images, where the file has them: an array `paths` [N] beside the predictions."""
+        return None
+
     @property
     def rows_at_once(self) -> int:
         return max(1, ELEMENTS_AT_ONCE // max(self.num_classes, self.label_size))
@@ -275,6 +279,13 @@ class NpzPredictions(Predictions):
                 copied.add(name)
         return copied
 
+    def paths(self) -> list[str] | None:
+        """Read whole; what is no list of so many texts is left alone."""
+        with reading(self.path), _opened(self.path) as archive:
+            if "paths.npy" not in archive.namelist() or _described(archive, self.path, "paths").dtype.kind not in "US":
+                return None
+            return self._texts(archive, "paths", self.num_items)
+
     def _check_shapes(self) -> None:
         what, shape, dtype = f"{self.path}: {self._outputs.name}", self._outputs.shape, self._outputs.dtype
         if len(shape) != 2 or dtype.kind not in "fiu" or dtype.itemsize > 8 or 0 in shape[1:]:
@@ -439,12 +450,9 @@ class CsvPredictions(TablePredictions):
         self._look()
 
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
-        (_, header), lines = read_table(self.path, self.label)
+        _, lines = read_table(self.path, self.label)
         while some := list(islice(lines, self.rows_at_once)):
             self._lines, rows = [number for number, _ in some], [row for _, row in some]
-            wrong = next((place for place, row in enumerate(rows) if len(row) != len(header)), None)
-            if wrong is not None:
-                raise self.fail(wrong, f" has {len(rows[wrong])} cells, the header {len(header)}")
             labels = self._as_labels([row.pop(self._place).strip() for row in rows]) if self.labelled else None
             yield self._numbers_in(rows), labels
 

@@ -134,7 +134,15 @@ def read_table(path: Path, column: str | None = None) -> tuple[tuple[int, list[s
         raise ValueError(
             f"{path} has the one column {shown(header)!r}: separate columns with {separator!r}, not {other!r}"
         )
-    return (line, header), rows
+    return (line, header), _even(rows, len(header), path)
+
+
+def _even(rows: Iterator[tuple[int, list[str]]], width: int, path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Rows with as many cells as the header; any other is refused by its line: its cells may be in wrong columns."""
+    for line, row in rows:
+        if len(row) != width:
+            raise ValueError(f"{path}, line {line} has {len(row)} cells, the header {width}")
+        yield line, row
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

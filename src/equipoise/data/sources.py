@@ -230,7 +230,8 @@ def class_folders(path: Path) -> dict[str, list[str]]:
         raise ValueError(f"{path} has no folders: expected one folder per class, CIFAR's files or Parquet files")
     splits = [name for name in classes if name.lower() in SPLITS]
     if splits == classes:
-        raise ValueError(f"{path} holds the splits {', '.join(splits)}: pass the one you train on, {path / splits[0]}")
+        train = next((f", {path / name}" for name in splits if name.lower().startswith("train")), "")
+        raise ValueError(f"{path} holds the splits {', '.join(splits)}: pass the one you train on{train}")
     real = {os.path.realpath(folder) for folder in (path, *(path / name for name in classes))}
     found = {name: _images(path, name, set(real)) for name in classes}
     if not any(found.values()):
@@ -365,7 +366,7 @@ def _cells(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
 
 def full_cell(row: list[str], place: int, header: list[str], where: str) -> str:
     """The text of a cell, which must not be empty."""
-    value = row[place].strip() if place < len(row) else ""
+    value = row[place].strip()
     if not value:
         raise ValueError(f"{where}, column {shown([header[place]])!r} is empty: fill or drop the row")
     return value

@@ -94,7 +94,7 @@ def tags_in_csv(path: Path, place: int) -> Iterator[list[str]]:
     _, rows = read_table(path)
     for line, row in rows:
         try:
-            yield tags_of(row[place] if place < len(row) else "")
+            yield tags_of(row[place])
         except ValueError as error:
             raise ValueError(f"{path}, line {line}: {error}") from None
 
@@ -102,7 +102,7 @@ def tags_in_csv(path: Path, place: int) -> Iterator[list[str]]:
 def holds_lists(path: Path, place: int) -> bool:
     """Whether a cell of a .csv file's column is a list."""
     _, rows = read_table(path)
-    return any(place < len(row) and is_list(row[place].strip()) for _, row in rows)
+    return any(is_list(row[place].strip()) for _, row in rows)
 
 
 def prior_of_columns_in_csv(path: Path) -> Prior | None:
@@ -110,9 +110,8 @@ def prior_of_columns_in_csv(path: Path) -> Prior | None:
     (_, header), rows = read_table(path)
     ones, binary, total = np.zeros(len(header), np.int64), np.ones(len(header), bool), 0
     for _, row in rows:
-        cells = [cell.strip() for cell in row] + [""] * (len(header) - len(row))
         for column in np.flatnonzero(binary):
-            cell = cells[column]
+            cell = row[column].strip()
             binary[column] = cell in ("0", "1", "0.0", "1.0")
             ones[column] += cell in ("1", "1.0")
         total += 1

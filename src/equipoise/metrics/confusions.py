@@ -6,6 +6,7 @@ long tail disappears. Sums over items: confusions of parts add up with `+`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -72,27 +73,37 @@ class Confusions:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def swallowed(self, prior: Prior, most: int = 15) -> list[Swallowed]:
+    def predicted(self) -> IntArray:
+        """How often each class was predicted, [K]."""
+        return np.bincount(self.codes % self.num_classes, self.times, self.num_classes).astype(np.int64)
+
+    def swallowed(self, prior: Prior, most: int = 15, within: Sequence[int] | None = None) -> list[Swallowed]:
         """Pairs in which a class is taken for one of a larger group, the surest first (by the interval's lower end).
 
-        Where the training set has one group only, for a class with more items.
+        Where the training set has one group only, for a class with more items; and so it is for the classes `within` a
+        group, when they are given.
         """
         true, predicted = np.divmod(self.codes, self.num_classes)
         items = np.bincount(true, self.times, self.num_classes).astype(np.int64)
-        rank = _group_numbers(prior) if len(prior.groups()) > 1 else -prior.counts
-        chosen = np.flatnonzero(rank[predicted] < rank[true])
+        rank = -prior.counts if within is not None or len(prior.groups()) < 2 else _group_numbers(prior.groups(), prior)
+        asked = np.ones(self.num_classes, bool) if within is None else np.isin(np.arange(self.num_classes), within)
+        chosen = np.flatnonzero((rank[predicted] < rank[true]) & asked[true])
         true, predicted, times = true[chosen], predicted[chosen], self.times[chosen]
         low, high = wilson_intervals(times, items[true])
         first = np.lexsort((predicted, true, -low))[:most]
         columns = [values[first].tolist() for values in (true, predicted, times, items[true], low, high)]
         return [Swallowed(*row) for row in zip(*columns, strict=True)]
 
-    def flow(self, prior: Prior) -> dict[str, dict[str, float | None]]:
+    def flow(
+        self, prior: Prior, groups: Mapping[str, Sequence[int]] | None = None
+    ) -> dict[str, dict[str, float | None]]:
         """Where the items of each group go: the share predicted as a right class, or a wrong one of each group.
 
-        Classes count equally, whatever their number of test items; None where the test set has none of the group.
+        Classes count equally, whatever their number of test items; None where the test set has none of the group. The
+        classes of each group are `groups`, by default those of the prior.
         """
-        groups, number = prior.groups(), _group_numbers(prior)
+        groups = prior.groups() if groups is None else groups
+        number = _group_numbers(groups, prior)
         true, predicted = np.divmod(self.codes, self.num_classes)
         items = np.bincount(true, self.times, self.num_classes)
         where = np.where(true == predicted, 3, number[predicted])
@@ -106,9 +117,9 @@ class Confusions:
         return found
 
 
-def _group_numbers(prior: Prior) -> IntArray:
+def _group_numbers(groups: Mapping[str, Sequence[int]], prior: Prior) -> IntArray:
     """0, 1 or 2 for a class with many, medium or few items."""
     found = np.zeros(prior.num_classes, np.int64)
-    for name, members in prior.groups().items():
-        found[members] = GROUPS.index(name)
+    for name, members in groups.items():
+        found[list(members)] = GROUPS.index(name)
     return found

@@ -344,5 +344,18 @@ def _check_values(scores: Tensor, first: int) -> None:
 
 
 def percent(value: float | None) -> str:
-    """A share in percent, a dash where there is none."""
-    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
+    """A share in percent with one digit, a dash where there is none.
+
+    Half a digit is rounded up, after six digits of the share: the same number whichever way it was added up, and as
+    page.js and the charts write it.
+
+    >>> percent(0.8325), percent(333 / 400 - 1e-12), percent(None)
+    ('83.3', '83.3', '–')
+    """
+    return "–" if value is None or math.isnan(value) else f"{tenths(value) / 10:.1f}"
+
+
+def tenths(value: float) -> int:
+    """A share in tenths of a percent, as `percent` shows it; halves away from 0."""
+    size = math.floor(1000 * round(abs(value), 6) + 0.500001)
+    return size if value >= 0 else -size

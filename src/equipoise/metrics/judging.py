@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arrays import as_array, is_tensor
+from equipoise.metrics.answers import Answers
 from equipoise.metrics.confusions import Confusions
 from equipoise.metrics.evaluation import Evaluation, evaluate
 from equipoise.metrics.sweep import LogitsMean, PriorSweep, prior_sweep
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """What `judge` returns: an evaluation, its confusions and, where asked for, a prior sweep. Adds up with `+`.
+    """What `judge` returns: an evaluation, its confusions, the answer to each item and, where asked for, a
+    prior sweep. Adds up with `+`.
 
     >>> found = judge([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], Prior.from_counts([500, 5]))
     >>> (found + found).evaluation.num_items, found.sweep
@@ -30,6 +32,7 @@ class Judged:
     evaluation: Evaluation  # what `evaluate` returns
     confusions: Confusions  # which class is taken for which
     sweep: PriorSweep | None = None  # accuracy under other class priors; None without `logits_mean`
+    answers: Answers | None = None  # the class predicted for each item; None where a part has none
 
     @property
     def prior(self) -> Prior:
@@ -40,7 +43,9 @@ class Judged:
         if not isinstance(other, Judged):
             return NotImplemented
         sweep = other.sweep if self.sweep is None else self.sweep if other.sweep is None else self.sweep + other.sweep
-        return Judged(self.evaluation + other.evaluation, self.confusions + other.confusions, sweep)
+        known = self.answers is not None and other.answers is not None
+        answers = self.answers + other.answers if known else None  # type: ignore[operator]
+        return Judged(self.evaluation + other.evaluation, self.confusions + other.confusions, sweep, answers)
 
     def __radd__(self, other: int) -> Judged:
         """Lets `sum(parts)` work."""
@@ -76,10 +81,19 @@ def judge(
     labels = torch.from_numpy(as_array(target).astype(np.int64))
     predicted = outputs.argmax(1).numpy() if len(labels) else labels.numpy()
     confusions = Confusions.count(labels.numpy(), predicted, prior.num_classes)
+    sure = _confidence(outputs, probabilities) if len(labels) else np.zeros(0, np.float32)
+    answers = Answers(labels.numpy().astype(np.int32), predicted.astype(np.int32), sure)
     if logits_mean is None:
-        return Judged(evaluation, confusions)
+        return Judged(evaluation, confusions, answers=answers)
     if swept is not None:
         rows = torch.from_numpy(np.asarray(swept, np.int64))
         outputs, labels = outputs[rows], labels[rows]
     scores = outputs.double().log().float() if probabilities else outputs
-    return Judged(evaluation, confusions, prior_sweep(scores, labels, prior, logits_mean=logits_mean))
+    return Judged(evaluation, confusions, prior_sweep(scores, labels, prior, logits_mean=logits_mean), answers)
+
+
+def _confidence(outputs: Tensor, probabilities: bool) -> NDArray[np.float32]:
+    """The largest probability of each row."""
+    best = outputs.amax(1).float()
+    found = best if probabilities else (best - outputs.float().logsumexp(1)).exp()
+    return np.asarray(found.numpy(), np.float32)

@@ -12,6 +12,7 @@ Kept as sums, correct items a class at each tau: sweeps of parts add up with `+`
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -73,9 +74,12 @@ class PriorSweep:
         found: FloatArray = weights @ (self.correct[:, seen] / self.items[seen]).T
         return found
 
-    def groups(self) -> dict[str, FloatArray]:
-        """Mean accuracy of the classes of each group at each tau, [41]; groups without test items are left out."""
-        members = {"all": list(range(len(self.items)))} | self.prior.groups()
+    def groups(self, groups: Mapping[str, Sequence[int]] | None = None) -> dict[str, FloatArray]:
+        """Mean accuracy of the classes of each group at each tau, [41]; groups without test items are left out.
+
+        The classes of each group are `groups`, by default those of the prior.
+        """
+        members = {"all": range(len(self.items))} | dict(self.prior.groups() if groups is None else groups)
         found = {}
         for name, classes in members.items():
             seen = [index for index in classes if self.items[index] > 0]

@@ -14,7 +14,7 @@ import numpy as np
 
 from equipoise.data.sources import Source
 from equipoise.prior import Prior
-from equipoise.report.specs import GROUPS
+from equipoise.report.groups import GROUPS
 from equipoise.training.records import counted
 
 NEARLY_BALANCED = 1.5  # below this ratio of the largest to the smallest class there is nothing to gain
@@ -112,7 +112,8 @@ def look(source: Source) -> Inspection:
 def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list[Advice]:
     equal, several = source.prior.imbalance < NEARLY_BALANCED, source.multilabel
     column = "" if source.column is None else f", column={source.column!r}"
-    code = f"prior = eq.Prior.from_file({str(source.path)!r}{column})"
+    file = "FILE" if str(source.path) == "-" else str(source.path)  # stdin cannot be read again
+    code = f"prior = eq.Prior.from_file({file!r}{column})"
     advice = [Advice("Prior", "The counts above, in Python:", code)]
     if equal and not absent:
         words = "The classes are nearly equal in size: the plain loss is right, and no sampler is needed."
@@ -238,10 +239,10 @@ def how_unequal(prior: Prior) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of the chart: one class, or several adjacent ones by their median count."""
+    """A row of the chart: one class by its name with its count, or so many adjacent ones with the range of theirs."""
 
     label: str
-    count: int
+    count: str
     group: str
     text: str
 
@@ -249,21 +250,40 @@ class Bar:
 def chart(prior: Prior, width: int, rows: int = ROWS) -> list[Bar]:
     """Bars of class counts, largest first, on a logarithmic scale of `width` characters: log(1 + n)/log(1 + n_max).
 
+    Of more classes than rows, adjacent ones of a group share a row, whose bar is that of their median; the largest and
+    the smallest class keep rows of their own.
+
     >>> [bar.text for bar in chart(Prior.from_counts({"cat": 999, "owl": 9}), width=6)]
     ['██████', '██']
     """
-    order = np.argsort(-prior.counts, kind="stable")
     group = {index: name for name, members in prior.groups().items() for index in members}
     bars = []
-    for part in np.array_split(order, min(rows, len(order))):
-        middle = int(part[len(part) // 2])
-        count = int(prior.counts[middle])
-        label = prior.name(middle) if len(part) == 1 else f"{prior.name(int(part[0]))} … {len(part)} classes"
-        length = math.log1p(count) / math.log1p(int(prior.counts.max())) * width
+    for part in _shared_rows(prior, rows):
+        middle, counts = part[len(part) // 2], prior.counts[part]
+        label = prior.name(middle) if len(part) == 1 else f"{len(part):,} classes"
+        low, high = f"{counts.min():,}", f"{counts.max():,}"
+        count = high if len(part) == 1 else f"{high} each" if low == high else f"{low} to {high}"
+        length = math.log1p(int(prior.counts[middle])) / math.log1p(int(prior.counts.max())) * width
         eighths = round(length * 8)
         blocks = ("█" * (eighths // 8) + EIGHTHS[eighths % 8]).rstrip()
         bars.append(Bar(" ".join(label.split()), count, group[middle], blocks))
     return bars
+
+
+def _shared_rows(prior: Prior, rows: int) -> list[list[int]]:
+    """The classes of each row, largest first."""
+    order = [int(index) for index in np.argsort(-prior.counts, kind="stable")]
+    if len(order) <= rows:
+        return [[index] for index in order]
+    inner, members = order[1:-1], prior.groups()
+    found = [[order[0]]]
+    for name in GROUPS:
+        kept = set(members.get(name, []))
+        part = [index for index in inner if index in kept]
+        if part:
+            shared = max(1, min(len(part), round((rows - 2) * len(part) / len(inner))))
+            found += [[int(index) for index in row] for row in np.array_split(part, shared)]
+    return [*found, [order[-1]]]
 
 
 def scale(prior: Prior, width: int) -> str:

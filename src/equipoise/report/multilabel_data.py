@@ -8,10 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.metrics.evaluation import percent
+from equipoise.metrics.intervals import wilson_intervals
 from equipoise.metrics.multilabel import LabelResult, MultilabelEvaluation
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.metrics.resampling import Resampled, interval_of
 from equipoise.prior import FloatArray, Prior
+from equipoise.report.class_table import as_tenths, with_interval
 from equipoise.report.multilabel_specs import GROUPS
 from equipoise.report.page_data import apart, cut, interval, numbers, one_digit, paired, rounded
 
@@ -107,19 +110,24 @@ def notes_of(models: list[Model], drawn: list[int], num_classes: int) -> list[st
 
 def headlines(model: Model) -> dict[str, Score | None]:
     """mAP, by group, micro-AP and F1, each with its 95 % interval, and ECE; None for an empty group."""
-    scores, drawn = model.scores, model.drawn
-    members = dict(model.evaluation.members())
     found: dict[str, Score | None] = {}
     for key, _, _ in HEADLINES:
-        if drawn is None or key == "ece":
-            ends = None
-        elif key in ("micro_ap", "f1_micro"):
-            ends = interval_of(drawn.micro_precision if key == "micro_ap" else drawn.micro_f1)
-        else:
-            means = drawn.mean_f1 if key == "f1_macro" else drawn.mean_precision
-            ends = interval_of(means(members.get(key.removeprefix("map_"))))
-        found[key] = None if np.isnan(scores[key]) else Score(scores[key], *(ends or (None, None)))
+        draws = draws_of(model, key)
+        ends = None if draws is None else interval_of(draws)
+        value = model.scores[key]
+        found[key] = None if np.isnan(value) else Score(value, *(ends or (None, None)))
     return found
+
+
+def draws_of(model: Model, key: str) -> FloatArray | None:
+    """A headline number in every draw of the items; None where there is none."""
+    drawn = model.drawn
+    if drawn is None or key == "ece":
+        return None
+    if key in ("micro_ap", "f1_micro"):
+        return drawn.micro_precision if key == "micro_ap" else drawn.micro_f1
+    means = drawn.mean_f1 if key == "f1_macro" else drawn.mean_precision
+    return means(dict(model.evaluation.members()).get(key.removeprefix("map_")))
 
 
 def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
@@ -147,6 +155,7 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
             for key, value in headlines(model).items()
         },
         "columns": {name: numbers(values[drawn]) for name, values in columns.items()},
+        "table": _table(model.evaluation, drawn),
         "curve": {name: numbers(values) for name, values in curve.items()},
         "ece": {name: _group_ece(model, name) for name in GROUPS.values()},
         "rows": {
@@ -157,6 +166,13 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
             "calibration": _calibration(model.evaluation),
         },
     }
+
+
+def _table(evaluation: MultilabelEvaluation, drawn: list[int]) -> dict[str, Any]:
+    """What the table of classes shows beyond the charts, in tenths of a percent."""
+    found = with_interval("recall", evaluation.hits, evaluation.positives)
+    found |= with_interval("precision", evaluation.hits, evaluation.predicted)
+    return {name: as_tenths(values[drawn]) for name, values in found.items()}
 
 
 # -------------------------------------------------------------------- the rows of charts, in percent
@@ -200,8 +216,9 @@ def _slopes(model: Model, score: str) -> list[dict[str, Any]]:
             means = model.drawn.mean_precision if score == "map" else model.drawn.mean_f1
             ends = interval_of(means(members))
         low, high = ends or (values[name], values[name])
-        words = interval(values[name], low, high) if ends else f"{100 * values[name]:.1f}"
+        words = interval(values[name], low, high) if ends else percent(values[name])
         row = {"group": name, "accuracy": 100 * values[name], "beside": beside[name], "classes": len(members)}
+        row["shown"] = percent(values[name])
         rows.append(row | {"low": 100 * low, "high": 100 * high, "interval": words})
     return rows
 
@@ -214,7 +231,7 @@ def _missed(judged: JudgedMultilabel) -> list[dict[str, Any]]:
         row = {"rank": rank, "name": name, "other": other, "pair": paired(name, other, between="beside")}
         shares = {key: 100 * getattr(pair, key) for key in ("share", "low", "high", "elsewhere")}
         words = {"times": f"{pair.times} of {pair.items}", "interval": interval(pair.share, pair.low, pair.high)}
-        rows.append(row | shares | words | {"without": f"{100 * pair.elsewhere:.1f}", "group": group[pair.index]})
+        rows.append(row | shares | words | {"without": percent(pair.elsewhere), "group": group[pair.index]})
     return rows
 
 
@@ -244,10 +261,11 @@ def _calibration(evaluation: MultilabelEvaluation) -> list[dict[str, Any]]:
         items, positives, chance = (
             getattr(evaluation, sums)[members].sum(0) for sums in ("bin_items", "bin_positives", "bin_probability")
         )
+        low, high = wilson_intervals(positives, items)
         for b in np.flatnonzero(items):
             row = {"group": name, "items": int(items[b]), "share": rounded(items[b] / items.sum())}
             row |= {"confidence": one_digit(chance[b] / items[b]), "accuracy": one_digit(positives[b] / items[b])}
-            rows.append(row)
+            rows.append(row | {"low": one_digit(low[b]), "high": one_digit(high[b])})
     return rows
 
 

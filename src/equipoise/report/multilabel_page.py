@@ -18,14 +18,16 @@ from equipoise.metrics.evaluation import percent
 from equipoise.metrics.multilabel import RESAMPLES
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.report import multilabel_data, multilabel_specs, page_data, sections
+from equipoise.report.class_table import SHAPES, score
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.inspection import how_unequal
+from equipoise.report.multilabel_changes import alone, change_data, changes
 from equipoise.report.multilabel_data import HEADLINES, headlines
-from equipoise.report.sections import figure, foot, pair, section, slider, text, top
+from equipoise.report.sections import Section, figure, foot, pair, section, slider, text, top
 from equipoise.report.specs import COLOURS, Spec, neighbours
 from equipoise.training.records import counted
 
-BOOTSTRAP = "the middle 95 % of draws of the test items with replacement, seeded"
+BOOTSTRAP = "the middle 95 % of draws of the test items with replacement, seeded; of changes that of their differences"
 TITLE = "Several labels, from head to tail"
 
 
@@ -67,12 +69,40 @@ class MultilabelReport:
             "classes": page_data.class_data(self.prior, drawn, multilabel_specs.GROUPS),
             "headlines": HEADLINES,
             "odds": LOG_ODDS.tolist(),
+            "table": {"items": "positives", "scores": SCORES, "shapes": SHAPES},
             "models": models,
+            "changes": change_data(self.models, drawn),
         }
         pairs = max(len(model["rows"]["missed"]) for model in models)
         lines = ["before", "after"] if len(models) > 1 else ["after"]
         specs = multilabel_specs.charts(self.prior, pairs=pairs, lines=lines)
         return sections.page(self.title, self._body(drawn), data, specs)
+
+    def conclusion(self) -> str:
+        """What changed from the first model to the last, for whom, and whether it is more than chance."""
+        if len(self.models) == 1:
+            return alone(self.models[0])
+        words: list[str] = change_data([self.models[0], self.models[-1]], [])["0-1"]["words"]
+        return words[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain data, shares from 0 to 1: of every model, and what changed from first to last."""
+        found: dict[str, Any] = {"conclusion": self.conclusion()}
+        if len(self.models) > 1:
+            moved = changes(self.models[0], self.models[-1], [])
+            found["change"] = {key: value and vars(value) for key, value in moved.headline.items()}
+            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
+        found["models"] = [
+            {
+                "name": model.name,
+                "items": model.evaluation.num_items,
+                "notes": list(model.notes),
+                "headline": {key: value and vars(value) for key, value in headlines(model).items()},
+                "scores": model.scores,
+            }
+            for model in self.models
+        ]
+        return found
 
     def figures(self) -> dict[str, Spec]:
         """Every figure of the page by file name: Vega-Lite specifications with their data."""
@@ -123,24 +153,41 @@ class MultilabelReport:
         )
         certain = any(model.drawn is not None for model in self.models)
         notes = multilabel_data.notes_of(self.models, drawn, prior.num_classes)
-        parts = [
-            top(self.title, lead),
-            sections.picker() if several else "",
-            f'<main class="{"" if several else "single"}">',
-            _headline_section(self.models, certain),
-            *(f'<p class="note">{text(note)}</p>' for note in notes),
+        leading = [sections.conclusion_section(self.conclusion()), _headline_section(self.models, certain)]
+        others = [
             _classes_section(several, prior.num_classes, certain),
+            sections.table_section(several, list(multilabel_specs.GROUPS.values()), TABLE),
             _slopes_section(several, certain),
             _missed_section(several),
             _thresholds_section(several),
             _calibration_section(several),
             sections.counts_section(),
+        ]
+        parts = [
+            top(self.title, lead),
+            sections.picker() if several else "",
+            f'<main class="{"" if several else "single"}">',
+            leading[0].html,
+            sections.contents([leading[1], *others]),
+            leading[1].html,
+            *(f'<p class="note">{text(note)}</p>' for note in notes),
+            *(part.html for part in others),
             "</main>",
             foot(BOOTSTRAP if certain else "none"),
         ]
         return "\n".join(parts)
 
 
+TABLE = (
+    "Average precision (AP) ranks the items of a class; recall, precision and F1 are at its threshold. Below each its "
+    "95 % interval."
+)
+SCORES = [
+    score("ap", "AP", "precision", "precision_low", "precision_high"),
+    score("recall", "recall"),
+    score("precision", "precision"),
+    score("f1", "F1", "f1", "f1_low", "f1_high"),
+]
 NAMES = {
     "precision": "class-average-precision",
     "f1": "class-f1",
@@ -154,30 +201,28 @@ NAMES = {
 # -------------------------------------------------------------------- sections
 
 
-def _headline_section(models: list[multilabel_data.Model], certain: bool) -> str:
+def _headline_section(models: list[multilabel_data.Model], certain: bool) -> Section:
     rows = []
     for model in models:
-        cells = [f"<td>{text(page_data.cut(model.name, 200))}</td>"]
+        cells = []
         for value in headlines(model).values():
             known = value is not None and value.low is not None
-            small = f"<small>{percent(value.low)} to {percent(value.high)}</small>" if value and known else ""
-            cells.append(f"<td>{percent(value.value if value else None)}{small}</td>")
-        rows.append(f"<tr>{''.join(cells)}</tr>")
-    heads = "".join(f"<th>{words}</th>" for words in ("", *(words for _, words, _ in HEADLINES)))
-    return (
-        '<section class="first"><div class="cards four" id="cards"></div>'
-        f'<p class="how">Percent{"; below each its 95 % interval" if certain else ""}. mAP is average precision, '
-        "averaged over classes with a positive test item: it ranks the items of one class, so that it cannot see how "
-        "the classes compare. micro-AP and F1 can. Groups are by training items: head more than 100, tail fewer than "
-        "20. A dash is a group without positives, not a zero.</p>"
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-        "</section>"
+            ends = f"{percent(value.low)} to {percent(value.high)}" if value and known else ""
+            cells.append((percent(value.value if value else None), ends))
+        rows.append((page_data.cut(model.name, 200), cells))
+    below = "; below each its 95 % interval" if certain else ""
+    how = (
+        f"Percent{below}. mAP is average precision, averaged over classes with positive test items: it ranks the items "
+        "of one class, so that it cannot see how the classes compare. micro-AP and F1 can. Groups are by training "
+        "items: head more than 100, tail fewer than 20. A dash is a group without positives, not a zero."
     )
+    return sections.headline_table(how, [words for _, words, _ in HEADLINES], rows)
 
 
-def _classes_section(several: bool, num_classes: int, certain: bool) -> str:
+def _classes_section(several: bool, num_classes: int, certain: bool) -> Section:
     line = "is the mean of neighbouring classes" if neighbours(num_classes) else "joins them"
     return section(
+        "classes",
         "Every class",
         "Each point is a class, against how often it was seen in training"
         f"{', with its 95 % interval' if certain else ''}: first average precision, then F1 at its threshold. The line "
@@ -187,17 +232,19 @@ def _classes_section(several: bool, num_classes: int, certain: bool) -> str:
     )
 
 
-def _slopes_section(several: bool, certain: bool) -> str:
-    compared = ": where they lie apart, the change is more than the chance of the test set" if several else ""
+def _slopes_section(several: bool, certain: bool) -> Section:
+    compared = " of each model by itself; whether a change is more than chance is said above" if several else ""
     return section(
+        "groups",
         "Head and tail, before → after" if several else "Head and tail",
         f"Means over the classes of each group.{f' Bars are 95 % intervals{compared}.' if certain else ''}",
         f'<div class="two">{figure("precision_slopes")}{figure("f1_slopes")}</div>',
     )
 
 
-def _missed_section(several: bool) -> str:
+def _missed_section(several: bool) -> Section:
     return section(
+        "missed",
         "Who is missed where whom is present",
         "Of the test items that have both classes, the share in which the first is not predicted, with its 95 % "
         "interval; the grey mark is its share of misses without the other. Shown are pairs that differ surely, for all "
@@ -206,9 +253,10 @@ def _missed_section(several: bool) -> str:
     )
 
 
-def _thresholds_section(several: bool) -> str:
+def _thresholds_section(several: bool) -> Section:
     moved = slider("odds", "One threshold for all classes", "0.03 %", "50 %", "99.97 %", readout="odds-readout")
     return section(
+        "thresholds",
         "Thresholds",
         "Mean F1 of each group if one threshold held for all classes. Below, the threshold of each class (tick) and "
         "the one with the best F1 on these very items (point): an optimistic guide. Choose thresholds on other items, "
@@ -217,11 +265,12 @@ def _thresholds_section(several: bool) -> str:
     )
 
 
-def _calibration_section(several: bool) -> str:
+def _calibration_section(several: bool) -> Section:
     return section(
+        "calibration",
         "How sure, and how right",
-        "How often a label holds against its predicted probability, for each group. On the thin diagonal a model says "
-        "what is so; below it, labels are predicted too often. The expected calibration error (ECE, in percent) is the "
-        "mean over the classes of a group.",
+        "How often a label holds against its predicted probability, for each group, with a band of 95 %. On the thin "
+        "diagonal a model says what is so; below it, labels are predicted too often. The expected calibration error "
+        "(ECE, in percent) is the mean over the classes of a group.",
         pair("calibration", several, below="ece"),
     )

@@ -18,23 +18,25 @@ from equipoise.report.specs import (
     class_scores,
     computed,
     extent,
+    group_legend,
     group_slopes,
     layer,
     looks,
     number,
+    one_digit,
     points,
-    swept,
     ticks,
     tooltip,
     unfold,
 )
+from equipoise.report.sweep_specs import swept
 
 if TYPE_CHECKING:
     from equipoise.prior import Prior
 
 GROUPS = {"many": "head", "medium": "medium", "few": "tail"}  # what this literature calls them
-WORDS = "datum.value == 'head' ? 'head, > 100' : datum.value == 'medium' ? 'medium, 20 to 100' : 'tail, < 20'"
-BY_PLACE = looks(list(GROUPS.values()), {"labelExpr": WORDS, "symbolOpacity": 1, "symbolSize": 90})
+WORDS = {"head": "head, > 100", "medium": "medium, 20 to 100", "tail": "tail, < 20"}
+BY_PLACE = looks(list(GROUPS.values()), group_legend(WORDS))
 # An axis of log odds that is read as probabilities.
 ODDS = {
     "values": [-6.906755, -4.59512, -2.197225, 0, 2.197225, 4.59512, 6.906755],
@@ -60,14 +62,14 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str]) -> dict[str, Spec]
 
 def class_precision(prior: Prior) -> Spec:
     """Average precision of each class against its training items."""
-    words = "format(100 * datum.precision, '.1f') + ' %, ' + format(datum.items, ',') + ' positives'"
+    words = f"{one_digit('datum.precision')} + ' %, ' + format(datum.items, ',') + ' positives'"
     ends = ("precision_low", "precision_high")
     return class_scores(prior, "precision", "average precision", ends, ("average precision", words), BY_PLACE)
 
 
 def class_f1(prior: Prior) -> Spec:
     """F1 of each class against its training items."""
-    words = "format(100 * datum.f1, '.1f') + ' %, ' + format(datum.items, ',') + ' positives'"
+    words = f"{one_digit('datum.f1')} + ' %, ' + format(datum.items, ',') + ' positives'"
     return class_scores(prior, "f1", "F1", ("f1_low", "f1_high"), ("F1", words), BY_PLACE)
 
 

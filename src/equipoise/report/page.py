@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +19,33 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from equipoise.files import write_text
+from equipoise.metrics.evaluation import percent
 from equipoise.metrics.judging import judge
 from equipoise.metrics.sweep import TAUS, WORLDS, LogitsMean
 from equipoise.prior import Prior
 from equipoise.report import page_data, sections, specs
+from equipoise.report.changes import alone, change_data, changes
+from equipoise.report.class_table import SHAPES, table_columns, table_scores
 from equipoise.report.figures import save, standing_alone
+from equipoise.report.groups import GROUPS, Cuts
+from equipoise.report.heat_map import group_ends, heat_map_data
 from equipoise.report.inspection import Inspection, absent_in_words, how_unequal
-from equipoise.report.sections import HEADLINES, foot, text, top
-from equipoise.report.specs import Spec
+from equipoise.report.pictures import pictures
+from equipoise.report.sections import Section, foot, headings, text, top
+from equipoise.report.specs import Spec, by_count
+from equipoise.report.sweep_specs import sweeps, tau_sweep, world_sweep
 from equipoise.training.records import counted
+
+Paths = Sequence[str] | Mapping[str, Sequence[str]]
 
 
 class Report:
     """A page that compares models on a test set, first to last: before → after.
 
-    `results` are evaluations, or what `eq.judge` returns, by name or in a list; several a name are seeds of one model.
-    All must share the training prior. In a notebook the report shows itself.
+    `results` are evaluations, or what `eq.judge` returns, by name or in a list; several per name are seeds of one
+    model. All must share the training prior. Classes with more than `many` training items and fewer than `few` are the
+    groups of that name. `paths` of the test items, for all models or by name, show pictures of the surest mistakes:
+    files below the folder `images`, or at absolute paths where there is none. In a notebook the report shows itself.
 
     >>> prior = Prior.from_counts([500, 5], class_names=["cat", "owl"])
     >>> one = judge([[2.0, 0.0], [1.0, 0.0]], [0, 1], prior, logits_mean="train")
@@ -49,10 +61,17 @@ class Report:
         names: Sequence[str] | None = None,
         title: str = "The tail, before and after",
         notes: Mapping[str, Sequence[str]] | None = None,
+        many: int = 100,
+        few: int = 20,
+        paths: Paths | None = None,
+        images: str | os.PathLike[str] | None = None,
     ) -> None:
         self.title = title
-        self.models = page_data.as_models(results, names, notes or {})
+        self.cuts = Cuts(many, few)
+        self.models = _with_paths(page_data.as_models(results, names, notes or {}, self.cuts), paths)
         self.prior = self.models[0].runs[0].prior
+        self.cuts.groups(self.prior)  # refuses cut-offs that overlap
+        self.images = None if images is None else Path(images)
 
     @classmethod
     def from_predictions(
@@ -64,6 +83,8 @@ class Report:
         logits_mean: LogitsMean | Mapping[str, LogitsMean] = "train",
         probabilities: bool = False,
         title: str = "The tail, before and after",
+        many: int = 100,
+        few: int = 20,
     ) -> Report:
         """The whole page from arrays [N, K] by model, and class indices [N].
 
@@ -77,7 +98,7 @@ class Report:
             name: judge(outputs, target, prior, probabilities=probabilities, logits_mean=means[name])
             for name, outputs in predictions.items()
         }
-        return cls(results, title=title)
+        return cls(results, title=title, many=many, few=few)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page, whole or not at all; folders are made."""
@@ -90,13 +111,43 @@ class Report:
         data = self._data(drawn)
         pairs = max(len(model["rows"].get("swallowed", ())) for model in data["models"])
         lines = ["before", "after"] if len(self.models) > 1 else ["after"]
-        return sections.page(self.title, self._body(drawn), data, specs.charts(self.prior, pairs=pairs, lines=lines))
+        charts = specs.charts(self.prior, pairs=pairs, lines=lines, cuts=self.cuts) | sweeps(lines)
+        return sections.page(self.title, self._body(drawn, data), data, charts)
+
+    def conclusion(self) -> str:
+        """What changed from the first model to the last, for whom, and whether it is more than chance."""
+        if len(self.models) == 1:
+            return alone(self.models[0])
+        words: list[str] = change_data([self.models[0], self.models[-1]], [])["0-1"]["words"]
+        return words[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers as plain data, shares from 0 to 1: of every model, and what changed from first to last."""
+        found: dict[str, Any] = {"conclusion": self.conclusion()}
+        if len(self.models) > 1:
+            moved = changes(self.models[0], self.models[-1], [])
+            found["change"] = {key: value and vars(value) for key, value in moved.headline.items()}
+            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
+        found["groups"] = {name: len(members) for name, members in self.cuts.groups(self.prior).items()}
+        found["models"] = [
+            {
+                "name": model.name,
+                "items": model.runs[0].num_items,
+                "runs": len(model.runs),
+                "notes": list(model.notes),
+                "ece": float(np.mean([run.ece for run in model.runs])),
+                "headline": {key: value and vars(value) for key, value in page_data.headlines(model).items()},
+            }
+            for model in self.models
+        ]
+        return found
 
     def figures(self) -> dict[str, Spec]:
         """Every figure of the page by file name: Vega-Lite specifications with their data, which `save` writes."""
         shown = self.models if len(self.models) <= len(specs.COLOURS) else [self.models[0], self.models[-1]]
         drawn = page_data.drawn_classes(self.prior, len(shown))
-        classes = page_data.class_data(self.prior, drawn)
+        classes = page_data.class_data(self.prior, drawn, cuts=self.cuts)
+        looks = by_count(self.cuts)
         found = {model.name: page_data.model_data(model, drawn) for model in shown}
         away = {f"{name}, {model['total_variation']:.2f} from uniform": model for name, model in found.items()}
         swept = {name: model for name, model in found.items() if "world" in model["rows"]}
@@ -104,24 +155,24 @@ class Report:
         def figure(spec: Spec, kind: str, models: dict[str, Any], title: str = "", below: str = "") -> Spec:
             return standing_alone(spec, page_data.rows_of(kind, models, classes), title=title, subtitle=below)
 
-        made = {"class-counts": figure(specs.class_counts(self.prior, most_names=60), "counts", {})}
+        made = {"class-counts": figure(specs.class_counts(self.prior, 60, looks), "counts", {})}
         made["marginal-likelihood"] = figure(specs.marginal_likelihood(self.prior, list(away)), "marginal", away)
-        made["group-slopes"] = figure(specs.group_slopes(list(found)), "slopes", found)
+        made["group-slopes"] = figure(specs.group_slopes(list(found), groups=looks), "slopes", found)
         if swept:
-            made["world-sweep"] = figure(specs.world_sweep(list(swept)), "world", swept)
+            made["world-sweep"] = figure(world_sweep(list(swept)), "world", swept)
         for number, (name, model) in enumerate(found.items(), start=1):
             one, rows = {name: model}, model["rows"]
-            made[f"{number}-class-accuracy"] = figure(specs.class_accuracy(self.prior), "classes", one, name)
+            made[f"{number}-class-accuracy"] = figure(specs.class_accuracy(self.prior, looks), "classes", one, name)
             if "calibration" in rows:
-                errors = ", ".join(f"{group} {100 * e:.1f}" for group, e in model["ece"].items() if e is not None)
+                errors = ", ".join(f"{group} {percent(e)}" for group, e in model["ece"].items() if e is not None)
                 below = f"expected calibration error, %: {errors}"
-                made[f"{number}-calibration"] = figure(specs.calibration(), "calibration", one, name, below)
+                made[f"{number}-calibration"] = figure(specs.calibration(groups=looks), "calibration", one, name, below)
             if "swallowed" in rows:
-                chart = specs.swallowed(len(rows["swallowed"]))
+                chart = specs.swallowed(len(rows["swallowed"]), looks)
                 made[f"{number}-swallowed-classes"] = figure(chart, "swallowed", one, name)
                 made[f"{number}-group-flow"] = figure(specs.group_flow(), "flow", one, name)
             if "tau" in rows:
-                chart = specs.tau_sweep(float(TAUS[model["sweep"]["as_it_is"]]))
+                chart = tau_sweep(float(TAUS[model["sweep"]["as_it_is"]]))
                 made[f"{number}-tau-sweep"] = figure(chart, "tau", one, name, "the dashed line: as it is")
         return made
 
@@ -142,40 +193,65 @@ class Report:
     # ---------------------------------------------------------------- inside
 
     def _data(self, drawn: list[int]) -> dict[str, Any]:
-        return {
-            "classes": page_data.class_data(self.prior, drawn),
-            "groups": {name: len(members) for name, members in self.prior.groups().items()},
+        data: dict[str, Any] = {
+            "classes": page_data.class_data(self.prior, drawn, cuts=self.cuts),
             "imbalance": float(self.prior.counts.max() / max(self.prior.counts.min(), 1)),  # absent: as one item
-            "headlines": HEADLINES,
+            "headlines": headings(self.cuts),
             "worlds": WORLDS.tolist(),
             "taus": TAUS.tolist(),
+            "table": {"items": "test items", "scores": table_scores(self.models), "shapes": SHAPES},
             "models": [page_data.model_data(model, drawn) for model in self.models],
+            "changes": change_data(self.models, drawn),
         }
+        shown, data["missing"] = pictures(self.models, self.images)
+        for model, found, some in zip(self.models, data["models"], shown, strict=True):
+            found["table"] = table_columns(model, drawn)
+            found["pictures"] = some
+            if model.confusions is not None:
+                data["heat"] = {"classes": self.prior.num_classes, "ends": group_ends(self.cuts.groups(self.prior))}
+                found["heat"] = heat_map_data(model.confusions, self.prior, len(self.models))
+        return data
 
-    def _body(self, drawn: list[int]) -> str:
-        prior, models = self.prior, self.models
-        several, classes = len(models) > 1, counted(prior.num_classes, "class")
+    def _body(self, drawn: list[int], data: dict[str, Any]) -> str:
+        prior, models, several = self.prior, self.models, len(self.models) > 1
         lead = (
-            f"{classes}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
+            f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
             f"Judged on {counted(models[0].runs[0].num_items, 'test item')}."
         )
+        first = [sections.conclusion_section(self.conclusion()), sections.headline_section(models)]
+        others = self._sections(data)
         parts = [
             top(self.title, lead),
             sections.picker() if several else "",
             f'<main class="{"" if several else "single"}">',
-            sections.headline_section(models),
+            first[0].html,
+            sections.contents([first[1], *others]),
+            first[1].html,
             *self._notes(drawn),
-            sections.classes_section(several, prior.num_classes),
-            sections.slopes_section(several),
-            sections.marginal_section(several),
-            sections.swallowed_section(several) if any(model.confusions for model in models) else "",
-            sections.calibration_section(several) if any(model.calibrated for model in models) else "",
-            sections.sweep_section(several) if any(model.sweep for model in models) else "",
-            sections.counts_section(),
+            *(part.html for part in others),
             "</main>",
             foot(),
         ]
         return "\n".join(parts)
+
+    def _sections(self, data: dict[str, Any]) -> list[Section]:
+        models, several = self.models, len(self.models) > 1
+        kept = [found["heat"]["kept"] for found in data["models"] if "heat" in found]
+        found = [
+            sections.classes_section(several, self.prior.num_classes),
+            sections.table_section(several, GROUPS, TABLE if len(data["table"]["scores"]) > 1 else TABLE_OF_RECALL),
+            sections.slopes_section(several),
+            sections.marginal_section(several),
+        ]
+        if kept:
+            found.append(sections.swallowed_section(several, min(kept)))
+        if any(model["pictures"] for model in data["models"]):
+            found.append(sections.pictures_section(several, data["missing"]))
+        if any(model.calibrated for model in models):
+            found.append(sections.calibration_section(several))
+        if any(model.sweep for model in models):
+            found += [sections.world_section(), sections.tau_section(several)]
+        return [*found, sections.counts_section()]
 
     def _notes(self, drawn: list[int]) -> list[str]:
         notes = page_data.run_notes(self.models)
@@ -190,6 +266,31 @@ class Report:
         return [f'<p class="note">{text(note)}</p>' for note in notes]
 
 
+TABLE_OF_RECALL = (
+    "Recall is the share of a class's test items that are recognised, its accuracy. Below each its 95 % interval."
+)
+TABLE = (
+    "Recall is the share of a class's test items that are recognised, its accuracy; precision the share of what is "
+    "called the class that is; F1 their harmonic mean. Below each its 95 % interval."
+)
+
+
+def _with_paths(models: list[page_data.Model], paths: Paths | None) -> list[page_data.Model]:
+    """The models with the paths of their test items."""
+    if paths is None:
+        return models
+    by_name = paths if isinstance(paths, Mapping) else dict.fromkeys((model.name for model in models), paths)
+    found = []
+    for model in models:
+        known = by_name.get(model.name)
+        if known is not None and len(known) != model.runs[0].num_items:
+            raise ValueError(
+                f"{len(known)} paths for the {model.runs[0].num_items} test items of {model.name!r}: give one per item"
+            )
+        found.append(replace(model, paths=None if known is None else tuple(map(str, known))))
+    return found
+
+
 # -------------------------------------------------------------------- the page of a training set
 
 
@@ -202,11 +303,11 @@ def inspection_page(seen: Inspection) -> str:
         f"{counted(prior.total, unit)}, {classes}; {how_unequal(prior)}. Half of the data is in {seen.half:,} of "
         f"{classes}."
     )
-    words = dict(HEADLINES)
+    words = dict(headings())
     cards = "".join(
         f'<div class="card"><div class="what"><span class="shape {name}"></span><span>{words[name]}</span></div>'
         f'<div class="big">{group.classes:,}<small> class{"" if group.classes == 1 else "es"}</small></div>'
-        f'<div class="range">{text(counted(group.items, unit))}, {100 * group.share:.1f} % of the data</div></div>'
+        f'<div class="range">{text(counted(group.items, unit))}, {percent(group.share)} % of the data</div></div>'
         for name, group in seen.groups.items()
     )
     absent = ""
@@ -223,7 +324,7 @@ def inspection_page(seen: Inspection) -> str:
     body = [
         top(title, lead),
         f'<main class="single"><section class="first"><div class="cards">{cards}</div>{absent}</section>',
-        sections.counts_section(),
+        sections.counts_section().html,
         f'<section><h2>What to do about it</h2><div class="advice">{advice}</div></section></main>',
         foot(),
     ]

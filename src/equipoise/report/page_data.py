@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from equipoise.metrics.answers import Answers
+from equipoise.metrics.calibration import Bin, equal_mass_bins
 from equipoise.metrics.confusions import Confusions
-from equipoise.metrics.evaluation import Evaluation
+from equipoise.metrics.evaluation import Evaluation, percent
 from equipoise.metrics.intervals import mean_interval, wilson_intervals
 from equipoise.metrics.judging import Judged
 from equipoise.metrics.sweep import TAUS, WORLDS, PriorSweep
 from equipoise.prior import FloatArray, Prior
-from equipoise.report.specs import GROUPS
+from equipoise.report.groups import GROUPS, USUAL, Cuts
 
 Result = Evaluation | Judged
 Results = Mapping[str, Result | Sequence[Result]] | Sequence[Result | Sequence[Result]]
@@ -22,18 +25,28 @@ Results = Mapping[str, Result | Sequence[Result]] | Sequence[Result | Sequence[R
 MOST_POINTS = 24_000  # classes × models on the page; of more, evenly spaced ones are drawn
 MOST_NAME_BYTES = 600_000
 LEFT_TO_RIGHT = "\u200e"  # keeps "a → b" in this order where a is in a script that runs from right to left
-DIGITS = 6  # of a share: a percentage with one digit comes out as it does from the unrounded number
+DIGITS = 6  # of a share: `percent` makes the same text of it as of the unrounded number
+BIN_SUMS = ("bin_items", "bin_correct", "bin_confidence")
+PAIRS = 5  # of a group, in the chart of swallowed classes
 
 
 @dataclass(frozen=True)
 class Model:
-    """One model of the page: its runs (seeds), and what is known beyond their sums."""
+    """One model of the page: its runs (seeds), and what is known beyond their sums: `answers` of each run."""
 
     name: str
     runs: list[Evaluation]
     confusions: Confusions | None = None
     sweep: PriorSweep | None = None
+    answers: tuple[Answers, ...] = ()
     notes: tuple[str, ...] = ()
+    cuts: Cuts = USUAL
+    paths: tuple[str, ...] | None = None  # of the images, where they are known
+
+    @cached_property
+    def groups(self) -> dict[str, list[int]]:
+        """The classes of each group that has any."""
+        return self.cuts.groups(self.runs[0].prior)
 
     @property
     def correct(self) -> FloatArray:
@@ -63,7 +76,9 @@ class Headline:
     high: float
 
 
-def as_models(results: Results, names: Sequence[str] | None, notes: Mapping[str, Sequence[str]]) -> list[Model]:
+def as_models(
+    results: Results, names: Sequence[str] | None, notes: Mapping[str, Sequence[str]], cuts: Cuts = USUAL
+) -> list[Model]:
     if isinstance(results, Evaluation | Judged):
         results = [results]
     if isinstance(results, Mapping):
@@ -77,7 +92,7 @@ def as_models(results: Results, names: Sequence[str] | None, notes: Mapping[str,
         found = dict(zip(numbered, results, strict=True))
     if not found:
         raise ValueError("there is nothing to report: give at least one evaluation")
-    models = [_model(name, result, tuple(notes.get(name, ()))) for name, result in found.items()]
+    models = [_model(name, result, tuple(notes.get(name, ())), cuts) for name, result in found.items()]
     prior = models[0].runs[0].prior
     if not prior.counted:
         raise ValueError("the prior was stated as probabilities: a report needs counts, Prior.from_counts(...)")
@@ -90,7 +105,7 @@ def as_models(results: Results, names: Sequence[str] | None, notes: Mapping[str,
     return models
 
 
-def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...]) -> Model:
+def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...], cuts: Cuts) -> Model:
     parts = list(result) if isinstance(result, Sequence) else [result]
     for part in parts:
         if not isinstance(part, Evaluation | Judged):
@@ -110,11 +125,13 @@ def _model(name: str, result: Result | Sequence[Result], notes: tuple[str, ...])
         )
     judged = [part for part in parts if isinstance(part, Judged)]
     if not judged:
-        return Model(str(name), evaluations, notes=notes)
+        return Model(str(name), evaluations, notes=notes, cuts=cuts)
     if len(judged) < len(parts):
         raise ValueError(f"{name!r} mixes evaluations with judged predictions: judge all of its runs alike")
     whole = sum(judged[1:], judged[0])
-    return Model(str(name), evaluations, whole.confusions, whole.sweep, notes)
+    answers = tuple(part.answers for part in judged if part.answers is not None)
+    known = answers if len(answers) == len(judged) else ()
+    return Model(str(name), evaluations, whole.confusions, whole.sweep, known, notes, cuts)
 
 
 def run_notes(models: list[Model]) -> list[str]:
@@ -145,7 +162,7 @@ def headlines(model: Model) -> dict[str, Headline | None]:
         "top1": Headline(float(correct.sum() / items.sum()), float(low[0]), float(high[0])),
         "balanced": _mean(correct, items),
     }
-    members = model.runs[0].prior.groups()
+    members = model.groups
     for name in GROUPS:
         found[name] = _mean(correct[members.get(name, [])], items[members.get(name, [])])
     return found
@@ -158,9 +175,11 @@ def _mean(correct: FloatArray, items: Any) -> Headline | None:
     return Headline(float((correct[seen] / items[seen]).mean()), *mean_interval(correct, items))
 
 
-def class_data(prior: Prior, drawn: list[int], called: Mapping[str, str] | None = None) -> dict[str, Any]:
+def class_data(
+    prior: Prior, drawn: list[int], called: Mapping[str, str] | None = None, cuts: Cuts = USUAL
+) -> dict[str, Any]:
     """Columns of the drawn classes; `called` gives the groups other names."""
-    group = _group_of(prior, called)
+    group = _group_of(cuts.groups(prior), called)
     rank = np.empty(prior.num_classes, np.int64)
     rank[np.argsort(-prior.counts, kind="stable")] = np.arange(1, prior.num_classes + 1)
     names = [prior.name(index) for index in drawn]
@@ -181,7 +200,7 @@ def _bytes(names: list[str], longest: int) -> int:
 
 def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
     """Of a model: its headline numbers, `columns` with a value per drawn class, and the `rows` of the other charts."""
-    prior, items, correct = model.runs[0].prior, model.runs[0].items, model.correct
+    items, correct = model.runs[0].items, model.correct
     low, high = wilson_intervals(correct, items)
     found: dict[str, Any] = {
         "name": cut(model.name, 200),
@@ -203,14 +222,14 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
         found["ece"] = {name: _group_ece(model, name) for name in GROUPS}
         found["rows"]["calibration"] = _calibration(model)
     if model.confusions is not None:
-        found["rows"] |= {"flow": _flow(model.confusions, prior), "swallowed": _swallowed(model.confusions, prior)}
+        found["rows"] |= {"flow": _flow(model, model.confusions), "swallowed": _swallowed(model, model.confusions)}
     if model.sweep is not None:
         found["sweep"] = {
             "as_it_is": model.sweep.as_it_is,
             "accuracy": [numbers(row) for row in model.sweep.accuracy()],
-            "groups": {name: numbers(values) for name, values in model.sweep.groups().items()},
+            "groups": {name: numbers(values) for name, values in model.sweep.groups(model.groups).items()},
         }
-        found["rows"] |= {"world": _worlds(model.sweep), "tau": _taus(model.sweep)}
+        found["rows"] |= {"world": _worlds(model.sweep), "tau": _taus(model.sweep, model.groups)}
     return found
 
 
@@ -229,13 +248,14 @@ def rows_of(kind: str, models: Mapping[str, dict[str, Any]], classes: dict[str, 
 
 
 def _slopes(model: Model) -> list[dict[str, Any]]:
-    members = model.runs[0].prior.groups()
+    members = model.groups
     found = {name: value for name, value in headlines(model).items() if name in GROUPS and value is not None}
     beside = apart({name: 100 * value.value for name, value in found.items()})
     return [
         {
             "group": name,
             "accuracy": 100 * value.value,
+            "shown": percent(value.value),
             "low": 100 * value.low,
             "high": 100 * value.high,
             "beside": beside[name],
@@ -262,9 +282,9 @@ def apart(values: dict[str, float], room: float = 5.5, most: float = 100) -> dic
     return heights
 
 
-def _flow(confusions: Confusions, prior: Prior) -> list[dict[str, Any]]:
+def _flow(model: Model, confusions: Confusions) -> list[dict[str, Any]]:
     rows = []
-    for group, shares in confusions.flow(prior).items():
+    for group, shares in confusions.flow(model.runs[0].prior, model.groups).items():
         start = 0.0
         for end in ("right", *GROUPS):
             share = shares[end]
@@ -274,15 +294,20 @@ def _flow(confusions: Confusions, prior: Prior) -> list[dict[str, Any]]:
     return rows
 
 
-def _swallowed(confusions: Confusions, prior: Prior) -> list[dict[str, Any]]:
-    group = _group_of(prior)
-    rows = []
-    for rank, pair in enumerate(confusions.swallowed(prior, most=12)):
-        name, other = (cut(prior.name(index), 300) for index in (pair.true, pair.predicted))
-        row = {"rank": rank, "name": name, "other": other, "pair": paired(name, other), "group": group[pair.true]}
-        numbers = {"share": 100 * pair.share, "low": 100 * pair.low, "high": 100 * pair.high}
-        words = {"times": f"{pair.times} of {pair.items}", "interval": interval(pair.share, pair.low, pair.high)}
-        rows.append(row | numbers | words)
+def _swallowed(model: Model, confusions: Confusions) -> list[dict[str, Any]]:
+    """The surest pairs of each group, the rarest classes first."""
+    prior = model.runs[0].prior
+    rows: list[dict[str, Any]] = []
+    for group in reversed(GROUPS):
+        for pair in confusions.swallowed(prior, PAIRS, model.groups.get(group, [])):
+            name, other = (cut(prior.name(index), 300) for index in (pair.true, pair.predicted))
+            row = {"rank": len(rows), "name": name, "other": other, "pair": paired(name, other), "group": group}
+            numbers = {"share": 100 * pair.share, "low": 100 * pair.low, "high": 100 * pair.high}
+            words = {
+                "times": f"{pair.times:,} of {pair.items:,}",
+                "interval": interval(pair.share, pair.low, pair.high),
+            }
+            rows.append(row | numbers | words)
     return rows
 
 
@@ -294,20 +319,31 @@ def paired(name: str, other: str, room: int = 44, between: str = "→") -> str:
 
 def _calibration(model: Model) -> list[dict[str, Any]]:
     rows = []
-    for name, members in model.runs[0].prior.groups().items():
-        items, correct, confidence = (
-            sum(getattr(run, sums)[members].sum(axis=0) for run in model.runs)
-            for sums in ("bin_items", "bin_correct", "bin_confidence")
-        )
-        for b in np.flatnonzero(items):
-            row = {"group": name, "items": int(items[b]), "share": round(float(items[b] / np.sum(items)), DIGITS)}
-            shares = {"confidence": one_digit(confidence[b] / items[b]), "accuracy": one_digit(correct[b] / items[b])}
+    for name, members in model.groups.items():
+        bins = _bins(model, members)
+        total = sum(each.items for each in bins)
+        for each in bins:
+            row = {"group": name, "items": each.items, "share": round(each.items / total, DIGITS)}
+            shares = {part: one_digit(getattr(each, part)) for part in ("confidence", "accuracy", "low", "high")}
             rows.append(row | shares)
     return rows
 
 
+def _bins(model: Model, members: Sequence[int]) -> list[Bin]:
+    """Bins of equal mass, from the answers to single items where they are known, else from finer bins."""
+    if model.answers:
+        inside = np.isin(model.answers[0].target, members)
+        right, sure = (
+            np.concatenate([getattr(answers, part)[inside] for answers in model.answers])
+            for part in ("right", "confidence")
+        )
+        return equal_mass_bins(np.ones(len(right)), right, sure, runs=len(model.runs))
+    sums = (sum(getattr(run, part)[members].sum(axis=0) for run in model.runs) for part in BIN_SUMS)
+    return equal_mass_bins(*sums, runs=len(model.runs))
+
+
 def _group_ece(model: Model, group: str) -> float | None:
-    found = [ece for run in model.runs if (ece := run.groups()[group].ece) is not None]
+    found = [ece for run in model.runs if (ece := run.groups(model.cuts.many, model.cuts.few)[group].ece) is not None]
     return rounded(float(np.mean(found))) if found else None
 
 
@@ -320,22 +356,22 @@ def _worlds(sweep: PriorSweep) -> list[dict[str, Any]]:
     ]
 
 
-def _taus(sweep: PriorSweep) -> list[dict[str, Any]]:
+def _taus(sweep: PriorSweep, groups: Mapping[str, Sequence[int]]) -> list[dict[str, Any]]:
     return [
         {"group": group, "tau": tau, "accuracy": one_digit(value)}
-        for group, values in sweep.groups().items()
+        for group, values in sweep.groups(groups).items()
         for tau, value in zip(TAUS.tolist(), values, strict=True)
     ]
 
 
 def interval(value: float, low: float, high: float) -> str:
     """In percent."""
-    return f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{percent(value)} ({percent(low)} to {percent(high)})"
 
 
 def one_digit(share: float) -> float | None:
-    """In percent."""
-    return rounded(100 * share, 1)
+    """In percent, as `percent` shows it."""
+    return None if np.isnan(share) else float(percent(share))
 
 
 def drawn_classes(prior: Prior, models: int) -> list[int]:
@@ -361,5 +397,5 @@ def rounded(value: float, digits: int = DIGITS) -> float | None:
     return None if np.isnan(value) else round(float(value), digits)
 
 
-def _group_of(prior: Prior, called: Mapping[str, str] | None = None) -> dict[int, str]:
-    return {index: (called or {}).get(name, name) for name, members in prior.groups().items() for index in members}
+def _group_of(groups: Mapping[str, Sequence[int]], called: Mapping[str, str] | None = None) -> dict[int, str]:
+    return {index: (called or {}).get(name, name) for name, members in groups.items() for index in members}

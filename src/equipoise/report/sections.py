@@ -6,54 +6,88 @@ import base64
 import hashlib
 import html
 import json
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.sweep import WORLDS
 from equipoise.report.figures import VEGA_LITE, renderer
+from equipoise.report.groups import USUAL, Cuts
 from equipoise.report.page_data import Model, cut, headlines
 from equipoise.report.specs import neighbours
 
-HEADLINES = (
-    ("top1", "top-1"),
-    ("balanced", "mean over classes"),
-    ("many", "many, > 100"),
-    ("medium", "medium, 20 to 100"),
-    ("few", "few, < 20"),
-)
+SCRIPTS = ("page.js", "table.js", "heat_map.js", "pictures.js")
+
+
+class Section(NamedTuple):
+    """A part of the page: the name of its anchor, its heading, and all of it."""
+
+    name: str
+    title: str
+    html: str
+
+
+def headings(cuts: Cuts = USUAL) -> list[tuple[str, str]]:
+    """The headline numbers and what they are called."""
+    return [("top1", "top-1"), ("balanced", "mean over classes"), *cuts.words.items()]
 
 
 LAST = len(WORLDS) - 1  # place of every slider: all sweeps have as many
 
 
-def headline_section(models: list[Model]) -> str:
+def conclusion_section(words: str) -> Section:
+    """What the page says, in a few sentences; page.js writes it anew for other models."""
+    html = (
+        f'<section class="first" id="conclusion"><h2 class="unseen">Conclusion</h2><p class="conclusion" '
+        f'id="conclusion-words" aria-live="polite">{text(words)}</p><p class="note" id="conclusion-how"></p></section>'
+    )
+    return Section("conclusion", "Conclusion", html)
+
+
+def headline_section(models: list[Model]) -> Section:
     rows = []
+    heads = [*(words for _, words in headings(models[0].cuts)), "ECE", "p(y) off uniform"]
     for model in models:
-        cells = [f"<td>{text(cut(model.name, 200))}</td>"]
-        for value in headlines(model).values():
-            small = "" if value is None else f"<small>{percent(value.low)} to {percent(value.high)}</small>"
-            cells.append(f"<td>{percent(value.value if value else None)}{small}</td>")
         ece = float(np.mean([run.ece for run in model.runs])) if model.calibrated else None
-        rows.append(f"<tr>{''.join(cells)}<td>{percent(ece)}</td><td>{percent(model.total_variation)}</td></tr>")
-    heads = "".join(
-        f"<th>{title}</th>" for title in ("", *(words for _, words in HEADLINES), "ECE", "p(y) off uniform")
+        numbers = [(percent(value.value if value else None), value) for value in headlines(model).values()]
+        cells = [(number, f"{percent(v.low)} to {percent(v.high)}" if v else "") for number, v in numbers]
+        rows.append((cut(model.name, 200), [*cells, (percent(ece), ""), (percent(model.total_variation), "")]))
+    how = (
+        "Accuracy in percent; below each its 95 % interval. Groups are by training items; a group's accuracy is the "
+        "mean over its classes. A dash is a group without test items, not a zero."
     )
-    return (
-        '<section class="first"><div class="cards" id="cards"></div>'
-        '<p class="how">Accuracy in percent; below each its 95 % interval. Groups are by training items; a group\'s '
-        "accuracy is the mean over its classes. A dash is a group without test items, not a zero.</p>"
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
-        "</section>"
-    )
+    return headline_table(how, heads, rows)
 
 
-def classes_section(several: bool, num_classes: int) -> str:
+def headline_table(how: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Section:
+    """Cards of the chosen models, and a row of numbers per model, each with what stands below it."""
+    lines = []
+    for name, cells in rows:
+        made = [f'<th scope="row" role="rowheader">{text(name)}</th>']
+        for head, (number, below) in zip(heads, cells, strict=True):
+            small = f"<small>{below}</small>" if below else ""
+            made.append(f'<td role="cell" data-label="{text(head)}"><span>{number}</span>{small}</td>')
+        lines.append(f'<tr role="row">{"".join(made)}</tr>')
+    together = [text(title).replace("&lt; ", "&lt;&nbsp;").replace("&gt; ", "&gt;&nbsp;") for title in heads]
+    titles = "".join(f'<th scope="col" role="columnheader">{title}</th>' for title in ("model", *together))
+    table = (
+        f'<table role="table" class="stacks" aria-label="Models"><thead role="rowgroup"><tr role="row">'
+        f'{titles}</tr></thead><tbody role="rowgroup">{"".join(lines)}</tbody></table>'
+    )
+    four = " four" if len(heads) == 8 else ""
+    content = f'<div class="cards{four}" id="cards"></div><p class="how">{how}</p><div class="scroll">{table}</div>'
+    html = f'<section id="numbers"><h2>The numbers</h2>{content}</section>'
+    return Section("numbers", "The numbers", html)
+
+
+def classes_section(several: bool, num_classes: int) -> Section:
     line = "is the mean of neighbouring classes" if neighbours(num_classes) else "joins them"
     return section(
+        "classes",
         "Every class",
         "Each point is a class: its accuracy against how often it was seen in training, with its 95 % interval. The "
         f"line {line}. A model that ignores the tail falls to the right.",
@@ -61,19 +95,46 @@ def classes_section(several: bool, num_classes: int) -> str:
     )
 
 
-def slopes_section(several: bool) -> str:
-    compared = ": where they lie apart, the change is more than the chance of the test set" if several else ""
+def table_section(several: bool, groups: Sequence[str], how: str) -> Section:
+    """The table of classes, which table.js fills."""
+    change = (
+        " A change is bold where its interval leaves 0 out; of a hundred classes that did not change at all, chance "
+        "alone makes up to five look so."
+        if several
+        else ""
+    )
+    options = "".join(f'<option value="{group}">{group}</option>' for group in groups)
+    tools = (
+        '<div class="tools"><label>Find a class <input type="search" id="table-find" autocomplete="off"></label>'
+        f'<label>Group <select id="table-group"><option value="">all</option>{options}</select></label>'
+        '<label class="narrow">Sort by <select id="table-sort"></select></label>'
+        '<button type="button" id="table-csv">Download CSV</button>'
+        '<output id="table-count" aria-live="polite"></output></div>'
+    )
+    table = (
+        '<div class="scroll"><table id="class-table" role="table" class="stacks" aria-label="Classes">'
+        '<thead role="rowgroup"><tr role="row" id="class-heads"></tr></thead>'
+        '<tbody role="rowgroup" id="class-rows"></tbody></table></div>'
+        '<p><button type="button" id="table-more" hidden>Show more</button></p>'
+    )
+    return section("table", "Class by class", how + change, tools + table)
+
+
+def slopes_section(several: bool) -> Section:
     return section(
+        "groups",
         "Head and tail, before → after" if several else "Head and tail",
-        f"Mean accuracy of the classes of each group. Bars are 95 % intervals{compared}.",
+        "Mean accuracy of the classes of each group. Bars are 95 % intervals of each model by itself"
+        + ("; whether a change is more than chance is said above." if several else "."),
         figure("slopes", wide=True),
     )
 
 
-def marginal_section(several: bool) -> str:
+def marginal_section(several: bool) -> Section:
     roles = ["before", "after"] if several else ["after"]
     far = ", ".join(f'<span class="tag {role}"></span><b data-tv="{role}"></b> %' for role in roles)
     return section(
+        "prior",
         "What the model says by itself",
         "p(y) is the mean predicted probability of each class over the whole test set. The thin line is uniform: on a "
         "balanced test set that is where a fair model stays.",
@@ -81,41 +142,90 @@ def marginal_section(several: bool) -> str:
     )
 
 
-def swallowed_section(several: bool) -> str:
-    empty = "No class is taken for one of a larger group, or the predictions are not known."
+def swallowed_section(several: bool, kept: float) -> Section:
+    empty = "No class is taken for one with more training items, or the predictions are not known."
+    least = f" The map shows its largest cells, which hold {percent(kept)} % of the test items." if kept < 1 else ""
+    beside = []
+    for role in ["before", "after"] if several else ["after"]:
+        title = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
+        beside.append(
+            f'<div class="beside">{title}<div class="two">{heat_map(role)}'
+            f"{figure('swallowed', role=role, empty=empty)}</div></div>"
+        )
     return section(
+        "confusions",
         "Who swallows whom",
-        "Where test items of each group end up, and which rare classes are most surely taken for which more frequent "
-        "ones (the pairs with the highest lower end of their 95 % interval).",
-        pair("flow", several) + pair("swallowed", several, empty=empty),
+        "Where test items of each group end up; then every confusion: rows are true classes, columns predicted ones, "
+        "both from the most training items to the fewest, green where right; and of each group the classes that are "
+        "most surely taken for one with more training items (by the lower end of the 95 % interval)." + least,
+        pair("flow", several) + "".join(beside),
     )
 
 
-def calibration_section(several: bool) -> str:
+def heat_map(role: str) -> str:
+    """A place that heat_map.js draws the confusion matrix in."""
+    buttons = "".join(
+        f'<button type="button" data-zoom="{way}" aria-label="{words}">{sign}</button>'
+        for way, words, sign in (("in", "zoom in", "+"), ("out", "zoom out", "−"), ("all", "show all classes", "all"))
+    )
+    return (
+        f'<figure class="heat" data-heat="{role}"><div class="known"><div class="canvas"><canvas tabindex="0" '
+        f'role="img"></canvas></div><div class="zoom">{buttons}'
+        '<output aria-live="polite">Drag a square to zoom in; point at a cell to read it.</output></div></div>'
+        '<p class="empty" hidden>It is not known what was predicted.</p></figure>'
+    )
+
+
+def pictures_section(several: bool, missing: int) -> Section:
+    places = []
+    for role in ["before", "after"] if several else ["after"]:
+        title = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
+        places.append(f'<div>{title}<div class="pictures" data-pictures="{role}"></div></div>')
+    lost = f" {missing:,} more could not be opened." if missing else ""
     return section(
+        "pictures",
+        "The surest mistakes",
+        f"Test images of the pairs above, those first of which the model was most sure.{lost}",
+        f'<div class="pair">{"".join(places)}</div>',
+    )
+
+
+def calibration_section(several: bool) -> Section:
+    return section(
+        "calibration",
         "How sure, and how right",
-        "Accuracy against confidence for each group. On the thin diagonal a model is as sure as it is right; below it, "
-        "too sure. The expected calibration error (ECE, in percent) is given for each group.",
+        "Accuracy against confidence for each group, in bins with equally many items; the band is its 95 % interval. "
+        "Where the thin diagonal is within the band, the model is as sure as it is right; below the diagonal it is too "
+        "sure. The expected calibration error (ECE, in percent, over 15 bins of equal width) is given for each group.",
         pair("calibration", several, empty="These results do not say how sure the model was.", below="ece"),
     )
 
 
-def sweep_section(several: bool) -> str:
+SWEPT = "Not known what these predictions mean: there is no sweep of them."
+
+
+def world_section() -> Section:
     world = slider("alpha", "The world it is used in", "long-tailed, as training", "uniform", "reversed")
-    tau = slider("tau", "The correction", "0: plain", "1: equal classes", "2: beyond", readout="tau-readout")
-    empty = "Not known what these predictions mean: there is no sweep of them."
-    both = '<h3>Both together</h3><div class="readout" id="both-readout" aria-live="polite"></div>'
     return section(
+        "world",
         "If the world were different",
         "Classes may be as unequal where the model is used as in training, equal, or the other way round: the deployed "
         "prior is the training prior to the power alpha, from 1 through 0 to −1. A model that is told the prior shifts "
         "its logits by it (<code>eq.adjust_logits</code>); as it is, it does not know.",
-        figure("world", wide=True, before=world, empty=empty),
-    ) + section(
+        figure("world", wide=True, before=world, empty=SWEPT),
+    )
+
+
+def tau_section(several: bool) -> Section:
+    tau = slider("tau", "The correction", "0: plain", "1: equal classes", "2: beyond", readout="tau-readout")
+    both = '<h3>Both together</h3><div class="readout" id="both-readout" aria-live="polite"></div>'
+    return section(
+        "correction",
         "How much to correct",
         "tau is how much of log π_train is taken off the logits of a plain loss. Logits of a plain loss stand at 0 as "
-        "they are, those of a balanced loss at 1. A larger tau gives to the tail what it takes from the head.",
-        tau + pair("tau", several, empty=empty) + both,
+        "they are, those of a balanced loss at 1. A larger tau gives to the tail what it takes from the head. A tau "
+        "that is read off here was chosen on the test set: for use, choose it on other items.",
+        tau + pair("tau", several, empty=SWEPT) + both,
     )
 
 
@@ -129,17 +239,25 @@ def slider(name: str, label: str, *ends: str, readout: str = "world-readout") ->
     )
 
 
-def counts_section() -> str:
+def counts_section() -> Section:
     return section(
+        "training",
         "The training set",
         "Training items of each class, the largest first, on a logarithmic axis.",
         figure("counts"),
     )
 
 
-def section(title: str, how: str, content: str) -> str:
-    """A part of the page with its heading and how to read it."""
-    return f'<section><h2>{title}</h2><p class="how">{how}</p>{content}</section>'
+def section(name: str, title: str, how: str, content: str) -> Section:
+    """A part of the page with its heading and how to read it; `name` is its anchor."""
+    html = f'<section id="{name}"><h2>{title}</h2><p class="how">{how}</p>{content}</section>'
+    return Section(name, title, html)
+
+
+def contents(parts: Sequence[Section]) -> str:
+    """The table of contents."""
+    links = "".join(f'<li><a href="#{part.name}">{part.title}</a></li>' for part in parts)
+    return f'<nav class="contents" aria-label="Contents"><ul>{links}</ul></nav>'
 
 
 def figure(
@@ -168,7 +286,7 @@ def picker() -> str:
         f'<select id="pick-{role}" aria-label="{role}"></select></label>'
         for role in ("before", "after")
     )
-    return f'<nav class="picker"><div>{labels}</div></nav>'
+    return f'<div class="picker" role="group" aria-label="Models to compare"><div>{labels}</div></div>'
 
 
 def top(title: str, lead: str) -> str:
@@ -178,7 +296,10 @@ def top(title: str, lead: str) -> str:
     )
 
 
-WILSON = "Wilson, 95 %; of means over classes by the square-and-add method"
+WILSON = (
+    "Wilson, 95 %; of means over classes by the square-and-add method; of changes by Newcombe's method for paired "
+    "proportions where both models saw the same items"
+)
 
 
 def foot(intervals: str = WILSON) -> str:
@@ -197,7 +318,8 @@ def page(title: str, body: str, data: dict[str, Any], specs: dict[str, Any]) -> 
     from equipoise import __version__
 
     files = resources.files("equipoise.report") / "page_files"
-    css, script = ((files / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    css = (files / "page.css").read_text(encoding="utf-8")
+    script = "".join((files / name).read_text(encoding="utf-8") for name in SCRIPTS)
     parts = {
         "policy": _policy([vega_bundle(), script], css),
         "generator": f"Equipoise {__version__}",

@@ -8,8 +8,10 @@ every line: a chart can be read in grey and by the colour-blind.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from equipoise.report.groups import GROUPS, USUAL, Cuts
 
 if TYPE_CHECKING:
     from equipoise.prior import Prior
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 Spec = dict[str, Any]
 SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
-GROUPS = ["many", "medium", "few"]
 GROUP_COLOURS = ["var(--many)", "var(--medium)", "var(--few)"]
 GROUP_DASHES = [[1, 0], [6, 3], [2, 2]]
 # Of two lines the page's own; of more, the colours of Okabe and Ito.
@@ -26,8 +27,6 @@ COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#0
 SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right"]
 DASHES = [[1, 0], [6, 3], [7, 2, 2, 2], [2, 2], [9, 2], [5, 1, 1, 1], [1, 1]]
 LINES = {"symbolType": "stroke", "symbolSize": 300, "symbolOpacity": 1, "labelLimit": 0}
-GROUP_WORDS = "datum.value == 'many' ? 'many, > 100' : datum.value == 'medium' ? 'medium, 20 to 100' : 'few, < 20'"
-GROUP_LEGEND = {"labelExpr": GROUP_WORDS, "symbolOpacity": 1, "symbolSize": 90}
 PERCENT = {"scale": {"domain": [0, 100]}, "axis": {"values": [0, 25, 50, 75, 100]}}
 CROWDED = 150  # classes: beyond this, points are small and intervals faint
 MOST_NAMES = 20  # of classes on an axis
@@ -144,7 +143,7 @@ def points(size: int, opacity: float) -> Spec:
     return {"filled": True, "size": size, "opacity": opacity}
 
 
-def _line_scales(lines: Sequence[str]) -> tuple[Spec, Spec, Spec]:
+def line_scales(lines: Sequence[str]) -> tuple[Spec, Spec, Spec]:
     """Colour, shape and dash of the models of a chart; where there are two, the first is dashed."""
     n, legend = len(lines), LINES if len(lines) > 1 else None
     looks: tuple[Sequence[Any], ...] = (COLOURS[:n], SHAPES[:n], DASHES[:n])
@@ -172,8 +171,19 @@ def looks(names: Sequence[str], legend: Spec) -> Looks:
     return Looks(by("group", names, GROUP_COLOURS, legend), by("group", names, SHAPES[:3], legend), dash)
 
 
-BY_COUNT = looks(GROUPS, GROUP_LEGEND)
-BY_GROUP, BY_SHAPE, BY_DASH = BY_COUNT
+def by_count(cuts: Cuts = USUAL) -> Looks:
+    """The looks of many, medium and few, with what each means."""
+    return looks(GROUPS, group_legend(cuts.words))
+
+
+def group_legend(words: Mapping[str, str]) -> Spec:
+    """A legend of groups in words."""
+    *most, last = words.items()
+    expression = "".join(f"datum.value == '{name}' ? '{text}' : " for name, text in most) + f"'{last[1]}'"
+    return {"labelExpr": expression, "symbolOpacity": 1, "symbolSize": 90}
+
+
+BY_COUNT = by_count()
 # A second name for the group: legends of one field would merge, and draw the dash around the shape.
 OWN_LINE = computed(line="datum.group + ' line'")
 COUNTED = {"counted": "format(datum.count, ',')"}
@@ -182,19 +192,18 @@ COUNTED = {"counted": "format(datum.count, ',')"}
 # -------------------------------------------------------------------- charts
 
 
-def charts(prior: Prior, *, pairs: int, lines: Sequence[str]) -> dict[str, Spec]:
+def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL) -> dict[str, Spec]:
     """Every chart of the report by name; `pairs` is the most rows of the chart of swallowed classes, and `lines` are
     the models of charts that show several."""
+    groups = by_count(cuts)
     return {
-        "counts": class_counts(prior),
-        "classes": class_accuracy(prior),
+        "counts": class_counts(prior, groups=groups),
+        "classes": class_accuracy(prior, groups),
         "marginal": marginal_likelihood(prior, lines),
-        "slopes": group_slopes(lines),
+        "slopes": group_slopes(lines, groups=groups),
         "flow": group_flow(),
-        "swallowed": swallowed(pairs),
-        "calibration": calibration(),
-        "world": world_sweep(lines),
-        "tau": tau_sweep(),
+        "swallowed": swallowed(pairs, groups),
+        "calibration": calibration(groups=groups),
     }
 
 
@@ -215,10 +224,15 @@ def class_counts(prior: Prior, most_names: int = 0, groups: Looks = BY_COUNT) ->
     )
 
 
-def class_accuracy(prior: Prior) -> Spec:
+def one_digit(share: str) -> str:
+    """The expression that writes a share in percent with one digit, as `percent` does."""
+    return f"format(floor(1000 * {share} + 0.500001) / 10, '.1f')"
+
+
+def class_accuracy(prior: Prior, groups: Looks = BY_COUNT) -> Spec:
     """Accuracy of each class against its training items, by group, with intervals; the absent at half an item."""
-    right = "format(100 * datum.accuracy, '.1f') + ' % of ' + format(datum.items, ',')"
-    return class_scores(prior, "accuracy", "accuracy", ("low", "high"), ("right", right), BY_COUNT)
+    right = f"{one_digit('datum.accuracy')} + ' % of ' + format(datum.items, ',')"
+    return class_scores(prior, "accuracy", "accuracy", ("low", "high"), ("right", right), groups)
 
 
 def class_scores(
@@ -239,8 +253,9 @@ def class_scores(
         below=f"100 * datum.{low}",
         above=f"100 * datum.{high}",
         words=words[1],
-        interval=f"datum.{low} === null ? '–' : format(100 * datum.{low}, '.1f') + ' to ' + "
-        f"format(100 * datum.{high}, '.1f')",
+        interval=f"datum.{low} === null ? '–' : {one_digit(f'datum.{low}')} + ' to ' + {one_digit(f'datum.{high}')}",
+        spoken=f"datum.name + ': {title} ' + {one_digit(f'datum.{field}')} + ' %, ' + format(datum.count, ',') + "
+        "' training items'",
         **COUNTED,
     )
     fields = {"name": "class", "counted": "training items", "words": words[0], "interval": f"{title}, 95 %"}
@@ -251,7 +266,7 @@ def class_scores(
     y = number("percent", f"{title}, %", **PERCENT)
     point: Spec = {"x": x, "y": y, "color": groups.colour, "shape": groups.shape}
     point |= {"opacity": {"condition": hover, "value": 0.6 if crowded else 0.9}}
-    point |= {"tooltip": tooltip(**fields, group="group")}
+    point |= {"tooltip": tooltip(**fields, group="group"), "description": {"field": "spoken"}}
     select = {"type": "point", "on": "pointerover", "clear": "pointerout"}
     look = {"filled": True, "size": 30 if crowded else 85, "strokeWidth": 0.5}
     unfolded = unfold("name", "rank", "count", "group", "items", field, low, high)
@@ -274,7 +289,7 @@ def marginal_likelihood(prior: Prior, lines: Sequence[str]) -> Spec:
     x = number("rank", "class, most training items first", scale=scale, axis=axis)
     if few and prior.class_names is not None:
         x = _names("most training items first", -40, 90)
-    colour, shape, dash = _line_scales(lines)
+    colour, shape, dash = line_scales(lines)
     # a second name for the line: one legend, that of the dashes
     shape = by("point", [f"{name} point" for name in lines], shape["scale"]["range"])
     title = "p(y), %"
@@ -311,7 +326,7 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
         layer("point", points(110, 1), mean | {"shape": groups.shape, "tooltip": shown}),
     ]
     label = {"baseline": "middle", "fontWeight": 600, "fontSize": 13}
-    numbers = {"x": x, "y": number("beside"), "text": number("accuracy", format=".1f")}
+    numbers = {"x": x, "y": number("beside"), "text": {"field": "shown"}}
     behind = {"stroke": "var(--paper)", "strokeWidth": 5, "strokeJoin": "round"}  # where lines pass
     later = [{"filter": "datum.place > 0" if several else "true"}]
     for halo in (behind, {}) if len(lines) > 2 else ({},):
@@ -352,85 +367,48 @@ def group_flow() -> Spec:
     return chart("Where the test items of each group go", 150, transform=derived, layer=layers)
 
 
-def swallowed(pairs: int) -> Spec:
-    """Which frequent classes swallow which rare ones: a bar with its interval, the names above it."""
+def swallowed(pairs: int, groups: Looks = BY_COUNT) -> Spec:
+    """Which classes swallow which of fewer training items, by group: a bar with its interval, the names above it."""
     y = {"field": "rank", "type": "ordinal", "axis": None, "scale": {"domain": list(range(max(pairs, 1)))}}
     shown = tooltip(name="class", other="taken for", times="times", interval="share, 95 %")
     x = number("share", "share of the class's test items, %", **PERCENT)
-    bar = {"y": y, "x": x, "tooltip": shown, "color": by("group", GROUPS, GROUP_COLOURS)}
+    spoken = computed(spoken="datum.name + ' taken for ' + datum.other + ': ' + datum.interval + ' %'")
+    bar = {"y": y, "x": x, "tooltip": shown, "color": groups.colour, "description": {"field": "spoken"}}
     interval = {"y": y, "x": number("low"), "x2": {"field": "high"}}
     names = {"y": y, "x": {"value": 2}, "text": {"field": "pair"}, "tooltip": shown}
     words = {"align": "left", "baseline": "middle", "dy": -5, "limit": {"expr": "max(width - 8, 60)"}}
     return chart(
         "Classes that are taken for more frequent ones, as a share of their test items",
         38 * max(pairs, 1),
+        transform=spoken,
         layer=[
             layer("bar", {"height": 9, "yOffset": 9, "cornerRadiusEnd": 3}, bar),
-            layer("rule", {"yOffset": 9, "color": "var(--ink)", "strokeWidth": 1.2}, interval),
+            layer("rule", {"yOffset": 15, "color": "var(--ink)", "strokeWidth": 1.2}, interval),
             layer("text", words, names),
         ],
     )
 
 
 def calibration(said: str = "confidence", seen: str = "accuracy", groups: Looks = BY_COUNT) -> Spec:
-    """Accuracy against confidence, by group; or what else was said and seen."""
+    """Accuracy against confidence, by group, with a band of 95 %; or what else was said and seen."""
     x, y = number("confidence", f"{said}, %", **PERCENT), number("accuracy", f"{seen}, %", **PERCENT)
     group = {"x": x, "y": y, "color": groups.colour}
     titles = {"group": "group", "items": "test items", "confidence": f"{said}, %", "accuracy": f"{seen}, %"}
-    size = number("share", scale={"range": [25, 260]}, legend=None)
+    size = number("share", scale={"domain": [0, 1], "range": [30, 260]}, legend=None)
+    titles |= {"range": f"{seen}, 95 %"}
     point = group | {"shape": groups.shape, "size": size, "tooltip": tooltip(**titles)}
+    band = {"x": x, "y": number("low"), "y2": {"field": "high"}, "color": groups.colour}
+    derived = computed(range="format(datum.low, '.1f') + ' to ' + format(datum.high, '.1f')")
     diagonal, ends = {"x": number("at"), "y": number("at")}, {"values": [{"at": 0}, {"at": 100}]}
     return chart(
         f"{seen[0].upper()}{seen[1:]} against {said} for the classes with many, medium and few training items",
         300,
+        transform=derived,
         layer=[
             layer("line", {"color": "var(--muted)", "strokeWidth": 1}, diagonal, data=ends),
+            layer("area", {"opacity": 0.16}, band),
+            layer("rule", {"strokeWidth": 1, "opacity": 0.5}, band),
             layer("line", {"strokeWidth": 2}, group | {"strokeDash": groups.dash}, transform=OWN_LINE),
             layer("point", {"filled": True, "opacity": 0.9}, point),
         ],
     )
-
-
-def world_sweep(lines: Sequence[str]) -> Spec:
-    """Accuracy as the deployed prior moves; the parameter `alpha` marks the world that the slider chose."""
-    words = "datum.value == 1 ? 'as in training' : datum.value == 0 ? 'uniform' : 'reversed'"
-    scale = {"reverse": True, "nice": False, "domain": [-1, 1]}
-    x = number("alpha", "deployed prior", scale=scale)
-    x |= {"axis": {"values": [1, 0, -1], "labelExpr": words, "labelBound": False}}
-    y = number("accuracy", "accuracy in that world, %", scale={"zero": False})
-    muted = LINES | {"symbolStrokeColor": "var(--muted)"}
-    dash = by("how", ["told the prior", "as it is"], [[1, 0], [2, 3]], muted)
-    shown = tooltip(model="model", how="how", accuracy="accuracy, %", alpha="alpha")
-    colour, shape, _ = _line_scales(lines)
-    if len(lines) > 1:
-        colour["legend"] = shape["legend"] = {"symbolSize": 90, "symbolOpacity": 1, "labelLimit": 0, "padding": 4}
-    layers = swept("alpha", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown, "shape": shape}, 2.5, 90)
-    description = "Accuracy as the deployed prior moves from long-tailed through uniform to reversed"
-    return chart(description, 300, params=[{"name": "alpha", "value": 0}], layer=layers)
-
-
-def tau_sweep(tau: float = 1) -> Spec:
-    """Accuracy of each group as tau moves; the parameter `tau` marks what the slider chose."""
-    names, legend = ["all", *GROUPS], LINES | {"columns": 4}
-    colour = by("group", names, ["var(--ink)", *GROUP_COLOURS], legend)
-    dash = by("group", names, [[1, 0], *GROUP_DASHES], legend)
-    axis = {"values": [0, 0.5, 1, 1.5, 2], "format": ".1f"}
-    x = number("tau", "tau", scale={"domain": [0, 2], "nice": False}, axis=axis)
-    y = number("accuracy", "mean accuracy of classes, %", **PERCENT)
-    shown = tooltip(group="group", accuracy="accuracy, %", tau="tau")
-    layers = swept("tau", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown}, 2.2, 70)
-    return chart(
-        "Accuracy of each group as tau moves from 0 to 2", 300, params=[{"name": "tau", "value": tau}], layer=layers
-    )
-
-
-def swept(field: str, encoding: Spec, dash: Spec, marked: Spec, width: float, size: int) -> list[Spec]:
-    """Lines over `field`, a rule at what the slider chose (the parameter of that name), and points where they cross."""
-    rule = {"color": "var(--muted)", "strokeWidth": 1, "strokeDash": [3, 3]}
-    chosen = {"data": {"values": [{}]}, "transform": computed(**{field: field})}
-    crossed = [{"filter": f"abs(datum.{field} - {field}) < 0.01"}]
-    return [
-        layer("rule", rule, {"x": number(field)}, **chosen),
-        layer("line", {"strokeWidth": width}, encoding | {"strokeDash": dash}),
-        layer("point", points(size, 1), encoding | marked, transform=crossed),
-    ]

@@ -1,6 +1,7 @@
 // Fills the charts of the page with rows of the chosen models, and moves the sliders. Text enters the page only as text.
+// table.js, heat_map.js and pictures.js follow: what they add to `drawn` is called whenever other models are chosen.
 "use strict";
-(() => {
+const equipoise = (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const specs = JSON.parse(document.getElementById("specs").textContent);
   const classes = data.classes;
@@ -10,7 +11,14 @@
   const chosen = { before: 0, after: Math.max(models.length - 1, 0) };
   const views = {};
 
-  const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1));
+  const drawn = [];
+  const none = (value) => value === null || value === undefined;
+
+  // Tenths of a percent of a share, and how they are shown: as `tenths` and `percent` of metrics/evaluation.py.
+  const tenths = (share) => Math.sign(share) * Math.floor(1000 * Math.abs(share) + 0.500001);
+  const digits = (value) => (none(value) ? "–" : (value / 10).toFixed(1));
+  const signed = (value) => (none(value) ? "–" : `${value > 0 ? "+" : value < 0 ? "−" : "±"}${(Math.abs(value) / 10).toFixed(1)}`);
+  const percent = (share) => (none(share) ? "–" : digits(tenths(share)));
   const range = (low, high) => `${percent(low)} to ${percent(high)}`;
   const element = (id) => document.getElementById(id);
   const add = (parent, tag, text, name) => {
@@ -63,6 +71,7 @@
   }
 
   function names() {
+    for (const figure of document.querySelectorAll("figure[data-role]")) figure.setAttribute("aria-label", models[chosen[figure.dataset.role]].name);
     for (const mark of document.querySelectorAll("[data-name]")) mark.textContent = models[chosen[mark.dataset.name]].name;
     for (const mark of document.querySelectorAll("[data-ece]")) {
       const found = models[chosen[mark.dataset.ece]].ece;
@@ -74,7 +83,29 @@
     }
   }
 
+  // What changed from the model before to the one after; turned around where the page knows it the other way.
+  function changes() {
+    const [i, j] = [chosen.before, chosen.after];
+    const found = (data.changes || {})[`${Math.min(i, j)}-${Math.max(i, j)}`];
+    if (!found || i < j) return found;
+    const back = (change) => change && { value: -change.value, low: -change.high, high: -change.low };
+    const headline = Object.fromEntries(Object.entries(found.headline).map(([key, change]) => [key, back(change)]));
+    const negated = (values) => values.map((value) => (none(value) ? null : -value));
+    return { ...found, words: [...found.words].reverse(), headline, low: negated(found.high), high: negated(found.low) };
+  }
+
+  function conclude() {
+    if (!element("conclusion-words") || models.length < 2) return;
+    const found = changes();
+    const same = "The same model is chosen twice: choose two to compare.";
+    element("conclusion-words").textContent = found ? found.words[0] : chosen.before === chosen.after ? same : "";
+    element("conclusion-how").textContent = !found ? "" : found.paired
+      ? "Intervals of changes are paired: both models saw the same test items."
+      : "Intervals of changes are as if the models had been judged on different items: it is not known which items each got right.";
+  }
+
   function cards() {
+    const found_changes = changes();
     const place = element("cards");
     place.replaceChildren();
     const after = models[chosen.after];
@@ -92,9 +123,15 @@
       add(card, "div", found === null ? "no such class in the test set" : interval, "range");
       if (models.length > 1 && found !== null && before.headline[key] !== null) {
         const was = add(card, "div", undefined, "was");
-        const change = 100 * (found.value - before.headline[key].value);
-        add(was, "b", `${change < -0.049 ? "▼ −" : change > 0.049 ? "▲ +" : "± "}${Math.abs(change).toFixed(1)}`);
+        const change = found_changes && found_changes.headline[key];
+        const size = change ? change.value : tenths(found.value) - tenths(before.headline[key].value);
+        add(was, "b", `${size < 0 ? "▼ " : size > 0 ? "▲ " : ""}${signed(size)}`);
         add(was, "span", ` from ${percent(before.headline[key].value)}`);
+        if (change && !none(change.low)) {
+          add(card, "div", `95 %: ${signed(change.low)} to ${signed(change.high)}`, "range change");
+          const sure = change.low > 0 || change.high < 0;
+          add(card, "div", sure ? "more than chance" : "within chance", `chance ${sure ? "sure" : ""}`);
+        }
       }
     }
   }
@@ -102,8 +139,10 @@
   async function drawAll() {
     if (models.length) {
       names();
+      conclude();
       cards();
     }
+    for (const part of drawn) part();
     await Promise.all([...document.querySelectorAll("figure[data-chart]")].map(draw));
     if (element("alpha")) await Promise.all([moveWorld(), moveTau()]);
     if (element("odds")) await moveOdds();
@@ -184,7 +223,8 @@
       add(line, "span", undefined, `tag ${role}`);
       add(line, "span", `${name}: `);
       add(line, "b", `${percent(row[tau])} %`).dataset.read = `${role}-both`;
-      add(line, "span", ` in that world with that tau; best is tau ${data.taus[best].toFixed(2)} with ${percent(row[best])} %`);
+      add(line, "span", ` in that world with that tau. Chosen on these very test items, which flatters it, the best tau ` +
+        `would be ${data.taus[best].toFixed(2)} with ${percent(row[best])} %`);
     }
   }
 
@@ -206,7 +246,19 @@
   theme.addEventListener("click", () => {
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const now = document.documentElement.dataset.theme || (dark ? "dark" : "light");
-    document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+    look(now === "dark" ? "light" : "dark");
   });
-  drawAll().then(() => { document.documentElement.dataset.ready = "yes"; });
+  // Paper is white: printed, the page is light whatever it is on the screen.
+  let shownAs;
+  const look = (name) => {
+    if (name) document.documentElement.dataset.theme = name;
+    else delete document.documentElement.dataset.theme;
+    document.dispatchEvent(new Event("theme"));
+  };
+  window.addEventListener("beforeprint", () => { shownAs = document.documentElement.dataset.theme; look("light"); });
+  window.addEventListener("afterprint", () => look(shownAs));
+  document.addEventListener("DOMContentLoaded", () => {
+    drawAll().then(() => { document.documentElement.dataset.ready = "yes"; });
+  });
+  return { data, models, classes, chosen, drawn, changes, element, add, none, tenths, digits, signed, percent };
 })();
