@@ -58,7 +58,9 @@ def test_the_folder_holds_what_a_run_leaves(run: Path) -> None:
     }
     kept |= {"adjusted/model.safetensors", "adjusted/model.json"}  # which another test may have exported
     assert kept - {"records.jsonl"} == expected | {"run.json", "report.html", "curves.svg"}
-    assert "<html" in (run / "report.html").read_text()[:200].lower()
+    page = (run / "report.html").read_text()
+    assert "<html" in page[:200].lower()
+    assert "data:image/jpeg;base64," in page  # pictures of the surest mistakes
     assert "<svg" in (run / "curves.svg").read_text()[:200]
     record = json.loads((run / "balanced_softmax" / "record.json").read_text())
     assert (record["method"], record["recipe"]["model"], record["counts"]) == (

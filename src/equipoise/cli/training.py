@@ -20,6 +20,7 @@ from equipoise.cli.image_sources import ImageSource, read_lists, readable, size_
 from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
+from equipoise.data.images import ImageList
 from equipoise.data.reading import read_json, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
@@ -138,7 +139,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         train_cells(missing, kept, recorded, place, make, leads=leads, shown=shown, log=log)
     if leads:
         with refusing():
-            done = conclude(options, table, wanted, as_json)
+            done = conclude(options, table, wanted, data.test, as_json)
         if options.budget is None and len(done) < len(wanted):
             raise typer.Exit(1)  # something diverged, or is trained by another process
 
@@ -329,7 +330,9 @@ def kind_of(
     return ImageClassification(table, recipes, data, settings, start=tensors, **shared)
 
 
-def conclude(options: TrainOptions, table: str, wanted: list[str], as_json: bool) -> dict[str, ImageRecord]:
+def conclude(
+    options: TrainOptions, table: str, wanted: list[str], test: ImageList, as_json: bool
+) -> dict[str, ImageRecord]:
     """The page that compares what was trained, the curves, and a table; the records of what was wanted."""
     lines = read_lines(options.out / "records.jsonl", KINDS) if (options.out / "records.jsonl").is_file() else ()
     records = {one.method: one for one in lines if isinstance(one, ImageRecord) and one.table == table}
@@ -345,7 +348,7 @@ def conclude(options: TrainOptions, table: str, wanted: list[str], as_json: bool
             mean: Any = str(file["logits_mean"])
             results[name] = judge(file["logits"], file["labels"], prior, logits_mean=mean)
     title = "The tail, before and after" if len(results) > 1 else "The tail"
-    page = Report(results, title=title).save(options.out / "report.html")
+    page = Report(results, title=title, paths=files_of(test)).save(options.out / "report.html")
     draw_curves(records, options.out / "curves.svg")
     columns = ("top1", "many", "medium", "few")
     if as_json:
@@ -359,6 +362,12 @@ def conclude(options: TrainOptions, table: str, wanted: list[str], as_json: bool
     typer.echo(f"page: {visible(page)}")
     typer.echo(f"to use a model: equipoise predict {visible(options.out / next(reversed(records)))} PHOTO")
     return records
+
+
+def files_of(images: ImageList) -> list[str] | None:
+    """Where each image is, for pictures of mistakes; None for images that are no files of their own."""
+    files = [images.open(index) for index in range(len(images))] if isinstance(images.open(0), str) else []
+    return [str(Path(file).resolve()) for file in files if isinstance(file, str)] or None
 
 
 def told_as_json(text: str) -> None:
