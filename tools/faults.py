@@ -514,6 +514,14 @@ FAULTS = [
     Fault("experiments/voc2012_lt/report.py", "abs(middle) <= 2 * error", "abs(middle) < 0", "test_detection_report.py"),
     Fault("models/mask_rcnn.py", "except URLError as error", "except KeyError as error", "test_detection_tables.py"),
     Fault("data/masks.py", "return row, place - starts[row]", "return row, place - starts[0]", "test_coco_images.py"),
+    Fault("report/detections.py", "        if covered < least:", "        if covered <= least:", "test_detections.py"),
+    Fault("report/detections.py", "    for mark in reversed(marks):\n        _outline", "    for mark in marks:\n        _outline", "test_detections.py"),
+    Fault("report/compared.py", "dashed=not one.right", "dashed=one.right", "test_compared.py"),
+    Fault("report/compared.py", '"share": 100 * share}', '"share": share}', "test_compared.py"),
+    Fault("metrics/detection_measures.py", "right[matches.order[matches.hits[matches.hits_iou == _number_of(iou)]]] = True", "right[matches.hits[matches.hits_iou == _number_of(iou)]] = True", "test_detection_measures.py"),
+    Fault("metrics/detection_measures.py", "/ every for group in GROUPS}", "/ every[-1] for group in GROUPS}", "test_detection_measures.py"),
+    Fault("cli/detect.py", "(-rare[i], offsets[i + 1] - offsets[i])", "(-rare[i], offsets[i] - offsets[i + 1])", "test_compared.py"),
+    Fault("cli/detect.py", "found.scores[rows], kind=\"stable\")][:LISTED]", "found.scores[rows], kind=\"stable\")]", "test_compared.py"),
     Fault("experiments/voc2012_lt/report.py", "(1 if both[a] > both[b] else -1)", "(-1 if both[a] > both[b] else 1)", "test_detection_report.py"),
 ]
 # fmt: on

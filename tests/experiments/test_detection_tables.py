@@ -244,6 +244,9 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(
 
     picture, options = voc / "pictures" / "0.png", ("--weights", weights, "--annotations", val)
     assert "there is no picture nope.png" in predict("nope.png", *options).output
+    (empty := tmp_path / "empty").mkdir()
+    assert f"{empty} holds no images" in predict(empty, *options).output
+    assert predict(picture.parent, *options).output.count(" objects") == len(list(picture.parent.iterdir()))
     assert "objects; the best score is 0." in predict(picture, *options, "--threshold", 1.5).output
     alone = weights.rename(tmp_path / "alone.weights.pt")
     refused = predict(picture, "--weights", alone, "--annotations", val).output  # it is a ResNet-18

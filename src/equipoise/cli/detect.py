@@ -14,6 +14,7 @@ from typer.core import TyperCommand
 
 from equipoise.cli import options as o
 from equipoise.cli.shared import device_of, progress, refusing
+from equipoise.data.reading import reading
 from equipoise.files import write_text, written_whole
 
 Weights = Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")]
@@ -232,10 +233,25 @@ def _adjust(model: Any, path: Path | None, target_rate: str | None, tau: float, 
     adjust_bias(model, adjusted_sigmoid(prior, rate[0], tau).moved)  # type: ignore[arg-type]
 
 
+def _files_of(pictures: list[Path]) -> list[Path]:
+    """The image files that are named, or lie in a folder that is."""
+    from equipoise.data.sources import IMAGES
+
+    found: list[Path] = []
+    for path in pictures:
+        if not path.exists():
+            raise ValueError(f"there is no picture {path}")
+        inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES) if path.is_dir() else [path]
+        if not inside:
+            raise ValueError(f"{path} holds no images: expected {', '.join(sorted(IMAGES))} files")
+        found += inside
+    return found
+
+
 @detect_app.command()
 @refusing()
 def predict(
-    pictures: Annotated[list[Path], typer.Argument(help="Image files.")],
+    pictures: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
     weights: Weights,
     annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories it was trained on.")],
     out: Annotated[Path, typer.Option(help="Folder for the drawn pictures.")] = Path("predictions"),
@@ -257,15 +273,13 @@ def predict(
 
     categories = categories_of(read_json(annotations), annotations)
     names = list(categories.values())
+    pictures = _files_of(pictures)
     twice = sorted({picture.stem for picture in pictures if sum(picture.stem == p.stem for p in pictures) > 1})
     if twice:
         raise ValueError(f"two pictures are named {twice[0]}: both would be drawn to {out / twice[0]}.png")
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
     _adjust(model, prior, target_rate, tau, list(categories))
-    missing = next((picture for picture in pictures if not picture.is_file()), None)
-    if missing is not None:
-        raise ValueError(f"there is no picture {missing}")
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():
@@ -277,3 +291,106 @@ def predict(
         number = sum(score >= threshold for score in scores)
         best = f"; the best score is {max(scores):.2g}, see --threshold" if scores and not number else ""
         typer.echo(f"{target}: {number} objects{best}")
+
+
+@detect_app.command()
+@refusing()
+def compare(
+    first: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
+    second: Annotated[Path, typer.Argument(help="Another, of the same images.")],
+    annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file of the images.")],
+    images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
+    prior: Annotated[
+        Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
+    ] = None,
+    image: Annotated[
+        int | None, typer.Option(metavar="ID", help="Which image; by default the one with most rare classes.")
+    ] = None,
+    names: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="A B", help="What the two are called; by default as their files.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("compared"),
+) -> None:
+    """Draw the 20 best detections of two results files in one image, and which classes fill the top of both."""
+    from equipoise.metrics.detection import Detections, GroundTruth
+    from equipoise.metrics.detection_measures import group_shares, instance_shares
+    from equipoise.report.compared import shares_figure
+    from equipoise.report.figures import renderer, save
+
+    titles = names or (first.stem, second.stem)
+    if titles[0] == titles[1]:
+        raise ValueError(f"both results are called {titles[0]}: tell them apart with --names A B")
+    renderer()
+    truth = GroundTruth(annotations, _counted(prior))
+    if not truth.grouped:
+        raise ValueError(f"{annotations} does not tell which classes are rare: give the training annotations, --prior")
+    results = {}
+    for title, path in zip(titles, (first, second), strict=True):
+        with reading(path):
+            found = Detections.from_file(path)
+            results[title] = found, truth.match(found, "bbox")
+    shares = {title: group_shares(matches) for title, (_, matches) in results.items()}
+    picture, said = _beside(results, annotations, images, image)
+    drawn, figure = out / "best-20.png", out / "shares.png"
+    with written_whole(drawn) as scratch:
+        picture.save(scratch)
+    wanted = instance_shares(results[titles[0]][1])
+    save(shares_figure(shares, wanted), figure)
+    typer.echo(f"{drawn}: {said}\n{figure}: shares of r, c, f among the best of each image")
+    for k in (1, 10, 100):
+        each = (f"{title} {_shares_at(found, k)}" for title, found in shares.items())
+        typer.echo(f"best {k}, % of r, c, f: {', '.join(each)}")
+    typer.echo(f"instances, % of r, c, f: {' / '.join(f'{100 * share:.1f}' for share in wanted.values())}")
+
+
+def _shares_at(shares: dict[str, Any], k: int) -> str:
+    return " / ".join(
+        "–" if len(found) < 1 else f"{100 * found[min(k, len(found)) - 1]:.1f}" for found in shares.values()
+    )
+
+
+def _beside(results: dict[str, Any], annotations: Path, images: Path, wanted: int | None) -> tuple[Any, str]:
+    """The picture of an image with its instances and the best of each result, and which image it is."""
+    from PIL import Image
+
+    from equipoise.data.coco import CocoImages
+    from equipoise.metrics.detection_measures import right_at
+    from equipoise.report.compared import LISTED, Seen, panels
+
+    data = CocoImages(annotations, images)
+    groups = next(iter(results.values()))[1].groups
+    offsets, classes = data.classes_per_item
+    index, why = _image_of(data, groups, wanted)
+    pixels, target = data[index]
+    mine = classes[offsets[index] : offsets[index + 1]]
+    seen = {
+        "marked": [
+            Seen(tuple(box), data.class_names[column], str(groups[column]))
+            for box, column in zip(target["boxes"].tolist(), mine.tolist(), strict=True)
+        ]
+    }
+    for title, (found, matches) in results.items():
+        right = right_at(matches)
+        rows = np.flatnonzero(found.image_ids == data.images[index].id)
+        best = rows[np.argsort(-found.scores[rows], kind="stable")][:LISTED]
+        columns = np.searchsorted(data.class_ids, found.category_ids[best])
+        ends = np.concatenate([found.boxes[best, :2], found.boxes[best, :2] + found.boxes[best, 2:]], axis=1)
+        seen[f"{title}, best {LISTED}"] = [
+            Seen(tuple(box), data.class_names[column], str(groups[column]), float(found.scores[row]), bool(right[row]))
+            for box, column, row in zip(ends.tolist(), columns.tolist(), best.tolist(), strict=True)
+        ]
+    return panels(Image.fromarray(pixels.permute(1, 2, 0).numpy()), seen), why
+
+
+def _image_of(data: Any, groups: Any, wanted: int | None) -> tuple[int, str]:
+    """The index of an image, and in words which it is: by its id, or the one with most rare classes and, of several,
+    with the fewest instances; no result is looked at."""
+    ids = [image.id for image in data.images]
+    if wanted is not None:
+        if wanted not in ids:
+            raise ValueError(f"--image {wanted}: {data.file} has no image with this id")
+        return ids.index(wanted), f"image {wanted}"
+    offsets, classes = data.classes_per_item
+    rare = [len(set(each[groups[each] == "r"].tolist())) for each in np.split(classes, offsets[1:-1])]
+    index = min(range(len(ids)), key=lambda i: (-rare[i], offsets[i + 1] - offsets[i]))
+    return index, f"image {ids[index]}, the one with most rare classes ({rare[index]}) and fewest instances"
