@@ -522,6 +522,10 @@ FAULTS = [
     Fault("metrics/detection_measures.py", "/ every for group in GROUPS}", "/ every[-1] for group in GROUPS}", "test_detection_measures.py"),
     Fault("cli/detect.py", "(-rare[i], offsets[i + 1] - offsets[i])", "(-rare[i], offsets[i] - offsets[i + 1])", "test_compared.py"),
     Fault("cli/detect.py", "found.scores[rows], kind=\"stable\")][:LISTED]", "found.scores[rows], kind=\"stable\")]", "test_compared.py"),
+    Fault("models/softmax_detectors.py", "parts if background == 0 else parts[::-1]", "parts", "test_softmax_detectors.py"),
+    Fault("metrics/detection.py", "softmax_shift(prior, tau=tau).numpy()", "softmax_shift(prior).numpy()", "test_softmax_detectors.py"),
+    Fault("cli/detect.py", "if not isinstance(model.roi_heads.classification, kind):", "if model is None:", "test_softmax_detectors.py"),
+    Fault("cli/detect.py", "SoftmaxClassification() if plain else seesaw", "SoftmaxClassification() if columns else seesaw", "test_softmax_detectors.py"),
     Fault("experiments/voc2012_lt/report.py", "(1 if both[a] > both[b] else -1)", "(-1 if both[a] > both[b] else 1)", "test_detection_report.py"),
 ]
 # fmt: on

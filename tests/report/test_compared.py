@@ -51,19 +51,31 @@ def test_two_results_are_drawn_beside_each_other(files: Any, tmp_path: Path) -> 
     assert (tmp_path / "other" / "best-20.png").read_bytes() != (tmp_path / "out" / "best-20.png").read_bytes()
 
 
+def test_no_more_than_the_20_best_are_drawn(files: Any, tmp_path: Path) -> None:
+    truth, a, b = files
+    words = ("--annotations", truth, "--images", tmp_path, "--names", "a", "b", "--image", 999)
+    compare(a, b, *words, "--out", tmp_path / "all")
+    for file in (a, b):
+        found = sorted(json.loads(file.read_text()), key=lambda one: -one["score"])
+        (tmp_path / f"best-{file.name}").write_text(json.dumps([one for one in found if one["image_id"] == 999][:20]))
+    compare(tmp_path / "best-a.json", tmp_path / "best-b.json", *words, "--out", tmp_path / "best")
+    drawn = [(tmp_path / folder / "best-20.png").read_bytes() for folder in ("all", "best")]
+    assert drawn[0] == drawn[1]
+
+
 def test_the_image_with_most_rare_classes_and_fewest_instances_is_taken(files: Any, tmp_path: Path) -> None:
     truth, a, b = files
 
     def more(content: dict[str, Any]) -> None:
         like = {"bbox": [1, 1, 9, 9], "area": 81, "segmentation": content["annotations"][0]["segmentation"]}
-        for image, category in ((999, 50), (998, 30), (998, 50), (997, 30), (997, 50), (997, 30)):
+        for image, category in ((999, 50), (998, 30), (998, 50), (997, 30), (997, 50)):
             content["annotations"].append(like | {"id": 0, "image_id": image, "category_id": category})
 
     edit(truth, more)
     edit(truth, lambda content: [one.update(id=n) for n, one in enumerate(content["annotations"], 1)])
     result = compare(a, b, "--annotations", truth, "--images", tmp_path, "--out", tmp_path / "out")
-    # 998 has as many of the rare classes as 997, which holds one instance less of a frequent one but one more in all
-    assert "image 998, the one with most rare classes (2)" in result.output, result.output
+    # both of the rare classes are in 998 and in 997, which holds one instance less
+    assert "image 997, the one with most rare classes (2)" in result.output, result.output
 
 
 def test_right_and_wrong_are_told_apart_and_long_lists_are_cut() -> None:

@@ -25,8 +25,14 @@ TargetRate = Annotated[
     str | None,
     typer.Option(metavar="RATE", help="Move sigmoid scores to this rate of every class, or mean; needs --prior."),
 ]
-Tau = Annotated[float, typer.Option(help="With --target-rate: how much of the shift, 1 is all of it.")]
-TrainingPrior = Annotated[Path | None, typer.Option("--prior", help="The training annotations, for --target-rate.")]
+Softmax = Annotated[
+    bool,
+    typer.Option("--softmax", help="Move scores of a softmax with background to equal classes; needs --prior."),
+]
+Tau = Annotated[float, typer.Option(help="With --target-rate or --softmax: how much of the shift, 1 is all of it.")]
+TrainingPrior = Annotated[
+    Path | None, typer.Option("--prior", help="The training annotations, for --target-rate or --softmax.")
+]
 
 detect_app = typer.Typer(
     help="Detectors: evaluate, write and draw what they find; needs the extra detection.", no_args_is_help=True
@@ -54,6 +60,7 @@ def evaluate(
     fixed: Annotated[bool, typer.Option("--fixed", help="AP-fixed: the 10,000 best per class, no cap.")] = False,
     pool: Annotated[bool, typer.Option("--pool", help="AP-pool: all classes in one ranking, and calibration.")] = False,
     target_rate: TargetRate = None,
+    softmax: Softmax = False,
     tau: Tau = 1.0,
 ) -> None:
     """Print the 13 LVIS numbers of a results file, for boxes and, where it has them, masks."""
@@ -62,6 +69,11 @@ def evaluate(
     found, counted = Detections.from_file(results), _counted(prior)
     if (rate := _rate(target_rate, counted)) is not None and counted is not None:
         found = found.adjusted(counted, rate[0], tau)
+    if (shares := _shares(softmax, prior, target_rate)) is not None:
+        found = found.adjusted_softmax(shares, tau)
+        typer.echo(
+            f"{results} has one score per box: moved as if the rest of each box were background's, exact where it is"
+        )
     truth = GroundTruth(annotations, counted)
     if fixed or pool:
         most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
@@ -121,6 +133,19 @@ def _rate(given: str | None, prior: Any) -> tuple[float | None] | None:
         raise ValueError(f"--target-rate {given}: expected a rate between 0 and 1, or mean") from None
 
 
+def _shares(softmax: bool, path: Path | None, target_rate: str | None) -> Any:
+    """What --softmax asks for: the share of each class among the training instances; None where it is not given."""
+    from equipoise.prior import Prior
+
+    if not softmax:
+        return None
+    if target_rate is not None:
+        raise ValueError("--target-rate is for sigmoids, --softmax for a softmax: give the one that the detector has")
+    if path is None:
+        raise ValueError("--softmax needs the training annotations, for the share of each class: --prior FILE")
+    return Prior.from_coco(path, by="instances")
+
+
 @detect_app.command("table")
 def table_(
     table: Annotated[str, typer.Argument(help="As own/train/voc2012-lt, for your train.json, or choices/voc2012-lt.")],
@@ -158,6 +183,7 @@ def submit(
     size: Size = None,
     prior: TrainingPrior = None,
     target_rate: TargetRate = None,
+    softmax: Softmax = False,
     tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
@@ -170,7 +196,7 @@ def submit(
     data = CocoImages(annotations, images)
     place = device_of(device)
     model = _load(weights, data.num_classes, backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, tau, data.class_ids)
+    _adjust(model, prior, target_rate, softmax, tau, data.class_ids)
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -185,7 +211,14 @@ def submit(
 def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
     """The detector of a weights file. What is None is as it was trained, if the file's note is still beside it, else a
     ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
-    from equipoise.models.mask_rcnn import detector, load_detector_weights, resnet_fpn, seesaw, sigmoid
+    from equipoise.models.mask_rcnn import (
+        SoftmaxClassification,
+        detector,
+        load_detector_weights,
+        resnet_fpn,
+        seesaw,
+        sigmoid,
+    )
     from equipoise.models.weights import read_tensors
     from equipoise.prior import Prior
     from equipoise.training.queue import note_of
@@ -204,12 +237,16 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     if regression is not None and len(regression) != 4 * num_classes:
         raise ValueError(f"{weights} is of {len(regression) // 4} classes, the annotations have {num_classes}")
     columns = len(tensors.get("roi_heads.box_predictor.cls_score.bias", ()))
+    part: Any = sigmoid(num_classes)
+    if columns == num_classes + 1:
+        plain = trained.get("classification") == SoftmaxClassification.__name__
+        part = SoftmaxClassification() if plain else seesaw(Prior.uniform(num_classes))
     if size is not None:
         trained |= {"size": size, "longest": round(size * trained["longest"] / trained["size"])}
     model = detector(
         resnet_fpn(backbone or trained["backbone"], stride=stride or trained["stride"]),  # type: ignore[arg-type]
         num_classes,
-        seesaw(Prior.uniform(num_classes)) if columns == num_classes + 1 else sigmoid(num_classes),
+        part,
         masks=any("mask_predictor" in name for name in tensors),
         scaled=any(name.endswith("cls_score.scales") for name in tensors),
         min_size=trained["size"],
@@ -219,18 +256,27 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     return model.eval()
 
 
-def _adjust(model: Any, path: Path | None, target_rate: str | None, tau: float, class_ids: Sequence[int]) -> None:
+def _adjust(
+    model: Any, path: Path | None, target_rate: str | None, softmax: bool, tau: float, class_ids: Sequence[int]
+) -> None:
     """Take the shift of the training prior off a detector's logits, where it is asked for."""
-    from equipoise.models.mask_rcnn import adjust_bias, adjusted_sigmoid
+    from equipoise.models.mask_rcnn import SigmoidClassification, SoftmaxClassification, adjust_bias, adjusted_sigmoid
+    from equipoise.models.softmax_detectors import detector_shift
 
     prior = _counted(path)
-    if (rate := _rate(target_rate, prior)) is None:
+    rate, shares = _rate(target_rate, prior), _shares(softmax, path, target_rate)
+    if rate is None and shares is None:
         return
-    if model.roi_heads.classification.background_columns:
-        raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
+    option, kind = ("--softmax", SoftmaxClassification) if softmax else ("--target-rate", SigmoidClassification)
+    if not isinstance(model.roi_heads.classification, kind):
+        has = type(model.roi_heads.classification).__name__
+        raise ValueError(f"{option} moves the scores of a {kind.__name__}: this detector has a {has}")
     if list(prior.class_ids) != list(class_ids):
         raise ValueError(f"{path} and --annotations have different categories")
-    adjust_bias(model, adjusted_sigmoid(prior, rate[0], tau).moved)  # type: ignore[arg-type]
+    if rate is not None:
+        adjust_bias(model, adjusted_sigmoid(prior, rate[0], tau).moved)  # type: ignore[arg-type]
+    else:
+        adjust_bias(model, detector_shift(shares, tau=tau))
 
 
 def _files_of(pictures: list[Path]) -> list[Path]:
@@ -261,6 +307,7 @@ def predict(
     size: Size = None,
     prior: TrainingPrior = None,
     target_rate: TargetRate = None,
+    softmax: Softmax = False,
     tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
@@ -279,7 +326,7 @@ def predict(
         raise ValueError(f"two pictures are named {twice[0]}: both would be drawn to {out / twice[0]}.png")
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, tau, list(categories))
+    _adjust(model, prior, target_rate, softmax, tau, list(categories))
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():

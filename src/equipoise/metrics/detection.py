@@ -25,7 +25,7 @@ from equipoise.data.coco import instances
 from equipoise.data.masks import Rle, compress, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
 from equipoise.metrics.detection_matching import Matches, Truth, match
-from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift
+from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift, softmax_shift
 
 NUMBERS = (
     "AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR@300", "ARs@300", "ARm@300", "ARl@300",
@@ -110,18 +110,37 @@ class Detections:
         >>> found.adjusted(prior).scores.round(3).tolist()
         [0.5, 0.5]
         """
+        return self._moved(prior, tau * sigmoid_shift(prior, target_rate).numpy().astype(np.float64))
+
+    def adjusted_softmax(self, prior: Prior, tau: float = 1.0) -> Detections:
+        """Scores of a softmax with background, made right for equally frequent classes as far as one score tells.
+
+            score'  =  w score / (w score + 1 − score),   w = (K π_j)^−tau
+
+        This is exact where all that a box's score leaves is background's. What it leaves to other classes should be
+        weighed too, but a results file does not have it: `adjust_detector_logits` is exact, with all logits of a box.
+        `prior` counts the instances of each category: `Prior.from_coco(path, by="instances")`.
+
+        >>> prior = eq.Prior.from_counts([90, 10], class_ids=[3, 8])
+        >>> found = Detections(np.array([1, 1]), np.array([3, 8]), np.array([0.9, 0.1]), np.zeros((2, 4)))
+        >>> found.adjusted_softmax(prior).scores.round(3).tolist()
+        [0.833, 0.357]
+        """
+        return self._moved(prior, softmax_shift(prior, tau=tau).numpy().astype(np.float64))
+
+    def _moved(self, prior: Prior, shift: FloatArray) -> Detections:
+        """Scores whose logits lose the `shift` [K] of their category."""
         ids = np.array(prior.class_ids if prior.class_ids is not None else [], np.int64)
         unknown = np.setdiff1d(self.category_ids, ids)
         if len(unknown):
             raise ValueError(f"detections have the category id {unknown[0]}, which the training annotations lack")
         if len(self) and not (self.scores.min() >= 0 and self.scores.max() <= 1):
             low, high = self.scores.min(), self.scores.max()
-            raise ValueError(f"scores lie in [{low:.3g}, {high:.3g}]: expected those of sigmoids, in [0, 1]")
-        moved = tau * sigmoid_shift(prior, target_rate).numpy().astype(np.float64)
+            raise ValueError(f"scores lie in [{low:.3g}, {high:.3g}]: expected probabilities, in [0, 1]")
         order = np.argsort(ids)
         columns = order[np.searchsorted(ids, self.category_ids, sorter=order)]
         with np.errstate(divide="ignore", over="ignore"):  # scores of 0 and 1 stay what they are
-            logits = np.log(self.scores) - np.log1p(-self.scores) - moved[columns]
+            logits = np.log(self.scores) - np.log1p(-self.scores) - shift[columns]
             return replace(self, scores=1 / (1 + np.exp(-logits)))
 
     def _entries(self) -> Iterator[dict[str, Any]]:
