@@ -526,6 +526,8 @@ FAULTS = [
     Fault("metrics/detection.py", "softmax_shift(prior, tau=tau).numpy()", "softmax_shift(prior).numpy()", "test_softmax_detectors.py"),
     Fault("cli/detect.py", "if not isinstance(model.roi_heads.classification, kind):", "if model is None:", "test_softmax_detectors.py"),
     Fault("cli/detect.py", "SoftmaxClassification() if plain else seesaw", "SoftmaxClassification() if columns else seesaw", "test_softmax_detectors.py"),
+    Fault("experiments/voc2012_lt/report.py", "CUT: cut_part(records[CUT])", "CUT: cut_part(records[NAME])", "test_detection_report.py"),
+    Fault("training/records.py", "removeprefix(f'{named or table}/')", "removeprefix(f'{table}/')", "test_detection_report.py"),
     Fault("experiments/voc2012_lt/report.py", "(1 if both[a] > both[b] else -1)", "(-1 if both[a] > both[b] else 1)", "test_detection_report.py"),
 ]
 # fmt: on

@@ -160,7 +160,8 @@ def table_(
     from equipoise.training.records import read_records
 
     with refusing():
-        records = read_records(results, table, DetectionRecord)
+        moved = voc2012_lt.NAME if table == voc2012_lt.CUT else None
+        records = read_records(results, table, DetectionRecord, named=moved)
     if not records:
         raise typer.BadParameter(f"{results / table} holds no records")
     chosen = {**voc2012_lt.CHOICES, **mosaic_lt.CHOICES} if table.startswith("choices") else {}
