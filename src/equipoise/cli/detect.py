@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,6 @@ from typer.core import TyperCommand
 
 from equipoise.cli import options as o
 from equipoise.cli.shared import device_of, progress, refusing
-from equipoise.data.reading import reading
 from equipoise.files import write_text, written_whole
 
 Weights = Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")]
@@ -66,46 +66,56 @@ def evaluate(
     """Print the 13 LVIS numbers of a results file, for boxes and, where it has them, masks."""
     from equipoise.metrics.detection import Detections, GroundTruth
 
-    found, counted = Detections.from_file(results), _counted(prior)
-    if (rate := _rate(target_rate, counted)) is not None and counted is not None:
-        found = found.adjusted(counted, rate[0], tau)
-    if (shares := _shares(softmax, prior, target_rate)) is not None:
-        found = found.adjusted_softmax(shares, tau)
-        typer.echo(
-            f"{results} has one score per box: moved as if the rest of each box were background's, exact where it is"
-        )
+    found, counted, said = Detections.from_file(results), _counted(prior), []
     truth = GroundTruth(annotations, counted)
-    if fixed or pool:
-        most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
-        typer.echo(
-            f"{results} has at most {most} detections per image: AP-fixed and AP-pool are of these, so if they were "
-            "capped when they were made, they are lower than without a cap"
-        )
-    for kind in ("bbox", "segm"):
-        if kind == "bbox" or (found.masks is not None and truth.has_masks):
-            typer.echo(f"{kind}: {_numbers(truth.evaluate(found, kind))}")
-            if caps or fixed or pool:
-                _print_measures(kind, truth.match(found, kind), caps, fixed=fixed, pool=pool)
+    with _about(results):
+        if (rate := _rate(target_rate, counted)) is not None and counted is not None:
+            found = found.adjusted(counted, rate[0], tau)
+        if (shares := _shares(softmax, prior, target_rate)) is not None:
+            found = found.adjusted_softmax(shares, tau)
+            said.append(f"{results} has one score per box: moved as if the rest of each box were background's")
+        if fixed or pool:
+            most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
+            said.append(
+                f"{results} has at most {most} detections per image: AP-fixed and AP-pool are of these, so if they "
+                "were capped when they were made, they are lower than without a cap"
+            )
+        for kind in ("bbox", "segm"):
+            if kind == "bbox" or (found.masks is not None and truth.has_masks):
+                said.append(f"{kind}: {_numbers(truth.evaluate(found, kind))}")
+                if caps or fixed or pool:
+                    said += _measures(kind, truth.match(found, kind), caps, fixed=fixed, pool=pool)
+    typer.echo("\n".join(said))
 
 
-def _print_measures(kind: str, matches: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> None:
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """What is wrong with the content of a file is an error that names it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+
+
+def _measures(kind: str, matches: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> list[str]:
     from equipoise.metrics.detection_measures import ap_at, ap_fixed, ap_pool, pool_calibration, scaled_cap
 
-    scaled = scaled_cap(len(matches.instances))
+    said, scaled = [], scaled_cap(len(matches.instances))
     for cap in sorted({*caps, scaled}, reverse=True) if caps else ():
         words = ", LVIS's scaled to the classes" if cap == scaled else ""
-        typer.echo(f"{kind}, {cap} per image{words}: {_numbers(ap_at(matches, cap))}")
+        said.append(f"{kind}, {cap} per image{words}: {_numbers(ap_at(matches, cap))}")
     if fixed:
-        typer.echo(f"{kind}, AP-fixed: {_numbers(ap_fixed(matches))}")
+        said.append(f"{kind}, AP-fixed: {_numbers(ap_fixed(matches))}")
     if pool:
-        typer.echo(f"{kind}, AP-pool: {_numbers(ap_pool(matches))}")
+        said.append(f"{kind}, AP-pool: {_numbers(ap_pool(matches))}")
         for group, bins in pool_calibration(matches).items():
             seen = zip(bins.number, bins.edges, bins.edges[1:], bins.expected, bins.observed, strict=False)
             each = [f"{low:g}-{high:g} {100 * e:.1f} ({100 * p:.1f})" for n, low, high, e, p in seen if n]
-            typer.echo(
+            said.append(
                 f"{kind}, scores of {group}, mean % (right at IoU 0.5, %): {', '.join(each)}; error "
                 f"{100 * bins.error:.2f}"
             )
+    return said
 
 
 def _numbers(numbers: dict[str, float | None]) -> str:
@@ -268,10 +278,12 @@ def _adjust(
     rate, shares = _rate(target_rate, prior), _shares(softmax, path, target_rate)
     if rate is None and shares is None:
         return
-    option, kind = ("--softmax", SoftmaxClassification) if softmax else ("--target-rate", SigmoidClassification)
-    if not isinstance(model.roi_heads.classification, kind):
-        has = type(model.roi_heads.classification).__name__
-        raise ValueError(f"{option} moves the scores of a {kind.__name__}: this detector has a {has}")
+    part = model.roi_heads.classification
+    if softmax and not isinstance(part, SoftmaxClassification):
+        has = "sigmoids" if isinstance(part, SigmoidClassification) else "a softmax without background"
+        raise ValueError(f"--softmax moves the scores of a softmax with background: this detector has {has}")
+    if not softmax and not isinstance(part, SigmoidClassification):
+        raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
     if list(prior.class_ids) != list(class_ids):
         raise ValueError(f"{path} and --annotations have different categories")
     if rate is not None:
@@ -374,7 +386,7 @@ def compare(
         raise ValueError(f"{annotations} does not tell which classes are rare: give the training annotations, --prior")
     results = {}
     for title, path in zip(titles, (first, second), strict=True):
-        with reading(path):
+        with _about(path):
             found = Detections.from_file(path)
             results[title] = found, truth.match(found, "bbox")
     shares = {title: group_shares(matches) for title, (_, matches) in results.items()}

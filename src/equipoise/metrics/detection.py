@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from typing import Any, Literal
 import numpy as np
 
 from equipoise.data.coco import instances
-from equipoise.data.masks import Rle, compress, hotcoco, is_polygons, is_rle
+from equipoise.data.masks import MOST_PIXELS, Rle, compress, first_wrong_runs, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
 from equipoise.metrics.detection_matching import Matches, Truth, match
 from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift, softmax_shift
@@ -82,7 +83,8 @@ class Detections:
             raise ValueError(f"result {masked.index(False)} has no segmentation, others have: give all one, or none")
         masks = [result["segmentation"] for result in results] if any(masked) else None
         boxes = [
-            _box_around(result["segmentation"]) if result.get("bbox") is None else result["bbox"] for result in results
+            _box_around(result["segmentation"], f"result {number}") if result.get("bbox") is None else result["bbox"]
+            for number, result in enumerate(results)
         ]
         kinds: dict[str, Any] = {"image_id": np.int64, "category_id": np.int64, "score": np.float64}
         images, categories, scores = (np.array([one[key] for one in results], kind) for key, kind in kinds.items())
@@ -223,7 +225,7 @@ class GroundTruth:
             self._check_sizes(detections)
 
     def _check_sizes(self, detections: Detections) -> None:
-        """Refuse a mask of another size than its image, as far as the file has sizes."""
+        """Refuse a mask of another size than its image, as far as the file has sizes, and runs that do not fill it."""
         rows = np.searchsorted(self._arrays.image_ids, detections.image_ids)
         for number, (mask, size) in enumerate(
             zip(detections.masks or (), self._arrays.sizes[rows].tolist(), strict=True)
@@ -233,6 +235,10 @@ class GroundTruth:
                     f"detection {number} has a mask of {shown([list(mask['size'])])} pixels, its image has {size} "
                     "(height and width)"
                 )
+        runs = [number for number, mask in enumerate(detections.masks or ()) if isinstance(mask, dict)]
+        wrong = first_wrong_runs([(detections.masks or ())[number] for number in runs])
+        if wrong is not None:
+            raise ValueError(f"detection {runs[wrong]} has an RLE whose runs do not fill its size exactly")
 
     def _results(self, detections: Detections, kind: str) -> Any:
         if len(detections) == 0 or kind == "bbox":
@@ -266,7 +272,11 @@ def _check_result(result: dict[str, Any], what: str) -> None:
         raise ValueError(f"{what} has a segmentation that is no RLE")
 
 
-def _box_around(mask: Rle) -> list[float]:
+def _box_around(mask: Rle, what: str) -> list[float]:
+    if math.prod(mask["size"]) > MOST_PIXELS:
+        raise ValueError(f"{what} has a mask of {shown([list(mask['size'])])} pixels: at most {MOST_PIXELS:,} in all")
+    if first_wrong_runs([mask]) is not None:
+        raise ValueError(f"{what} has an RLE whose runs do not fill its size exactly")
     packed = hotcoco().mask.frPyObjects(mask, *mask["size"]) if isinstance(mask["counts"], list) else mask
     return [float(side) for side in hotcoco().mask.toBbox(packed)]
 
@@ -290,6 +300,10 @@ def _give_groups(categories: list[dict[str, Any]], prior: Prior | None) -> bool:
     ordered = sorted(categories, key=lambda category: category["id"])
     if prior.num_classes != len(ordered):
         raise ValueError(f"prior has {prior.num_classes} classes, the annotations have {len(ordered)} categories")
+    ids = [category["id"] for category in ordered]
+    other = next((i for i, known in zip(ids, prior.class_ids or ids, strict=True) if i != known), None)
+    if other is not None:
+        raise ValueError(f"the annotations have the category id {shown([other])}, which the training annotations lack")
     for category, count in zip(ordered, prior.counts.tolist(), strict=True):
         category["frequency"] = frequency_group(count)
     return True
