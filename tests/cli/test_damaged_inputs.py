@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
-from helpers.coco_files import rectangle, write_lvis
+from helpers.coco_files import edit, rectangle, write_lvis
 from typer.testing import CliRunner
 
 from equipoise.cli import app
@@ -166,6 +166,16 @@ ANNOTATIONS: dict[str, bytes] = {
 }
 
 RESULT = {"image_id": 1000, "category_id": 7, "score": 0.5, "bbox": [1, 1, 9, 9]}
+
+
+def masked(*, alone: bool = False, **mask: Any) -> bytes:
+    """A good result, and one with this mask; without boxes if they are to be taken from the masks."""
+    both = [RESULT | {"segmentation": one} for one in (rectangle(1, 1, 9, 9), mask)]
+    return json.dumps(
+        [{key: value for key, value in one.items() if key != "bbox" or not alone} for one in both]
+    ).encode()
+
+
 RESULTS: dict[str, bytes] = {
     "empty": b"",
     "cut off": json.dumps([RESULT]).encode()[:-4],
@@ -180,6 +190,24 @@ RESULTS: dict[str, bytes] = {
     "a box of NaN": json.dumps([RESULT | {"bbox": [1, 1, float("nan"), 9]}]).encode(),
     "a mask without its runs": json.dumps([RESULT | {"segmentation": {"size": [64, 64]}}]).encode(),
     "a mask of another kind": json.dumps([RESULT | {"segmentation": 7}]).encode(),
+    "an unknown image": json.dumps([RESULT | {"image_id": 5}]).encode(),
+    "another category": json.dumps([RESULT | {"category_id": 5}]).encode(),
+    "a score of NaN": json.dumps([RESULT | {"score": float("nan")}]).encode(),
+    "an infinite score": json.dumps([RESULT]).replace("0.5", "1e999").encode(),
+    "a box of negative width": json.dumps([RESULT | {"bbox": [1, 1, -9, 9]}]).encode(),
+    "a mask of another size": masked(size=[63, 64], counts=[63 * 64]),
+    "a mask of 10^12 pixels": masked(size=[10**6, 10**6], counts=[10**12]),
+    "a mask of 10^12 pixels, compressed": masked(size=[10**6, 10**6], counts="PPPPPPPPPP1"),
+    "runs of 10^12 pixels": masked(size=[64, 64], counts=[0, 10**12]),
+    "runs of 10^12 pixels, compressed": masked(size=[64, 64], counts="0PPPPPPPPPP1"),
+    "runs that are too short": masked(size=[64, 64], counts=[10, 20]),
+    "runs that are too short, compressed": masked(size=[64, 64], counts="Z1"),
+    "runs that are too long": masked(size=[64, 64], counts=[10, 5000]),
+    "negative runs": masked(size=[64, 64], counts=[-10, 4106]),
+    "runs of other characters": masked(size=[64, 64], counts="!!~~"),
+    "runs that are left open": masked(size=[64, 64], counts="PPP"),
+    "a mask of 10^12 pixels alone": masked(size=[10**6, 10**6], counts=[10**12], alone=True),
+    "masks alone, of short runs": masked(size=[64, 64], counts="Z1", alone=True),
     "masks alone, of wrong runs": json.dumps(
         [{k: v for k, v in RESULT.items() if k != "bbox"} | {"segmentation": {"size": [64, 64], "counts": [2**62] * 4}}]
     ).encode(),
@@ -241,6 +269,36 @@ def test_results_are_refused_by_detect_eval(tmp_path: Path, case: str) -> None:
     truth = write_lvis(tmp_path, images=2)
     path = put(tmp_path, "results.json", RESULTS[case])
     refused(tmp_path, path, "detect", "eval", path, "--annotations", truth)
+
+
+def test_training_annotations_of_other_categories_are_refused_by_detect_eval(tmp_path: Path) -> None:
+    pytest.importorskip("hotcoco")
+    truth, train = write_lvis(tmp_path, images=2), write_lvis(tmp_path / "train", images=2)
+    results = put(tmp_path, "results.json", json.dumps([RESULT]).encode())
+
+    def renumber(content: dict[str, Any]) -> None:
+        for entry in (*content["categories"], *content["annotations"]):
+            key = "category_id" if "category_id" in entry else "id"
+            entry[key] = 51 if entry[key] == 50 else entry[key]
+
+    edit(train, renumber)
+    edit(truth, lambda content: [category.pop("frequency") for category in content["categories"]])
+    words = ["detect", "eval", results, "--annotations", truth, "--prior", train]
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "1000"})
+    assert result.exit_code == 2, result.output
+    assert "have the category id 50, which the training annotations lack" in result.output
+    assert "bbox" not in result.output
+
+
+def test_results_that_can_be_judged_in_part_only_print_nothing(tmp_path: Path) -> None:
+    """The boxes are good, a mask is not: no numbers before the message."""
+    pytest.importorskip("hotcoco")
+    truth = write_lvis(tmp_path, images=2)
+    path = put(tmp_path, "results.json", RESULTS["runs that are too short"])
+    words = ["detect", "eval", path, "--annotations", truth, "--pool"]
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "1000"})
+    assert "detection 1 has an RLE whose runs do not fill its size exactly" in result.output
+    assert "AP" not in result.output
 
 
 def test_the_undamaged_inputs_are_used(tmp_path: Path) -> None:

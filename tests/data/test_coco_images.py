@@ -13,7 +13,7 @@ from PIL import Image
 
 import equipoise as eq
 from equipoise.data.coco import CocoImages, read_image
-from equipoise.data.masks import compress, decode_mask, encode_images, run_lengths
+from equipoise.data.masks import compress, decode_mask, encode_images, first_wrong_runs, run_lengths
 
 
 @pytest.fixture
@@ -53,6 +53,28 @@ def test_masks_survive_encoding_and_decoding_compressed_or_not() -> None:
         assert run_lengths(reference["counts"]).tolist() == rle["counts"]
         for form in (rle, compress(rle), reference):
             np.testing.assert_array_equal(decode_mask(form, 13, 17), mask)
+
+
+def test_runs_of_many_masks_are_checked_together_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Strings with one character changed: most are wrong, and some happen to be another mask."""
+    masks = torch.rand(20, 6, 7, generator=torch.Generator().manual_seed(0)).repeat_interleave(9, 1) > 0.5
+    (good,) = encode_images([masks])
+    random, seen = np.random.default_rng(0), {True: 0, False: 0}
+    assert first_wrong_runs(good) is None
+    assert first_wrong_runs([]) is None
+    for turn in range(600):
+        text = bytearray(good[turn % 20]["counts"].encode())
+        text[random.integers(len(text))] = random.integers(46, 114)
+        changed = {"size": [54, 7], "counts": text.decode("ascii")}
+        try:
+            decode_mask(changed, 54, 7)
+            fits = True
+        except ValueError:
+            fits = False
+        seen[fits] += 1
+        monkeypatch.setattr("equipoise.data.masks.CHECKED_AT_ONCE", 50 if turn % 2 else 1 << 18)
+        assert first_wrong_runs([*good[:7], changed, *good[7:]]) == (None if fits else 7), changed
+    assert min(seen.values()) > 5
 
 
 def test_large_masks_with_long_runs_decode_as_pycocotools_does() -> None:

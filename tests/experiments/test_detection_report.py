@@ -21,6 +21,7 @@ from equipoise.training.detection_records import COLUMNS, DetectionRecord
 from equipoise.training.records import read_records
 
 ROOT = Path(__file__).resolve().parents[2]
+NEW, CUT = "voc2012-lt", "voc2012-lt-cut-nms"
 METHODS = {"rfs": "RFS", "crt": "cRT", "eql": "EQL", "balanced_sigmoid": "Balanced Sigmoid"}
 
 
@@ -69,7 +70,10 @@ def test_records_are_rendered_into_the_documents_with_mean_deviation_and_n(tmp_p
     text = (root / "results/README.md").read_text()
     assert "| RFS | 21.0 ± 1.4 | 30.0 ± 0.0 | 20.0 ± 0.0 | 5.0 ± 0.0 | 21.0 ± 0.0 | 2 |" in text
     assert "| Balanced Sigmoid | 23.0 | 30.0 | 20.0 | – | 21.0 | 1 |" in text
-    assert "Not run yet: RFS, classifier 10 epochs more, cRT, LWS, EQL." in text
+    assert (
+        "Not run yet: RFS, classifier 10 epochs more, cRT, LWS, EQL, RFS, adjusted afterwards, Seesaw loss, EQL v2, "
+        "Federated loss." in text
+    )
     assert "2 frequent, 1 common and 1 rare classes" in text
     assert "| some GPU | torch 2.11.0 | bf16 | 0123456 | 3 | 1 | 61 | 350 | 6 |" in text
     notes = (root / "docs/lab-notes.md").read_text()
@@ -77,6 +81,30 @@ def test_records_are_rendered_into_the_documents_with_mean_deviation_and_n(tmp_p
     assert "602 training images" in notes
     assert run("table", "voc2012-lt", "--results", root / "results", "--write").count("rendered") == 2
     assert (root / "results/README.md").read_text() == text  # rendering again changes nothing
+
+
+def test_runs_of_before_nms_was_exact_have_a_table_of_their_own(tmp_path: Path) -> None:
+    root = copied(tmp_path)
+    write(root, record("rfs", 0, 20.0, engine={"nms_unsettled": 700}, recipe={"start": None}))
+    (root / "results" / "voc2012-lt").rename(root / "results" / "voc2012-lt-cut-nms")
+    said = run("table", "voc2012-lt", "--results", root / "results", "--write")
+    assert "VOC2012-LT, NMS of proposals cut off" in " ".join(said.split())
+    text = (root / "results/README.md").read_text()
+    new, cut = (text[text.index(f"rendered: {name} ") : text.index(f"end: {name} ")] for name in (NEW, CUT))
+    assert new.splitlines()[2:-1] == ["Not run yet.", ""]
+    assert "NMS of proposals was cut off" in cut
+    assert "| RFS | 20.0 |" in cut
+    assert "Not run yet" not in cut
+    assert "| RFS | 20.0 |" in run("detect", "table", CUT, "--results", root / "results")
+    write(root, record("seesaw", 0, 24.0, AP_pool=12.0, AP_at={"5": {"AP": 11.0, "AP_r": 3.0}}))
+    said = run("table", "voc2012-lt", "--results", root / "results", "--write")
+    assert "AP_r@5" in said
+    text = (root / "results/README.md").read_text()
+    new, cut_again = (text[text.index(f"rendered: {name} ") : text.index(f"end: {name} ")] for name in (NEW, CUT))
+    assert cut_again == cut
+    assert "| Seesaw loss | 24.0 |" in new
+    assert "| Seesaw loss | – | 12.0 |" in new
+    assert "| Seesaw loss | 11.0 | 3.0 | 1 |" in new
 
 
 def test_the_order_of_methods_is_compared_with_the_papers() -> None:
@@ -269,8 +297,23 @@ def test_committed_runs_were_trained_with_the_recipe_that_stands_in_the_file() -
     pytest.importorskip("torchvision")
     from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
 
-    for table, methods in (("voc2012-lt", voc2012_lt.METHODS), ("choices/voc2012-lt", voc2012_lt.CHOICES)):
+    results = ROOT / "results"
+    for table, methods, named in (
+        (NEW, voc2012_lt.METHODS, NEW), (CUT, voc2012_lt.METHODS, NEW),
+        (f"choices/{NEW}", voc2012_lt.CHOICES, f"choices/{NEW}"),
+    ):  # fmt: skip
         recipes = {method.name: method.recipe for method in methods}
-        for one in read_records(ROOT / "results", table, DetectionRecord):
+        for one in read_records(results, table, DetectionRecord, named=named):
             assert one.recipe == json.loads(json.dumps(recipes[one.method].as_dict())), one.key
             assert one.complete
+
+
+def test_no_new_run_rests_on_a_cut_off_nms_and_the_old_ones_are_as_they_were_recorded() -> None:
+    records = report.read(ROOT / "results")
+    assert {one.engine.get("nms") for one in records[NEW]} <= {"exact"}
+    assert sorted(one.key for one in records[CUT]) == sorted(
+        f"{NEW}/{method}/{seed}" for method in list(voc_published.METHODS)[:6] for seed in range(3)
+    )
+    assert all("nms" not in one.engine and one.commit for one in records[CUT])
+    with pytest.raises(ValueError, match="holds the record of voc2012-lt/balanced_sigmoid/0: move it to its place"):
+        read_records(ROOT / "results", CUT, DetectionRecord)

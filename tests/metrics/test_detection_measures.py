@@ -18,7 +18,16 @@ from equipoise.data.reading import read_json
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.metrics.detection_best import BestPerClass
 from equipoise.metrics.detection_matching import IOUS
-from equipoise.metrics.detection_measures import ap_at, ap_fixed, ap_pool, pool_calibration, scaled_cap
+from equipoise.metrics.detection_measures import (
+    ap_at,
+    ap_fixed,
+    ap_pool,
+    group_shares,
+    instance_shares,
+    pool_calibration,
+    right_at,
+    scaled_cap,
+)
 
 pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
@@ -224,6 +233,36 @@ def test_calibration_is_of_the_pool_by_score_and_group(tmp_path: Path) -> None:
 
 
 # -------------------------------------------------------------------- the best per class, a batch at a time
+
+
+def test_shares_of_the_groups_are_counted_image_by_image(case: Any) -> None:
+    truth, content, results = case
+    matches = truth.match(Detections.from_results(results), "bbox")
+    group = {category["id"]: category["frequency"] for category in content["categories"]}
+    images = {image["id"]: [one for one in results if one["image_id"] == image["id"]] for image in content["images"]}
+    images[1000] = []  # an image with fewer than the others
+    some = [one for found in images.values() for one in found]
+    shares = group_shares(truth.match(Detections.from_results(some), "bbox"), 20)
+    for k in (1, 7, 20):
+        # equal scores, of which there are some, in the order they were given
+        ranked = [sorted(found, key=lambda one: -one["score"])[:k] for found in images.values()]
+        counted = [group[one["category_id"]] for found in ranked for one in found]
+        for name, share in shares.items():
+            assert share[k - 1] == pytest.approx(counted.count(name) / len(counted), abs=1e-12)
+    assert {name: len(share) for name, share in shares.items()} == {"r": 20, "c": 20, "f": 20}
+    assert len(group_shares(matches)["r"]) == 24  # no image has more
+    marked = [group[one["category_id"]] for one in content["annotations"] if not one.get("iscrowd")]
+    assert instance_shares(matches) == pytest.approx({name: marked.count(name) / len(marked) for name in "rcf"})
+
+
+def test_the_right_detections_are_those_on_an_instance_of_their_class(tmp_path: Path) -> None:
+    file = write_lvis(tmp_path)
+    given = boxes_only(found(file))
+    wrong = [given[0] | {"category_id": 50}, given[0] | {"score": 0.01}, given[0] | {"bbox": [0, 0, 1, 1]}]
+    right = right_at(GroundTruth(file).match(Detections.from_results([*wrong, *given]), "bbox"))
+    assert right.tolist() == [False, False, False, *[True] * len(given)]
+    with pytest.raises(ValueError, match=r"iou is 0.33"):
+        right_at(GroundTruth(file).match(Detections.from_results(given), "bbox"), 0.33)
 
 
 @pytest.mark.parametrize("masks", [True, False])

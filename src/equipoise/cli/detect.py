@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,8 +25,14 @@ TargetRate = Annotated[
     str | None,
     typer.Option(metavar="RATE", help="Move sigmoid scores to this rate of every class, or mean; needs --prior."),
 ]
-Tau = Annotated[float, typer.Option(help="With --target-rate: how much of the shift, 1 is all of it.")]
-TrainingPrior = Annotated[Path | None, typer.Option("--prior", help="The training annotations, for --target-rate.")]
+Softmax = Annotated[
+    bool,
+    typer.Option("--softmax", help="Move scores of a softmax with background to equal classes; needs --prior."),
+]
+Tau = Annotated[float, typer.Option(help="With --target-rate or --softmax: how much of the shift, 1 is all of it.")]
+TrainingPrior = Annotated[
+    Path | None, typer.Option("--prior", help="The training annotations, for --target-rate or --softmax.")
+]
 
 detect_app = typer.Typer(
     help="Detectors: evaluate, write and draw what they find; needs the extra detection.\n\n"
@@ -55,6 +62,7 @@ def evaluate(
     fixed: Annotated[bool, typer.Option("--fixed", help="AP-fixed: the 10,000 best per class, no cap.")] = False,
     pool: Annotated[bool, typer.Option("--pool", help="AP-pool: all classes in one ranking, and calibration.")] = False,
     target_rate: TargetRate = None,
+    softmax: Softmax = False,
     tau: Tau = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")] = False,
 ) -> None:
@@ -65,24 +73,29 @@ def evaluate(
     """
     from equipoise.metrics.detection import Detections, GroundTruth
 
-    found, counted = Detections.from_file(results), _counted(prior)
-    if (rate := _rate(target_rate, counted)) is not None and counted is not None:
-        found = found.adjusted(counted, rate[0], tau)
+    found, counted, said = Detections.from_file(results), _counted(prior), []
     truth = GroundTruth(annotations, counted)
-    if as_json:
-        print_json(_measured(truth, found, caps, fixed=fixed, pool=pool))
-        return
-    if fixed or pool:
-        most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
-        typer.echo(
-            f"{results} has at most {most} detections per image: AP-fixed and AP-pool are of these, so if they were "
-            "capped when they were made, they are lower than without a cap"
-        )
-    for kind in ("bbox", "segm"):
-        if kind == "bbox" or (found.masks is not None and truth.has_masks):
-            typer.echo(f"{kind}: {_numbers(truth.evaluate(found, kind))}")
-            if caps or fixed or pool:
-                _print_measures(kind, truth.match(found, kind), caps, fixed=fixed, pool=pool)
+    with _about(results):
+        if (rate := _rate(target_rate, counted)) is not None and counted is not None:
+            found = found.adjusted(counted, rate[0], tau)
+        if (shares := _shares(softmax, prior, target_rate)) is not None:
+            found = found.adjusted_softmax(shares, tau)
+            said.append(f"{results} has one score per box: moved as if the rest of each box were background's")
+        if as_json:
+            print_json(_measured(truth, found, caps, fixed=fixed, pool=pool))
+            return
+        if fixed or pool:
+            most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
+            said.append(
+                f"{results} has at most {most} detections per image: AP-fixed and AP-pool are of these, so if they "
+                "were capped when they were made, they are lower than without a cap"
+            )
+        for kind in ("bbox", "segm"):
+            if kind == "bbox" or (found.masks is not None and truth.has_masks):
+                said.append(f"{kind}: {_numbers(truth.evaluate(found, kind))}")
+                if caps or fixed or pool:
+                    said += _measures(kind, truth.match(found, kind), caps, fixed=fixed, pool=pool)
+    typer.echo("\n".join(said))
 
 
 def _measured(truth: Any, found: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> dict[str, Any]:
@@ -100,24 +113,34 @@ def _measured(truth: Any, found: Any, caps: list[int] | None, *, fixed: bool, po
     return made
 
 
-def _print_measures(kind: str, matches: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> None:
+@contextmanager
+def _about(path: Path) -> Iterator[None]:
+    """What is wrong with the content of a file is an error that names it."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+
+
+def _measures(kind: str, matches: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> list[str]:
     from equipoise.metrics.detection_measures import ap_at, ap_fixed, ap_pool, pool_calibration, scaled_cap
 
-    scaled = scaled_cap(len(matches.instances))
+    said, scaled = [], scaled_cap(len(matches.instances))
     for cap in sorted({*caps, scaled}, reverse=True) if caps else ():
         words = ", LVIS's scaled to the classes" if cap == scaled else ""
-        typer.echo(f"{kind}, {cap} per image{words}: {_numbers(ap_at(matches, cap))}")
+        said.append(f"{kind}, {cap} per image{words}: {_numbers(ap_at(matches, cap))}")
     if fixed:
-        typer.echo(f"{kind}, AP-fixed: {_numbers(ap_fixed(matches))}")
+        said.append(f"{kind}, AP-fixed: {_numbers(ap_fixed(matches))}")
     if pool:
-        typer.echo(f"{kind}, AP-pool: {_numbers(ap_pool(matches))}")
+        said.append(f"{kind}, AP-pool: {_numbers(ap_pool(matches))}")
         for group, bins in pool_calibration(matches).items():
             seen = zip(bins.number, bins.edges, bins.edges[1:], bins.expected, bins.observed, strict=False)
             each = [f"{low:g}-{high:g} {100 * e:.1f} ({100 * p:.1f})" for n, low, high, e, p in seen if n]
-            typer.echo(
+            said.append(
                 f"{kind}, scores of {group}, mean % (right at IoU 0.5, %): {', '.join(each)}; error "
                 f"{100 * bins.error:.2f}"
             )
+    return said
 
 
 def _numbers(numbers: dict[str, float | None]) -> str:
@@ -145,6 +168,19 @@ def _rate(given: str | None, prior: Any) -> tuple[float | None] | None:
         raise ValueError(f"--target-rate {given}: expected a rate between 0 and 1, or mean") from None
 
 
+def _shares(softmax: bool, path: Path | None, target_rate: str | None) -> Any:
+    """What --softmax asks for: the share of each class among the training instances; None where it is not given."""
+    from equipoise.prior import Prior
+
+    if not softmax:
+        return None
+    if target_rate is not None:
+        raise ValueError("--target-rate is for sigmoids, --softmax for a softmax: give the one that the detector has")
+    if path is None:
+        raise ValueError("--softmax needs the training annotations, for the share of each class: --prior FILE")
+    return Prior.from_coco(path, by="instances")
+
+
 @detect_app.command("table")
 def table_(
     table: Annotated[str, typer.Argument(help="As own/train/voc2012-lt, for your train.json, or choices/voc2012-lt.")],
@@ -162,7 +198,8 @@ def table_(
     from equipoise.training.records import read_records
 
     with refusing():
-        records = read_records(results, table, DetectionRecord)
+        moved = voc2012_lt.NAME if table == voc2012_lt.CUT else None
+        records = read_records(results, table, DetectionRecord, named=moved)
     if not records:
         raise typer.BadParameter(f"{results / table} holds no records")
     chosen = {**voc2012_lt.CHOICES, **mosaic_lt.CHOICES} if table.startswith("choices") else {}
@@ -185,6 +222,7 @@ def submit(
     size: Size = None,
     prior: TrainingPrior = None,
     target_rate: TargetRate = None,
+    softmax: Softmax = False,
     tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
@@ -200,7 +238,7 @@ def submit(
     data = CocoImages(annotations, images)
     place = device_of(device)
     model = _load(weights, data.num_classes, backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, tau, data.class_ids)
+    _adjust(model, prior, target_rate, softmax, tau, data.class_ids)
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -215,7 +253,14 @@ def submit(
 def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
     """The detector of a weights file. What is None is as it was trained, if the file's note is still beside it, else a
     ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
-    from equipoise.models.mask_rcnn import detector, load_detector_weights, resnet_fpn, seesaw, sigmoid
+    from equipoise.models.mask_rcnn import (
+        SoftmaxClassification,
+        detector,
+        load_detector_weights,
+        resnet_fpn,
+        seesaw,
+        sigmoid,
+    )
     from equipoise.models.weights import read_tensors
     from equipoise.prior import Prior
     from equipoise.training.kept import note_of
@@ -234,12 +279,16 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     if regression is not None and len(regression) != 4 * num_classes:
         raise ValueError(f"{weights} is of {len(regression) // 4} classes, the annotations have {num_classes}")
     columns = len(tensors.get("roi_heads.box_predictor.cls_score.bias", ()))
+    part: Any = sigmoid(num_classes)
+    if columns == num_classes + 1:
+        plain = trained.get("classification") == SoftmaxClassification.__name__
+        part = SoftmaxClassification() if plain else seesaw(Prior.uniform(num_classes))
     if size is not None:
         trained |= {"size": size, "longest": round(size * trained["longest"] / trained["size"])}
     model = detector(
         resnet_fpn(backbone or trained["backbone"], stride=stride or trained["stride"]),  # type: ignore[arg-type]
         num_classes,
-        seesaw(Prior.uniform(num_classes)) if columns == num_classes + 1 else sigmoid(num_classes),
+        part,
         masks=any("mask_predictor" in name for name in tensors),
         scaled=any(name.endswith("cls_score.scales") for name in tensors),
         min_size=trained["size"],
@@ -249,24 +298,50 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     return model.eval()
 
 
-def _adjust(model: Any, path: Path | None, target_rate: str | None, tau: float, class_ids: Sequence[int]) -> None:
+def _adjust(
+    model: Any, path: Path | None, target_rate: str | None, softmax: bool, tau: float, class_ids: Sequence[int]
+) -> None:
     """Take the shift of the training prior off a detector's logits, where it is asked for."""
-    from equipoise.models.mask_rcnn import adjust_bias, adjusted_sigmoid
+    from equipoise.models.mask_rcnn import SigmoidClassification, SoftmaxClassification, adjust_bias, adjusted_sigmoid
+    from equipoise.models.softmax_detectors import detector_shift
 
     prior = _counted(path)
-    if (rate := _rate(target_rate, prior)) is None:
+    rate, shares = _rate(target_rate, prior), _shares(softmax, path, target_rate)
+    if rate is None and shares is None:
         return
-    if model.roi_heads.classification.background_columns:
+    part = model.roi_heads.classification
+    if softmax and not isinstance(part, SoftmaxClassification):
+        has = "sigmoids" if isinstance(part, SigmoidClassification) else "a softmax without background"
+        raise ValueError(f"--softmax moves the scores of a softmax with background: this detector has {has}")
+    if not softmax and not isinstance(part, SigmoidClassification):
         raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
     if list(prior.class_ids) != list(class_ids):
         raise ValueError(f"{path} and --annotations have different categories")
-    adjust_bias(model, adjusted_sigmoid(prior, rate[0], tau).moved)  # type: ignore[arg-type]
+    if rate is not None:
+        adjust_bias(model, adjusted_sigmoid(prior, rate[0], tau).moved)  # type: ignore[arg-type]
+    else:
+        adjust_bias(model, detector_shift(shares, tau=tau))
+
+
+def _files_of(pictures: list[Path]) -> list[Path]:
+    """The image files that are named, or lie in a folder that is."""
+    from equipoise.data.sources import IMAGES
+
+    found: list[Path] = []
+    for path in pictures:
+        if not path.exists():
+            raise ValueError(f"there is no picture {path}")
+        inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES) if path.is_dir() else [path]
+        if not inside:
+            raise ValueError(f"{path} holds no images: expected {', '.join(sorted(IMAGES))} files")
+        found += inside
+    return found
 
 
 @detect_app.command()
 @refusing()
 def predict(
-    pictures: Annotated[list[Path], typer.Argument(help="Image files.")],
+    pictures: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
     weights: Weights,
     annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories it was trained on.")],
     out: Annotated[Path, typer.Option(help="Folder for the drawn pictures.")] = Path("predictions"),
@@ -276,6 +351,7 @@ def predict(
     size: Size = None,
     prior: TrainingPrior = None,
     target_rate: TargetRate = None,
+    softmax: Softmax = False,
     tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
@@ -291,15 +367,13 @@ def predict(
 
     categories = categories_of(read_json(annotations), annotations)
     names = list(categories.values())
+    pictures = _files_of(pictures)
     twice = sorted({picture.stem for picture in pictures if sum(picture.stem == p.stem for p in pictures) > 1})
     if twice:
         raise ValueError(f"two pictures are named {twice[0]}: both would be drawn to {out / twice[0]}.png")
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, tau, list(categories))
-    missing = next((picture for picture in pictures if not picture.is_file()), None)
-    if missing is not None:
-        raise ValueError(f"there is no picture {missing}")
+    _adjust(model, prior, target_rate, softmax, tau, list(categories))
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():
@@ -311,3 +385,106 @@ def predict(
         number = sum(score >= threshold for score in scores)
         best = f"; the best score is {max(scores):.2g}, see --threshold" if scores and not number else ""
         typer.echo(f"{target}: {number} objects{best}")
+
+
+@detect_app.command()
+@refusing()
+def compare(
+    first: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
+    second: Annotated[Path, typer.Argument(help="Another, of the same images.")],
+    annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file of the images.")],
+    images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
+    prior: Annotated[
+        Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
+    ] = None,
+    image: Annotated[
+        int | None, typer.Option(metavar="ID", help="Which image; by default the one with most rare classes.")
+    ] = None,
+    names: Annotated[
+        tuple[str, str] | None, typer.Option(metavar="A B", help="What the two are called; by default as their files.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("compared"),
+) -> None:
+    """Draw the 20 best detections of two results files in one image, and which classes fill the top of both."""
+    from equipoise.metrics.detection import Detections, GroundTruth
+    from equipoise.metrics.detection_measures import group_shares, instance_shares
+    from equipoise.report.compared import shares_figure
+    from equipoise.report.figures import renderer, save
+
+    titles = names or (first.stem, second.stem)
+    if titles[0] == titles[1]:
+        raise ValueError(f"both results are called {titles[0]}: tell them apart with --names A B")
+    renderer()
+    truth = GroundTruth(annotations, _counted(prior))
+    if not truth.grouped:
+        raise ValueError(f"{annotations} does not tell which classes are rare: give the training annotations, --prior")
+    results = {}
+    for title, path in zip(titles, (first, second), strict=True):
+        with _about(path):
+            found = Detections.from_file(path)
+            results[title] = found, truth.match(found, "bbox")
+    shares = {title: group_shares(matches) for title, (_, matches) in results.items()}
+    picture, said = _beside(results, annotations, images, image)
+    drawn, figure = out / "best-20.png", out / "shares.png"
+    with written_whole(drawn) as scratch:
+        picture.save(scratch)
+    wanted = instance_shares(results[titles[0]][1])
+    save(shares_figure(shares, wanted), figure)
+    typer.echo(f"{drawn}: {said}\n{figure}: shares of r, c, f among the best of each image")
+    for k in (1, 10, 100):
+        each = (f"{title} {_shares_at(found, k)}" for title, found in shares.items())
+        typer.echo(f"best {k}, % of r, c, f: {', '.join(each)}")
+    typer.echo(f"instances, % of r, c, f: {' / '.join(f'{100 * share:.1f}' for share in wanted.values())}")
+
+
+def _shares_at(shares: dict[str, Any], k: int) -> str:
+    return " / ".join(
+        "–" if len(found) < 1 else f"{100 * found[min(k, len(found)) - 1]:.1f}" for found in shares.values()
+    )
+
+
+def _beside(results: dict[str, Any], annotations: Path, images: Path, wanted: int | None) -> tuple[Any, str]:
+    """The picture of an image with its instances and the best of each result, and which image it is."""
+    from PIL import Image
+
+    from equipoise.data.coco import CocoImages
+    from equipoise.metrics.detection_measures import right_at
+    from equipoise.report.compared import LISTED, Seen, panels
+
+    data = CocoImages(annotations, images)
+    groups = next(iter(results.values()))[1].groups
+    offsets, classes = data.classes_per_item
+    index, why = _image_of(data, groups, wanted)
+    pixels, target = data[index]
+    mine = classes[offsets[index] : offsets[index + 1]]
+    seen = {
+        "marked": [
+            Seen(tuple(box), data.class_names[column], str(groups[column]))
+            for box, column in zip(target["boxes"].tolist(), mine.tolist(), strict=True)
+        ]
+    }
+    for title, (found, matches) in results.items():
+        right = right_at(matches)
+        rows = np.flatnonzero(found.image_ids == data.images[index].id)
+        best = rows[np.argsort(-found.scores[rows], kind="stable")][:LISTED]
+        columns = np.searchsorted(data.class_ids, found.category_ids[best])
+        ends = np.concatenate([found.boxes[best, :2], found.boxes[best, :2] + found.boxes[best, 2:]], axis=1)
+        seen[f"{title}, best {LISTED}"] = [
+            Seen(tuple(box), data.class_names[column], str(groups[column]), float(found.scores[row]), bool(right[row]))
+            for box, column, row in zip(ends.tolist(), columns.tolist(), best.tolist(), strict=True)
+        ]
+    return panels(Image.fromarray(pixels.permute(1, 2, 0).numpy()), seen), why
+
+
+def _image_of(data: Any, groups: Any, wanted: int | None) -> tuple[int, str]:
+    """The index of an image, and in words which it is: by its id, or the one with most rare classes and, of several,
+    with the fewest instances; no result is looked at."""
+    ids = [image.id for image in data.images]
+    if wanted is not None:
+        if wanted not in ids:
+            raise ValueError(f"--image {wanted}: {data.file} has no image with this id")
+        return ids.index(wanted), f"image {wanted}"
+    offsets, classes = data.classes_per_item
+    rare = [len(set(each[groups[each] == "r"].tolist())) for each in np.split(classes, offsets[1:-1])]
+    index = min(range(len(ids)), key=lambda i: (-rare[i], offsets[i + 1] - offsets[i]))
+    return index, f"image {ids[index]}, the one with most rare classes ({rare[index]}) and fewest instances"

@@ -6,6 +6,7 @@ lowest first, one printable character a group; from the fourth length on, the di
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from equipoise.prior import IntArray
 
 Rle = dict[str, Any]
 MOST_PIXELS = 1 << 28  # of a mask: more than any image that Pillow opens without complaint
+CHECKED_AT_ONCE = 1 << 18  # characters of run lengths
 MOST_BITS = 30  # before the last five of a compressed run length
 
 
@@ -42,6 +44,75 @@ def run_lengths(counts: str | bytes) -> IntArray:
     for start in (1, 2):  # every second length, from the fourth on, adds to the one two before
         values[start::2] = np.cumsum(values[start::2])
     return values
+
+
+def first_wrong_runs(masks: Sequence[Any]) -> int | None:
+    """The number of the first RLE whose runs do not fill its size exactly, or None; no mask is decoded.
+
+    >>> first_wrong_runs([{"size": [10, 10], "counts": ";4600000a1"}, {"size": [2, 2], "counts": [1, 4]}])
+    1
+    """
+    compressed, wrong = [], []
+    for number, mask in enumerate(masks):
+        if isinstance(mask["counts"], list):
+            wrong += [] if _fills(mask) else [number]
+        else:
+            compressed.append(number)
+    texts = [_bytes(masks[number]["counts"]) for number in compressed]
+    pixels = np.array([min(math.prod(masks[number]["size"]), MOST_PIXELS + 1) for number in compressed], np.int64)
+    parts = np.cumsum([len(text) for text in texts]) // CHECKED_AT_ONCE  # of about so many characters
+    for rows in np.split(np.arange(len(texts)), np.flatnonzero(np.diff(parts)) + 1):
+        if len(rows):
+            found = rows[_wrong_compressed([texts[row] for row in rows], pixels[rows])]
+            wrong += [compressed[row] for row in found.tolist()]
+    return min(wrong, default=None)
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode(errors="replace") if isinstance(text, str) else text
+
+
+def _fills(mask: Mapping[str, Any]) -> bool:
+    """Whether run lengths in a list fill the mask's size."""
+    try:
+        lengths = _whole_runs(mask["counts"])
+    except ValueError:
+        return False
+    return bool((lengths >= 0).all()) and int(lengths.sum()) == math.prod(mask["size"]) <= MOST_PIXELS
+
+
+def _wrong_compressed(texts: Sequence[bytes], pixels: IntArray) -> NDArray[np.bool_]:
+    """Which compressed strings are not runs that fill so many pixels: all of them are looked at together."""
+    sizes = np.array([len(text) for text in texts])
+    wrong = (sizes == 0) | (pixels > MOST_PIXELS)
+    groups = np.frombuffer(b"".join(texts), np.uint8).astype(np.int64) - 48
+    of = np.repeat(np.arange(len(texts)), sizes)
+    wrong[of[(groups < 0) | (groups > 63)]] = True
+    wrong[sizes > 0] |= groups[np.cumsum(sizes)[sizes > 0] - 1] & 32 != 0
+    if wrong.any():  # else the strings run into each other
+        return np.asarray(wrong)
+    last = np.flatnonzero(groups & 32 == 0)
+    first = np.concatenate([[0], last[:-1] + 1])
+    place = 5 * (np.arange(len(groups)) - np.repeat(first, last - first + 1))
+    wrong[of[place > MOST_BITS]] = True
+    place = np.minimum(place, MOST_BITS)
+    values = np.add.reduceat((groups & 31) << place, first)
+    values -= (groups[last] & 16 != 0).astype(np.int64) << (place[last] + 5)
+    of = of[last]
+    number = np.bincount(of, minlength=len(texts))
+    begin = np.cumsum(number) - number
+    turn = np.arange(len(values)) - begin[of]
+    # one string's first length, then every second one from the second on, then from the third on: each a running sum
+    odd = number[of] // 2
+    chain = begin[of] + np.where(turn == 0, 0, np.where(turn % 2 == 1, 1, 1 + odd))
+    target = chain + np.where(turn == 0, 0, (turn - 1) // 2)
+    arranged = np.empty_like(values)
+    arranged[target] = values
+    total = np.cumsum(arranged)
+    runs = total[target] - (total - arranged)[chain]
+    wrong[of[(runs < 0) | (runs > pixels[of])]] = True
+    wrong |= np.bincount(of, runs, minlength=len(texts)) != pixels
+    return np.asarray(wrong)
 
 
 def decode_mask(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]:

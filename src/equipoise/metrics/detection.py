@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,10 +23,10 @@ from typing import Any, Literal
 import numpy as np
 
 from equipoise.data.coco import instances
-from equipoise.data.masks import Rle, compress, hotcoco, is_polygons, is_rle
+from equipoise.data.masks import MOST_PIXELS, Rle, compress, first_wrong_runs, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
 from equipoise.metrics.detection_matching import Matches, Truth, match
-from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift
+from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift, softmax_shift
 
 NUMBERS = (
     "AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR@300", "ARs@300", "ARm@300", "ARl@300",
@@ -82,7 +83,8 @@ class Detections:
             raise ValueError(f"result {masked.index(False)} has no segmentation, others have: give all one, or none")
         masks = [result["segmentation"] for result in results] if any(masked) else None
         boxes = [
-            _box_around(result["segmentation"]) if result.get("bbox") is None else result["bbox"] for result in results
+            _box_around(result["segmentation"], f"result {number}") if result.get("bbox") is None else result["bbox"]
+            for number, result in enumerate(results)
         ]
         kinds: dict[str, Any] = {"image_id": np.int64, "category_id": np.int64, "score": np.float64}
         images, categories, scores = (np.array([one[key] for one in results], kind) for key, kind in kinds.items())
@@ -110,18 +112,37 @@ class Detections:
         >>> found.adjusted(prior).scores.round(3).tolist()
         [0.5, 0.5]
         """
+        return self._moved(prior, tau * sigmoid_shift(prior, target_rate).numpy().astype(np.float64))
+
+    def adjusted_softmax(self, prior: Prior, tau: float = 1.0) -> Detections:
+        """Scores of a softmax with background, made right for equally frequent classes as far as one score tells.
+
+            score'  =  w score / (w score + 1 − score),   w = (K π_j)^−tau
+
+        This is exact where all that a box's score leaves is background's. What it leaves to other classes should be
+        weighed too, but a results file does not have it: `adjust_detector_logits` is exact, with all logits of a box.
+        `prior` counts the instances of each category: `Prior.from_coco(path, by="instances")`.
+
+        >>> prior = eq.Prior.from_counts([90, 10], class_ids=[3, 8])
+        >>> found = Detections(np.array([1, 1]), np.array([3, 8]), np.array([0.9, 0.1]), np.zeros((2, 4)))
+        >>> found.adjusted_softmax(prior).scores.round(3).tolist()
+        [0.833, 0.357]
+        """
+        return self._moved(prior, softmax_shift(prior, tau=tau).numpy().astype(np.float64))
+
+    def _moved(self, prior: Prior, shift: FloatArray) -> Detections:
+        """Scores whose logits lose the `shift` [K] of their category."""
         ids = np.array(prior.class_ids if prior.class_ids is not None else [], np.int64)
         unknown = np.setdiff1d(self.category_ids, ids)
         if len(unknown):
             raise ValueError(f"detections have the category id {unknown[0]}, which the training annotations lack")
         if len(self) and not (self.scores.min() >= 0 and self.scores.max() <= 1):
             low, high = self.scores.min(), self.scores.max()
-            raise ValueError(f"scores lie in [{low:.3g}, {high:.3g}]: expected those of sigmoids, in [0, 1]")
-        moved = tau * sigmoid_shift(prior, target_rate).numpy().astype(np.float64)
+            raise ValueError(f"scores lie in [{low:.3g}, {high:.3g}]: expected probabilities, in [0, 1]")
         order = np.argsort(ids)
         columns = order[np.searchsorted(ids, self.category_ids, sorter=order)]
         with np.errstate(divide="ignore", over="ignore"):  # scores of 0 and 1 stay what they are
-            logits = np.log(self.scores) - np.log1p(-self.scores) - moved[columns]
+            logits = np.log(self.scores) - np.log1p(-self.scores) - shift[columns]
             return replace(self, scores=1 / (1 + np.exp(-logits)))
 
     def _entries(self) -> Iterator[dict[str, Any]]:
@@ -204,7 +225,7 @@ class GroundTruth:
             self._check_sizes(detections)
 
     def _check_sizes(self, detections: Detections) -> None:
-        """Refuse a mask of another size than its image, as far as the file has sizes."""
+        """Refuse a mask of another size than its image, as far as the file has sizes, and runs that do not fill it."""
         rows = np.searchsorted(self._arrays.image_ids, detections.image_ids)
         for number, (mask, size) in enumerate(
             zip(detections.masks or (), self._arrays.sizes[rows].tolist(), strict=True)
@@ -214,6 +235,10 @@ class GroundTruth:
                     f"detection {number} has a mask of {shown([list(mask['size'])])} pixels, its image has {size} "
                     "(height and width)"
                 )
+        runs = [number for number, mask in enumerate(detections.masks or ()) if isinstance(mask, dict)]
+        wrong = first_wrong_runs([(detections.masks or ())[number] for number in runs])
+        if wrong is not None:
+            raise ValueError(f"detection {runs[wrong]} has an RLE whose runs do not fill its size exactly")
 
     def _results(self, detections: Detections, kind: str) -> Any:
         if len(detections) == 0 or kind == "bbox":
@@ -247,7 +272,11 @@ def _check_result(result: dict[str, Any], what: str) -> None:
         raise ValueError(f"{what} has a segmentation that is no RLE")
 
 
-def _box_around(mask: Rle) -> list[float]:
+def _box_around(mask: Rle, what: str) -> list[float]:
+    if math.prod(mask["size"]) > MOST_PIXELS:
+        raise ValueError(f"{what} has a mask of {shown([list(mask['size'])])} pixels: at most {MOST_PIXELS:,} in all")
+    if first_wrong_runs([mask]) is not None:
+        raise ValueError(f"{what} has an RLE whose runs do not fill its size exactly")
     packed = hotcoco().mask.frPyObjects(mask, *mask["size"]) if isinstance(mask["counts"], list) else mask
     return [float(side) for side in hotcoco().mask.toBbox(packed)]
 
@@ -271,6 +300,10 @@ def _give_groups(categories: list[dict[str, Any]], prior: Prior | None) -> bool:
     ordered = sorted(categories, key=lambda category: category["id"])
     if prior.num_classes != len(ordered):
         raise ValueError(f"prior has {prior.num_classes} classes, the annotations have {len(ordered)} categories")
+    ids = [category["id"] for category in ordered]
+    other = next((i for i, known in zip(ids, prior.class_ids or ids, strict=True) if i != known), None)
+    if other is not None:
+        raise ValueError(f"the annotations have the category id {shown([other])}, which the training annotations lack")
     for category, count in zip(ordered, prior.counts.tolist(), strict=True):
         category["frequency"] = frequency_group(count)
     return True

@@ -87,13 +87,11 @@ def pool_calibration(
     matches: Matches, iou: float = 0.5, edges: Sequence[float] = EDGES, best: int = BEST
 ) -> dict[str, Calibration]:
     """What the pool's scores promise against what they keep, at one IoU: for "all", and for each group there is."""
-    at = np.flatnonzero(np.isclose(IOUS, iou))
-    if len(at) == 0:
-        raise ValueError(f"iou is {iou}: expected one of {', '.join(f'{value:.2f}' for value in IOUS)}")
+    at = _number_of(iou)
     right = np.zeros(len(matches.order), bool)
-    right[matches.hits[matches.hits_iou == at[0]]] = True
+    right[matches.hits[matches.hits_iou == at]] = True
     kept = (matches.class_rank < best) & (matches.counted | right)
-    kept[matches.left[matches.left_iou == at[0]]] = False
+    kept[matches.left[matches.left_iou == at]] = False
     return {
         "all" if name == "AP" else name.removeprefix("AP_"): _binned(
             matches.scores[chosen], right[chosen], np.array(edges)
@@ -101,6 +99,31 @@ def pool_calibration(
         for name, inside in _groups(matches)
         if (chosen := kept & inside[matches.classes]).any()
     }
+
+
+def right_at(matches: Matches, iou: float = 0.5) -> BoolArray:
+    """Which detections, in the order they were given, are right at one IoU: bool [D]."""
+    right = np.zeros(len(matches.order), bool)
+    right[matches.order[matches.hits[matches.hits_iou == _number_of(iou)]]] = True
+    return right
+
+
+def group_shares(matches: Matches, most: int = LVIS_CAP) -> dict[str, FloatArray]:
+    """The share of rare, common and frequent classes among the best k detections of the images, for k = 1 to `most`.
+
+    Over all images together, and over all detections, also of classes that an image was not searched for. Where no
+    image has k detections, the shares end.
+    """
+    kept = np.flatnonzero(matches.image_rank < most)
+    rank, groups = matches.image_rank[kept], matches.groups[matches.classes[kept]]
+    every = np.cumsum(np.bincount(rank))
+    return {group: np.cumsum(np.bincount(rank[groups == group], minlength=len(every))) / every for group in GROUPS}
+
+
+def instance_shares(matches: Matches) -> dict[str, float]:
+    """The share of rare, common and frequent classes among the instances."""
+    every = matches.instances.sum()
+    return {group: float(matches.instances[matches.groups == group].sum() / every) for group in GROUPS}
 
 
 def _binned(scores: FloatArray, right: BoolArray, edges: FloatArray) -> Calibration:
@@ -113,6 +136,13 @@ def _binned(scores: FloatArray, right: BoolArray, edges: FloatArray) -> Calibrat
 
 
 # -------------------------------------------------------------------- how
+
+
+def _number_of(iou: float) -> int:
+    at = np.flatnonzero(np.isclose(IOUS, iou))
+    if len(at) == 0:
+        raise ValueError(f"iou is {iou}: expected one of {', '.join(f'{value:.2f}' for value in IOUS)}")
+    return int(at[0])
 
 
 def _groups(matches: Matches) -> list[tuple[str, BoolArray]]:

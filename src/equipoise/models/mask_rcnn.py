@@ -41,6 +41,7 @@ from equipoise.losses.equalization import SigmoidEqualizationLoss
 from equipoise.losses.equalization_v2 import EqualizationV2Loss
 from equipoise.losses.federated import FederatedLoss
 from equipoise.losses.seesaw import SeesawLoss
+from equipoise.models.softmax_detectors import detector_shift
 from equipoise.models.weights import check_stride, load_backbone, move_stride, stride_by_name
 from equipoise.prior import Prior, sigmoid_shift
 
@@ -61,6 +62,10 @@ class SoftmaxClassification(nn.Module):
     background_columns = 1
     first_bias = 0.0
     ignored = -100  # the label of a box that does not count
+
+    def __init__(self, moved: Tensor | None = None) -> None:
+        super().__init__()
+        self.moved = moved  # [K + 1] what a trained detector's bias loses, where it is adjusted without training
 
     def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
         """Cross-entropy of `logits` [N, K + 1] against `labels` [N], 0 for background."""
@@ -173,9 +178,21 @@ def adjusted_sigmoid(prior: Prior, target_rate: float | None = None, tau: float 
     return SigmoidClassification(plain.criterion, tau * sigmoid_shift(prior, target_rate))
 
 
+def softmax(prior: Prior) -> SoftmaxClassification:
+    """A softmax of the classes and background, for recipes: nothing of the prior is used."""
+    return SoftmaxClassification()
+
+
+def adjusted_softmax(prior: Prior, tau: float = 1.0) -> SoftmaxClassification:
+    """A softmax for a trained detector whose logits lose `tau` times the shift of its classes: no training."""
+    return SoftmaxClassification(detector_shift(prior, tau=tau))
+
+
 def adjust_bias(model: nn.Module, moved: Tensor) -> None:
-    """Take `moved` [K] off the class logits of a detector with sigmoids, for good."""
+    """Take `moved`, one value per column, off the class logits of a detector, also of torchvision's own, for good."""
     classifier: Any = model.get_submodule("roi_heads.box_predictor.cls_score")
+    if classifier.bias.shape != moved.shape:
+        raise ValueError(f"the classifier has {len(classifier.bias)} columns, the shift {len(moved)}")
     with torch.no_grad():
         classifier.bias -= moved.to(classifier.bias)
 

@@ -389,6 +389,7 @@ class DetectionTraining(Run):
                 "stride": stride_of(self.model),
                 "size": self.recipe.min_sizes[-1],
                 "longest": self.recipe.max_size,
+                "classification": type(self.model.get_submodule("roi_heads.classification")).__name__,
             },
         }
 

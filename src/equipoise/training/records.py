@@ -221,12 +221,19 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
-def read_records(results: Path, table: str = "table1", kind: type[Kind] = Record) -> list[Kind]:  # type: ignore[assignment]
-    """Every committed record of a table, in the order of their paths."""
+def read_records(
+    results: Path,
+    table: str = "table1",
+    kind: type[Kind] = Record,  # type: ignore[assignment]
+    *,
+    named: str | None = None,
+) -> list[Kind]:
+    """Every committed record of a table, in the order of their paths. `named` is the table that the records themselves
+    name, where they were moved out of its folder."""
     records = []
     for path in sorted((results / table).glob(kind.PATTERN)):
         record = _of_file(path, kind)
-        if path != results / f"{record.key}.json":
+        if path != results / table / f"{record.key.removeprefix(f'{named or table}/')}.json":
             raise ValueError(f"{path} holds the record of {record.key}: move it to its place")
         records.append(record)
     return records

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from equipoise.experiments.table2 import published as table2
+from equipoise.experiments.voc2012_lt import published as voc2012_lt
 
 NAME = "mosaic-lt"
-METHODS = {
-    **{name: title for name, title in table2.METHODS.items() if name != "balanced_sigmoid_released"},
-    "rfs_adjusted": "RFS, adjusted afterwards",
-    "seesaw": "Seesaw loss",
-    "eql_v2": "EQL v2",
-    "federated": "Federated loss",
-}
+METHODS = voc2012_lt.METHODS
 TAUS = (0.25, 0.5, 0.75, 1.0)
 CHOICES = {
     "rfs": METHODS["rfs"],

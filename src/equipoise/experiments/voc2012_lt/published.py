@@ -5,7 +5,14 @@ from __future__ import annotations
 from equipoise.experiments.table2 import published as table2
 
 NAME = "voc2012-lt"
-METHODS = {name: title for name, title in table2.METHODS.items() if name != "balanced_sigmoid_released"}
+CUT = "voc2012-lt-cut-nms"  # the folder of runs in which NMS of proposals was cut off; their records say voc2012-lt
+METHODS = {
+    **{name: title for name, title in table2.METHODS.items() if name != "balanced_sigmoid_released"},
+    "rfs_adjusted": "RFS, adjusted afterwards",
+    "seesaw": "Seesaw loss",
+    "eql_v2": "EQL v2",
+    "federated": "Federated loss",
+}
 CHOICES = {
     **{f"rfs_{threshold}": f"RFS, threshold {threshold}" for threshold in (0.02, 0.001, 0.05, 0.1)},
     "rfs_lr_0.01": "RFS, learning rate 0.01",

@@ -10,14 +10,23 @@ from typing import Any
 
 from equipoise.experiments.table2.published import CONTROL, MOST, PAPER
 from equipoise.experiments.table2.report import NOTE, methods_table, numbers, provenance, runs_of, there
-from equipoise.experiments.voc2012_lt.published import CHOICES, METHODS, NAME
+from equipoise.experiments.voc2012_lt.published import CHOICES, CUT, METHODS, NAME
 from equipoise.report import tables
 from equipoise.report.tables import Table, low_to_high, mean_std
-from equipoise.training.detection_records import COLUMNS, DetectionRecord
+from equipoise.training.detection_records import COLUMNS, MEASURES, DetectionRecord, columns_at
 from equipoise.training.records import read_records
 
 LEVELS = 5  # of the feature pyramid
 Methods = Mapping[str, str]  # title by name
+Records = Mapping[str, Sequence[DetectionRecord]]  # by folder
+SAME_MEASURES = (
+    "AP_fixed is of the 10,000 best detections per class, AP_pool ranks all classes together, AP@5 is of the best 5 "
+    "detections per image, LVIS's share for 20 classes; all of masks."
+)
+CUT_OFF = (
+    "Before NMS was exact: in the training of these runs, NMS of proposals was cut off after some rounds, which left "
+    "boxes undecided. They are kept as they were recorded, with the methods and measures of their time."
+)
 
 
 def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> str:
@@ -34,12 +43,31 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> 
         + _detections_said(records)
         + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         str(methods_table(records, methods)),
+        *_measures(records, methods),
         orders_compared(records, methods),
         f"{beside.title}, mean ± standard deviation over seeds:\n\n{beside}" if beside else "",
         provenance(records),
         unsettled_part(records),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def cut_part(records: Sequence[DetectionRecord]) -> str:
+    """The runs in which NMS of proposals was cut off, with the methods that they have."""
+    return f"{CUT_OFF}\n\n{voc_part(records, _run(records))}" if records else "No records."
+
+
+def _run(records: Sequence[DetectionRecord]) -> Methods:
+    """The methods that have runs."""
+    return {name: title for name, title in METHODS.items() if runs_of(records, name)}
+
+
+def _measures(records: Sequence[DetectionRecord], methods: Methods) -> list[str]:
+    """The measures that see a prior, where runs have them."""
+    if not any(record.AP_at for record in records):
+        return []
+    found = [str(methods_table(records, methods, columns=columns)) for columns in (MEASURES, columns_at(records))]
+    return [SAME_MEASURES, *found]
 
 
 def _detections_said(records: Sequence[DetectionRecord]) -> str:
@@ -152,29 +180,43 @@ def choices_part(records: Sequence[DetectionRecord]) -> str:
 # -------------------------------------------------------------------- what `equipoise table` shows and writes
 
 
-def read(results: Path) -> list[DetectionRecord]:
-    """The runs."""
+def read(results: Path) -> Records:
+    """The runs, and those of before NMS was exact; there may be none yet."""
     there(results)
-    return read_records(results, NAME, DetectionRecord)
+    return {
+        NAME: read_records(results, NAME, DetectionRecord),
+        CUT: read_records(results, CUT, DetectionRecord, named=NAME),
+    }
 
 
-def shown_tables(records: Sequence[DetectionRecord]) -> list[Table]:
-    """Every method, run or not, and beside the control."""
-    rows = [[title, *numbers(runs_of(records, name))] for name, title in METHODS.items()]
-    whole = Table(["method", *COLUMNS, "n"], rows, title="VOC2012-LT: average precision, %")
-    beside = beside_control(records)
-    return [whole, beside] if beside else [whole]
+def shown_tables(records: Records) -> list[Table]:
+    """Every method, run or not, and beside the control; then the runs of before NMS was exact, where there are any."""
+    found = [_whole(records[NAME], METHODS, "VOC2012-LT: average precision, %"), beside_control(records[NAME])]
+    if any(record.AP_at for record in records[NAME]):
+        for columns in (MEASURES, columns_at(records[NAME])):
+            found.append(methods_table(records[NAME], METHODS, columns=columns))
+    if records[CUT]:
+        title = "VOC2012-LT, NMS of proposals cut off: average precision, %"
+        found += [_whole(records[CUT], _run(records[CUT]), title), beside_control(records[CUT])]
+    return [table for table in found if table]
 
 
-def notes(records: Sequence[DetectionRecord]) -> list[str]:
-    return [NOTE, *orders_compared(records).splitlines()]
+def _whole(records: Sequence[DetectionRecord], methods: Methods, title: str) -> Table:
+    rows = [[words, *numbers(runs_of(records, name))] for name, words in methods.items()]
+    return Table(["method", *COLUMNS, "n"], rows, title=title)
+
+
+def notes(records: Records) -> list[str]:
+    cut = [f"{line} (NMS cut off)" for line in orders_compared(records[CUT]).splitlines()]
+    return [NOTE, *orders_compared(records[NAME]).splitlines(), *cut]
 
 
 def documents(root: Path, results: Path) -> dict[Path, str]:
     """Every document under `root` that shows part of the table, as it should read."""
     choices = read_records(results, f"choices/{NAME}", DetectionRecord)
+    records = read(results)
     parts = {
-        "results/README.md": {NAME: voc_part(read(results))},
+        "results/README.md": {NAME: voc_part(records[NAME]), CUT: cut_part(records[CUT])},
         "docs/lab-notes.md": {f"{NAME}-choices": choices_part(choices)},
     }
     return tables.filled(root, parts)
