@@ -171,7 +171,7 @@ def main() -> None:
         print(f"{kernel:12} {channels:3} channels  {ours:7.1f} µs   cuDNN {other or float('nan'):7.1f} µs   {tiling}")
     if tried:
         write(Path(fused.__file__))
-        print("images a second of the engine with these:", {runs: round(engine_speed(runs)) for runs in (1, 4)})
+        print("images per second of the engine with these:", {runs: round(engine_speed(runs)) for runs in (1, 4)})
     if arguments.out:
         about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "batch": 512}
         arguments.out.write_text(json.dumps({"machine": about, "layers": layers}, indent=1) + "\n")

@@ -158,7 +158,7 @@ def images_a_second(step: Callable[[], None], images: int, device: torch.device,
 
 
 def engine_speed(data: CifarSet, runs: int, *, seconds: float = 4.0, **kernels: Features) -> float:
-    """Images a second of `runs` runs that train together, everything included; `kernels` as of `Training`."""
+    """Images per second of `runs` runs that train together, everything included; `kernels` as of `Training`."""
     trainings = [Training(SOFTMAX, data, seed, **kernels) for seed in range(runs)]
 
     def chunk() -> None:
@@ -184,7 +184,7 @@ def step_speed(data: CifarSet, runs: int, *, seconds: float = 3.0, **kernels: Fe
 
 
 def augmentation_speed(data: CifarSet) -> float:
-    """Images a second of the augmentation alone, drawing included."""
+    """Images per second of the augmentation alone, drawing included."""
     number = CHUNK * SOFTMAX.batch_size
     index = np.random.default_rng(0).integers(len(data.labels), size=number)
     chunks = iter(range(10**9))
@@ -335,7 +335,7 @@ def check(device: torch.device, data: CifarSet) -> dict[str, Any]:
 
 
 def speed(device: torch.device, data: CifarSet, seconds: float, workers: int) -> dict[str, Any]:
-    """Images a second, printed as ratios to the slowest and returned."""
+    """Images per second, printed as ratios to the slowest and returned."""
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = False, True
     speeds: dict[str, float] = {"augmentation alone": augmentation_speed(data)}
     for name, kernels in ways(device).items():

@@ -62,7 +62,7 @@ def against_weighted_random_sampler(num_items: int, num_classes: int) -> Results
     theirs = epoch_of(WeightedRandomSampler(weights, num_items))
     print(f"class-balanced epoch of {num_items:,} items, {num_classes} classes")
     print(
-        f"  equipoise              {ours:8.2f} s  (draws a class {drawn.min()}-{drawn.max()}; built in {build:.2f} s)"
+        f"  equipoise              {ours:8.2f} s  (draws per class {drawn.min()}-{drawn.max()}; built in {build:.2f} s)"
     )
     print(f"  WeightedRandomSampler  {theirs:8.2f} s")
     print(f"  ratio                  {theirs / ours:8.1f} x faster; {theirs / (ours + build):.1f} x with building")
@@ -116,7 +116,7 @@ def billion(num_items: int, num_classes: int) -> Results:
     print(f"{num_items:,} memory-mapped labels, {num_classes} classes")
     print(f"  built in {build:.1f} s, then {each:.0f} ns a draw; resuming takes {resume * 1e3:.1f} ms")
     print(f"  peak memory while building {peak:,.0f} MB, of which the index array that stays is {index_mb:,.0f} MB")
-    print(f"  draws a class {counts.min()}-{counts.max()}")
+    print(f"  draws per class {counts.min()}-{counts.max()}")
     return {
         "items": num_items,
         "build_s": build,

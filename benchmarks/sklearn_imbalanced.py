@@ -155,7 +155,7 @@ def judge(model: Any, X: Array, y: Array, X_test: Array, y_test: Array) -> tuple
 
 
 def compare(data: ImbalancedSet, seeds: int) -> Result:
-    """Every way of every classifier on one set: lists of one value a seed."""
+    """Every way of every classifier on one set: lists of one value per seed."""
     values: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
     counts: list[int] = []
     for seed in track(range(seeds), data.name, console=Console(stderr=True)):

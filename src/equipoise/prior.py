@@ -84,7 +84,7 @@ class Prior:
             given = getattr(self, name)
             if given is not None and len(given) != self.num_classes:
                 raise ValueError(
-                    f"{len(given)} {name} for {self.num_classes} classes: give one a class, in column order"
+                    f"{len(given)} {name} for {self.num_classes} classes: give one per class, in column order"
                 )
 
     # ---------------------------------------------------------------- constructors
@@ -331,7 +331,7 @@ class Prior:
 
     @property
     def counts(self) -> IntArray:
-        """Items a class: int64 [K], read-only."""
+        """Items per class: int64 [K], read-only."""
         if self._counts is None:
             raise ValueError("this prior was stated as probabilities, not counted: it has no counts")
         return self._counts
@@ -553,7 +553,7 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
 @constant
 def _sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float] | Tensor | None) -> Tensor:
     if isinstance(target_rate, Prior):
-        raise TypeError("target_rate is a Prior: pass a rate, or one a class, e.g. target_rate=prior.probabilities")
+        raise TypeError("target_rate is a Prior: pass a rate, or one per class, e.g. target_rate=prior.probabilities")
     if isinstance(source, Prior):
         from_logit, mean_logit = source._logit(), source._mean_logit
     else:

@@ -119,12 +119,12 @@ from uniform (total variation; – for sigmoids, whose p(y) does not add up to 1
 
 ### Where the numbers come from
 
-| device | versions | engine | commit | iterations | runs | together | seconds a run |
+| device | versions | engine | commit | iterations | runs | together | seconds per run |
 |:---|:---|:---|:---|---:|---:|---:|---:|
 | NVIDIA H200 | torch 2.11, cuDNN 9 | fp32, CUDA graph, deterministic kernels | abcdef0 | 13,000 | 6 | 4 | 14 |
 | NVIDIA H200 | torch 2.11, cuDNN 9 | fp32, CUDA graph, deterministic kernels | unknown | 2,000 | 1 | 1 | 5 |
 
-Seconds a run: the time of a group of runs over the runs in it, evaluation included, the median of the row.
+Seconds per run: the time of a group of runs over the runs in it, with evaluation; the row's median.
 
 | data | images | largest class | smallest | draw | pixels |
 |:---|---:|---:|---:|---:|---:|

@@ -11,7 +11,7 @@ LARGEST = 20  # images of each class
 
 
 def write_cifar10(root: Path, *, blank: int | None = None) -> Path:
-    """CIFAR-10 with 20 training and 4 test images a class; class j is brighter than class j − 1."""
+    """CIFAR-10 with 20 training and 4 test images per class; class j is brighter than class j − 1."""
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True)
     random = np.random.default_rng(0)

@@ -38,7 +38,7 @@ def found(file: Path, *, shift: int = 0, score: float = 0.9) -> list[dict[str, A
 
 
 def random_results(content: dict[str, Any], seed: int, each: int) -> list[dict[str, Any]]:
-    """`each` detections an image: half of them near the truth, of any class; scores have ties."""
+    """`each` detections per image: half of them near the truth, of any class; scores have ties."""
     random = np.random.default_rng(seed)
     ids = [category["id"] for category in content["categories"]]
     by_image: dict[int, list[dict[str, Any]]] = {image["id"]: [] for image in content["images"]}

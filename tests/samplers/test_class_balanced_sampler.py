@@ -535,7 +535,7 @@ def test_a_prior_or_a_data_set_in_place_of_labels_is_refused() -> None:
 
 def test_a_sampler_says_what_it_is() -> None:
     sampler = ClassBalancedSampler([0, 0, 1], num_samples=8, seed=3, num_replicas=2, rank=1)
-    assert repr(sampler) == "ClassBalancedSampler(3 items, 8 draws an epoch, seed 3, rank 1 of 2)"
+    assert repr(sampler) == "ClassBalancedSampler(3 items, 8 draws per epoch, seed 3, rank 1 of 2)"
 
 
 def test_the_prior_is_right_where_an_epoch_is_short_or_a_class_very_rare():

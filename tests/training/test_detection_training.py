@@ -63,7 +63,7 @@ def first_stage(data: CocoImages) -> dict[str, torch.Tensor]:
 
 
 def quick(*arguments: Any, **options: Any) -> DetectionTraining:
-    """A run that proposes and samples few boxes an image, for a CPU."""
+    """A run that proposes and samples few boxes per image, for a CPU."""
     run = DetectionTraining(*arguments, **options)
     run.model.rpn._post_nms_top_n = {"training": 40, "testing": 40}
     run.model.roi_heads.fg_bg_sampler.batch_size_per_image = 32

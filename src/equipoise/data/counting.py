@@ -24,7 +24,7 @@ CHUNK = 1 << 24  # np.bincount makes an int64 copy of what it counts: bound it
 def count_labels(
     labels: ArrayLike | Tensor, num_classes: int | None = None, *, ignore_index: int | None = None
 ) -> IntArray:
-    """Items a class, [num_classes], of class indices [N].
+    """Items per class, [num_classes], of class indices [N].
 
     >>> count_labels([2, 0, 2]).tolist()
     [1, 0, 2]
@@ -57,7 +57,7 @@ def count_multilabel(multi_hot: ArrayLike | Tensor) -> tuple[IntArray, int]:
             "multi_hot is ragged: expected a matrix [N, K] of zeros and ones, not lists of classes"
         ) from None
     if array.ndim != 2 or array.size == 0:
-        raise ValueError(f"multi_hot has shape {array.shape}, expected one row an item, one column a class: [N, K]")
+        raise ValueError(f"multi_hot has shape {array.shape}, expected one row per item, one column per class: [N, K]")
     counts = np.zeros(array.shape[1], np.int64)
     step = max(1, CHUNK // array.shape[1])
     for start in range(0, len(array), step):

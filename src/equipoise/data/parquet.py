@@ -56,7 +56,7 @@ def refuse_empty(column: Any, name: str, path: Path, first: int = 0, label: str 
 
 
 def count_parquet(path: str | os.PathLike[str], column: str = "label", num_classes: int | None = None) -> IntArray:
-    """Items a class, [num_classes], in a Parquet file or in all `*.parquet` files below a folder.
+    """Items per class, [num_classes], in a Parquet file or in all `*.parquet` files below a folder.
 
     `num_classes` defaults to the largest label + 1. Needs pyarrow.
 

@@ -309,7 +309,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         shapes = [np.shape(part) for part in p] if isinstance(p, list) else np.shape(p)
         if isinstance(p, list) or len(shapes) != 2 or shapes[1] != len(self.classes_):
             raise ValueError(
-                f"predict_proba gave shape {shapes} for {len(self.classes_)} classes: expected one column a class; "
+                f"predict_proba gave shape {shapes} for {len(self.classes_)} classes: expected one column per class; "
                 "several outputs need one PriorShiftClassifier each"
             )
         return np.asarray(p, dtype=np.float64)

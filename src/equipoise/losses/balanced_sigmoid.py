@@ -130,7 +130,7 @@ def row_mask(mask: Tensor, logits: Tensor) -> Tensor:
     dim = class_dim(logits)
     if mask.shape != logits.shape[:dim] + logits.shape[dim + 1 :]:
         raise ValueError(
-            f"foreground of shape {tuple(mask.shape)} does not fit logits of shape {tuple(logits.shape)}: one a row, "
+            f"foreground of shape {tuple(mask.shape)} does not fit logits of shape {tuple(logits.shape)}: one per row, "
             f"{tuple(logits.shape[:dim] + logits.shape[dim + 1 :])}"
         )
     return mask.unsqueeze(dim)
@@ -184,7 +184,7 @@ def reduce_elements(loss: Tensor, counts: Tensor | None, reduction: str) -> Tens
 class BalancedSigmoidLoss(SigmoidLoss):
     """Balanced Sigmoid as a drop-in for `nn.BCEWithLogitsLoss`; predict with plain `logits.sigmoid()`.
 
-    `target_rate` is the rate that predictions assume for a class: a number, one a class, or None for the mean rate of
+    `target_rate` is the rate that predictions assume for a class: a number, one per class, or None for the mean rate of
     the training set. The default reduction is torch's mean over all elements; "batchmean" is the paper's.
 
     >>> from equipoise import Prior

@@ -299,7 +299,7 @@ def softmax_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: in
 
 
 def sigmoid_loss(logits: Tensor, target: Tensor, shift: Tensor, ignore_index: int, reduction: str) -> Tensor:
-    """`balanced_sigmoid_loss` of logits [N, K] and one value a class [N, K] or class indices [N]; not of "none"."""
+    """`balanced_sigmoid_loss` of logits [N, K] and one value per class [N, K] or class indices [N]; not of "none"."""
     rows, classes = sigmoid_rows(logits.contiguous(), shift.contiguous(), target.contiguous(), ignore_index)
     counted = (classes > 0).sum() if reduction == "batchmean" else classes.sum()
     return reduce_rows(rows, counted, "sum" if reduction == "sum" else "mean")

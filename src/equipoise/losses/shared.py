@@ -147,14 +147,14 @@ def shifted(logits: Tensor, shift: Tensor) -> Tensor:
 
 
 def is_indices(logits: Tensor, target: Tensor, dim: int | None = None) -> bool:
-    """Whether `target` holds class indices (one dimension fewer) and not one value a class (the same shape)."""
+    """Whether `target` holds class indices (one dimension fewer) and not one value per class (the same shape)."""
     if target.shape == logits.shape:
         return False
     rows = without_dim(logits.shape, class_dim(logits) if dim is None else dim)
     if target.shape != rows:
         raise ValueError(
             f"target of shape {tuple(target.shape)} does not fit logits of shape {tuple(logits.shape)}: expected class "
-            f"indices {tuple(rows)} or one value a class {tuple(logits.shape)}"
+            f"indices {tuple(rows)} or one value per class {tuple(logits.shape)}"
         )
     if not is_integer(target):
         raise TypeError(f"target is {target.dtype}: class indices are integers, target.long()")
@@ -254,10 +254,10 @@ def reduce_rows(loss: Tensor, counted: Tensor | int, reduction: str) -> Tensor:
 
 
 def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
-    """Whether the loss of `logits` [N, K] with one `shift` a class can be that of kernels.py: compiled, on a GPU.
+    """Whether the loss of `logits` [N, K] with one `shift` per class can be that of kernels.py: compiled, on a GPU.
 
-    `target` is class indices [N] or one value a class [N, K]. Whatever is out of the ordinary stays on the general way,
-    and so do its error messages.
+    `target` is class indices [N] or one value per class [N, K]. Whatever is unusual takes the general path, and so
+    do its error messages.
     """
     return (
         torch.compiler.is_compiling()

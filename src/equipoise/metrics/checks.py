@@ -22,7 +22,7 @@ def check_probabilities(values: ArrayLike | Tensor, what: str = "probabilities")
     if given.device.type == "mps":  # it has no float64
         given = given.cpu()
     if given.ndim != 2:
-        raise ValueError(f"{what} have shape {tuple(given.shape)}, expected [N, K]: one row an item")
+        raise ValueError(f"{what} have shape {tuple(given.shape)}, expected [N, K]: one row per item")
     scores = given.double()
     check_distributions(scores, given.dtype, of=f" of {what}", instead="if these are logits, pass logits.softmax(1)")
     return scores / scores.sum(1, keepdim=True)

@@ -31,7 +31,7 @@ from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift, softmax_
 NUMBERS = (
     "AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR@300", "ARs@300", "ARm@300", "ARl@300",
 )  # fmt: skip
-MOST = 300  # detections an image, over all classes
+MOST = 300  # detections per image, over all classes
 
 
 @dataclass(frozen=True)

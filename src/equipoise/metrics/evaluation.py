@@ -180,7 +180,7 @@ class Evaluation:
         return f"Evaluation({self.num_items} items, top-1 {percent(self.top1)}, {groups})"
 
     def __str__(self) -> str:
-        """A table; a row a class up to 20 classes (`per_class` has them all)."""
+        """A table; a row per class up to 20 classes (`per_class` has them all)."""
         return "\n".join(self._lines())
 
     # ---------------------------------------------------------------- inside
@@ -325,7 +325,7 @@ def _check_inputs(outputs: Tensor | NDArray[Any], prior: Prior) -> None:
             f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_counts(...)"
         )
     if outputs.ndim != 2:
-        raise ValueError(f"logits have shape {tuple(outputs.shape)}, expected [N, K]: one row an item")
+        raise ValueError(f"logits have shape {tuple(outputs.shape)}, expected [N, K]: one row per item")
     if outputs.shape[1] != prior.num_classes:
         raise ValueError(
             f"prior has {prior.num_classes} classes, logits have {outputs.shape[1]}: "

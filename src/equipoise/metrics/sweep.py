@@ -7,7 +7,7 @@ z_train are logits that mean the training prior. A balanced loss gives z_uniform
 logits as they are stand at tau = 1, those of a plain loss at tau = 0. Bayes' rule asks for tau = 1 − alpha. Accuracy in
 a world is Σ_j π_deployed(j) · accuracy of class j, so one test set serves for every world.
 
-Kept as sums, correct items a class at each tau: sweeps of parts add up with `+`.
+Kept as sums, correct items per class at each tau: sweeps of parts add up with `+`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WORLDS: FloatArray = np.round(1 - TAUS, 2)  # the alpha that each tau is right f
 
 @dataclass(frozen=True, eq=False)
 class PriorSweep:
-    """Correct items a class at each tau, [41, K], out of `items` [K] test items."""
+    """Correct items per class at each tau, [41, K], out of `items` [K] test items."""
 
     prior: Prior
     logits_mean: LogitsMean

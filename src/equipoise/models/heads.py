@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 
 class NormalizedLinear(nn.Module):
-    """Cosines between features [..., in_features] and one vector a class: no bias, outputs in [−1, 1].
+    """Cosines between features [..., in_features] and one vector per class: no bias, outputs in [−1, 1].
 
     The head that LDAM wants. A loss other than LDAM, or a prior added to these logits, needs them scaled first
     (by about 30): log n is far larger than a cosine.
@@ -42,7 +42,7 @@ class NormalizedLinear(nn.Module):
 
 
 class ScaledHead(nn.Module):
-    """`head`, frozen, with a learnable factor a class: learnable weight scaling (LWS).
+    """`head`, frozen, with a learnable factor per class: learnable weight scaling (LWS).
 
         logits_j = s_j · (w_j · x + b_j),      s_j = 1 at first; only s is learnt
 

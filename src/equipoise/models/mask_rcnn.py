@@ -7,10 +7,10 @@
 A sigmoid part trains with one of the library's losses, summed over classes and averaged over boxes: plain, equalization
 loss or Balanced Sigmoid; the last two treat boxes that hold an object (`foreground`) unlike background boxes. Its bias
 starts at log(0.001 / 0.999), so that the many background boxes cost little at the start. All of them keep boxes above a
-score of 1e-4 and 300 boxes an image over all classes, as LVIS is evaluated.
+score of 1e-4 and 300 boxes per image over all classes, as LVIS is evaluated.
 
 The mask predictor computes the mask of one class a box, the ground truth's in training and the predicted one in use:
-its last convolution has a row a class, and gathering the rows first gives the same masks for 1/K of the work.
+its last convolution has a row per class, and gathering the rows first gives the same masks for 1/K of the work.
 
 References: He et al., "Mask R-CNN", 2017; Tan et al., "Equalization Loss", 2020; Ren et al., "Balanced Meta-Softmax",
 2020, appendix A.2 (the detection head).
@@ -201,7 +201,7 @@ def adjust_bias(model: nn.Module, moved: Tensor) -> None:
 
 
 class ScaledLinear(nn.Linear):
-    """A linear layer with one learned scale a class on its weights, not on its bias: LWS (Kang et al. 2020)."""
+    """A linear layer with one learned scale per class on its weights, not on its bias: LWS (Kang et al. 2020)."""
 
     def __init__(self, in_features: int, out_features: int) -> None:
         super().__init__(in_features, out_features)
@@ -212,7 +212,7 @@ class ScaledLinear(nn.Linear):
 
 
 class BoxPredictor(nn.Module):
-    """Class logits, and a box a class: [N, in_features] to [N, columns] and [N, 4 K]. Always in fp32: a score of 1e-4
+    """Class logits, and a box per class: [N, in_features] to [N, columns] and [N, 4 K]. Always in fp32: a score of 1e-4
     has a logit of −9.2, which bf16 rounds to steps of 1/16."""
 
     def __init__(self, in_features: int, num_classes: int, classification: Any, *, scaled: bool = False) -> None:
@@ -507,7 +507,7 @@ def detector(
     Training: `model(images, targets)` gives a dict of losses. In use, `model(images)` gives a dict an image: "boxes"
     [n, 4], "labels" [n] from 1, "scores" [n] and "masks" bool [n, H, W]. `min_size` may be several sizes, one of which
     is drawn for each image in training; the last one is used otherwise. `options` are torchvision's for Mask R-CNN.
-    `scaled` makes the classifier learn one scale a class (LWS).
+    `scaled` makes the classifier learn one scale per class (LWS).
     """
     size = {"min_size": min_size, "max_size": max_size}
     kept = {"box_score_thresh": score_threshold, "box_detections_per_img": detections}
@@ -538,7 +538,7 @@ def detector_weights(model: nn.Module) -> dict[str, Tensor]:
 
 
 def load_detector_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Load what `detector_weights` gave. A scale a class that the weights lack keeps its value, 1."""
+    """Load what `detector_weights` gave. A scale per class that the weights lack keeps its value, 1."""
     own = model.state_dict()
     wrong = next((name for name in weights if name in own and own[name].shape != weights[name].shape), None)
     if wrong is not None:

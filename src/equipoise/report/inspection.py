@@ -142,8 +142,8 @@ def _judge(several: bool) -> Advice:
         )
         return Advice("Judge", words, "print(eq.evaluate_multilabel(logits, target, prior))")
     words = (
-        "Overall accuracy hides the tail: judge on a test set with equally many items a class, by group and with "
-        f"intervals. With 100 test items a class its accuracy is known to about ± {_half_width(100)} points, with 10 "
+        "Overall accuracy hides the tail: judge on a test set with equally many items per class, by group and with "
+        f"intervals. With 100 test items per class its accuracy is known to about ± {_half_width(100)} points, with 10 "
         f"to about ± {_half_width(10)}."
     )
     return Advice("Judge", words, "print(eq.evaluate(logits, target, prior))")

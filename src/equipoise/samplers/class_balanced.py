@@ -102,7 +102,7 @@ class ClassBalancedSampler(ResumableSampler):
         if self._target is not None and self._target.num_classes != len(self._index.counts):
             raise ValueError(
                 f"target has {self._target.num_classes} classes, the items have {len(self._index.counts)}: "
-                "give num_classes, or a target with one entry a class"
+                "give num_classes, or a target with one entry per class"
             )
         self._rates(0)  # a wrong strength or target is an error here, not in the first epoch
 

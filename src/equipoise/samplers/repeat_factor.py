@@ -1,4 +1,4 @@
-"""Repeat-factor sampling (Gupta, Dollár, Girshick, "LVIS", 2019): items with a rare class come several times an epoch.
+"""Repeat-factor sampling (Gupta, Dollár, Girshick, "LVIS", 2019): items with a rare class come several times per epoch.
 
     r(c) = max(1, sqrt(t / f_c))       f_c: the fraction of items that hold class c;  t: the threshold
     r(I) = max_{c in I} r(c)           1 for an item without classes

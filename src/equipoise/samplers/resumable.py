@@ -92,7 +92,7 @@ class ResumableSampler(DistributedSampler[int], ABC):
 
     def __repr__(self) -> str:
         ranks = f", rank {self.rank} of {self.num_replicas}" if self.num_replicas > 1 else ""
-        return f"{type(self).__name__}({self.num_items} items, {self.draws} draws an epoch, seed {self.seed}{ranks})"
+        return f"{type(self).__name__}({self.num_items} items, {self.draws} draws per epoch, seed {self.seed}{ranks})"
 
     def __len__(self) -> int:
         """Indices a rank gives in a whole epoch: the same on every rank."""

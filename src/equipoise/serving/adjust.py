@@ -49,7 +49,7 @@ def adjust_sigmoid_logits(
 ) -> Tensor:
     """Sigmoid logits right for classes of rate `target_rate` from logits that mean the rates of `source`.
 
-    Either is one rate for all classes or one a class; `source` may be a `Prior`.
+    Either is one rate for all classes or one per class; `source` may be a `Prior`.
 
     >>> import torch
     >>> adjust_sigmoid_logits(torch.tensor([0.01, 0.2]).logit(), source=[0.01, 0.2], target_rate=0.5).sigmoid()

@@ -1,6 +1,6 @@
 """Probabilities one can trust: temperature scaling that knows which prior the logits mean and where they will be used.
 
-    calibrated logits   c = z / T + b                    T: one temperature,   b: one bias a class, or none
+    calibrated logits   c = z / T + b                    T: one temperature,   b: one bias per class, or none
     used under π        c − shift(source, target)        shift: softmax_shift, or sigmoid_shift
     fitted              min over T, b of  Σ_i w(y_i) · loss(c_i − shift, y_i),     w(y) = π_target(y) / π_validation(y)
 
@@ -92,7 +92,7 @@ def fit_temperature(
     target: PriorLike | None = None,
     bias: bool = False,
 ) -> Calibration:
-    """Fit a temperature, and with `bias=True` a bias a class, to validation logits [N, K] that mean `source`.
+    """Fit a temperature, and with `bias=True` a bias per class, to validation logits [N, K] that mean `source`.
 
     `labels` [N] are class indices, in any class frequencies; `target` is the prior that the probabilities are to be
     right for. None is uniform, as everywhere: for a validation set like the training set, used as it is, pass
@@ -112,7 +112,7 @@ def fit_temperature(
     """
     scores = _in_double(logits)
     if scores.ndim != 2:
-        raise ValueError(f"logits have shape {tuple(scores.shape)}, expected [N, K]: one row an item")
+        raise ValueError(f"logits have shape {tuple(scores.shape)}, expected [N, K]: one row per item")
     num_items, num_classes = scores.shape
     index = check_labels(labels, num_items, num_classes)
     if num_items == 0:
@@ -150,9 +150,9 @@ def fit_sigmoid_temperature(
 ) -> Calibration:
     """The twin for yes-or-no questions: validation logits [N, K], or [N], that mean the rates of `source`.
 
-    `labels` are zeros and ones of the same shape; `target_rate` is the rate, or one a class, that the probabilities are
-    to be right for. Positive and negative items of a class are weighted so that it has that rate. One temperature for
-    all classes, and with `bias=True` one bias a class.
+    `labels` are zeros and ones of the same shape; `target_rate` is the rate, or one per class, that the probabilities
+    are to be right for. Positive and negative items of a class are weighted so that it has that rate. One temperature
+    for all classes, and with `bias=True` one bias per class.
 
     labels   zeros and ones, shaped like the logits
     bias     True to fit a bias per class too
@@ -187,7 +187,7 @@ def fit_sigmoid_temperature(
 def rate_thresholds(
     logits: Tensor, rate: Rate, *, labels: ArrayLike | Tensor | None = None, target_rate: Rate | None = None
 ) -> Tensor:
-    """A threshold a class, fp32 [K] (or []), that a share `rate` of the items exceeds: logits [N, K] or [N].
+    """A threshold per class, fp32 [K] (or []), that a share `rate` of the items exceeds: logits [N, K] or [N].
 
     No label is needed, so nothing can be overfitted. Where the items at hand are of other class rates than those in
     use, pass their `labels` (zeros and ones, same shape) and the rates in use as `target_rate`: positive and negative
@@ -302,7 +302,7 @@ def _columns(
     scores, answers = scores.reshape(len(scores), -1), answers.reshape(len(answers), -1)
     num_classes = scores.shape[1]
     if shift.numel() not in (1, num_classes):
-        raise ValueError(f"the rates have {shift.numel()} classes, logits have {num_classes}: give one a class")
+        raise ValueError(f"the rates have {shift.numel()} classes, logits have {num_classes}: give one per class")
     yes = answers.sum(0)
     one_sided = ((yes == 0) | (yes == len(answers))).nonzero()
     if len(one_sided):

@@ -365,7 +365,7 @@ def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> lis
         )
     p = logits.exp()
     expected = p.sum(0).cpu().numpy()
-    excess = expected - counts  # the score of a bias a class, and below its covariance
+    excess = expected - counts  # the score of a bias per class, and below its covariance
     covariance = (torch.diag(p.sum(0)) - p.T @ p).cpu().numpy()
     surprise = float(excess @ np.linalg.pinv(covariance, rcond=1e-9, hermitian=True) @ excess)
     share = np.abs(excess) / np.maximum(counts, 1)

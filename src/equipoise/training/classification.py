@@ -429,7 +429,7 @@ class Training(Run):
 def _autocast(device: torch.device) -> contextlib.AbstractContextManager[Any]:
     if device.type != "cuda":
         return contextlib.nullcontext()
-    # every weight is used once a step: the cache would only keep copies alive across a graph's capture
+    # every weight is used once per step: the cache would only keep copies alive across a graph's capture
     return torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False)
 
 

@@ -33,7 +33,7 @@ from equipoise.training.records import Record, hardware, versions
 from equipoise.training.sets import CifarSet, TrainingSet
 from equipoise.training.weights import weights_digest
 
-FIRST_GUESS = {"cuda": 0.006, "fused": 0.003}  # seconds an iteration before one was measured
+FIRST_GUESS = {"cuda": 0.006, "fused": 0.003}  # seconds per iteration before one was measured
 TIMED = 2  # iterations that a CPU is timed with before a long run
 LONG = 100  # iterations of a long run
 

@@ -58,7 +58,7 @@ class Status:
 class Timing:
     """What iterations have taken so far, by whether the run starts from the weights of another."""
 
-    guess: float = 0.0  # seconds an iteration of one run
+    guess: float = 0.0  # seconds per iteration of one run
     per_iteration: dict[bool, tuple[int, float]] = field(default_factory=dict)  # -> (group size, seconds)
     setup: float = SETUP
 

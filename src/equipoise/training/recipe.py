@@ -56,8 +56,8 @@ class Recipe:
     """How to train. The defaults are those of the paper's CIFAR experiments (Ren et al. 2020, arXiv 2007.10740, C.3).
 
     loss           makes the loss; gets the training set's prior if it has a parameter of that name, and the options
-    options        the loss's options; a mapping stands for one value a data set
-    sampler        "instance": every image once an epoch. "class_balanced": every class equally often (an image with
+    options        the loss's options; a mapping stands for one value per data set
+    sampler        "instance": every image once per epoch. "class_balanced": every class equally often (an image with
                    several classes is drawn for each of them)
     head           "linear"; "normalized": cosines, for LDAM; with a backbone also "scaled" and "kept"
     rare_bias      start the head's bias at −log(K − 1): every class at 1/K, for sigmoids

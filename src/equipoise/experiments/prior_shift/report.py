@@ -37,7 +37,7 @@ LABELS = {"accuracy": "accuracy on the test set, %", "log_loss": "log-loss on th
 
 
 def values(records: Sequence[PriorShiftRecord], method: str, shift: str, column: str, what: str) -> list[float]:
-    """One number a seed: the mean over its test sets of that shift."""
+    """One number per seed: the mean over its test sets of that shift."""
     kind, treatment = COLUMNS[column]
     return [
         mean(float(one["results"][kind][treatment][what]) for one in record.test_sets if one["shift"] == shift)
@@ -104,7 +104,7 @@ def origin(records: Sequence[PriorShiftRecord]) -> str:
 
 
 def drawn(records: Sequence[PriorShiftRecord]) -> dict[str, Any]:
-    """Everything the figure shows: by quantity, loss, column and shift, one number a seed."""
+    """Everything the figure shows: by quantity, loss, column and shift, one number per seed."""
     return {
         what: {
             method: {column: [values(records, method, shift, column, what) for shift in SHIFTS] for column in NAMES}

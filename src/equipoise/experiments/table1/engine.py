@@ -35,7 +35,7 @@ def engine_notes(record: Mapping[str, Any]) -> str:
     if speeds := record.get("images_a_second"):
         slowest = min(speeds.values())
         timed = [[label, f"{value:,.0f}", f"{value / slowest:,.1f}×"] for label, value in speeds.items()]
-        parts.append(str(Table(["", "images a second", "over the slowest"], timed)))
+        parts.append(str(Table(["", "images per second", "over the slowest"], timed)))
     return "\n\n".join(parts)
 
 
@@ -47,7 +47,7 @@ def speed_table(records: Iterable[Record]) -> str:
     for (device, kernels, together), runs in sorted(alike.items()):
         speeds = [together * run.iterations * run.recipe["batch_size"] / run.seconds for run in runs]
         rows.append([device, kernels, str(together), str(len(runs)), f"{statistics.median(speeds):,.0f}"])
-    header = ["device", "engine", "runs together", "records", "images a second, median"]
+    header = ["device", "engine", "runs together", "records", "images per second, median"]
     return str(Table(header, rows, left=2))
 
 

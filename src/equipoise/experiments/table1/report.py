@@ -242,7 +242,7 @@ def whole(records: Sequence[Record]) -> str:
 
 
 def groups(records: Sequence[Record]) -> str:
-    """A row a cell that has runs: accuracy by group, total variation of p(y), n."""
+    """A row per cell that has runs: accuracy by group, total variation of p(y), n."""
     cells, names = by_cell(records), ("many", "medium", "few")
     rows = []
     for cell in all_cells():
@@ -266,8 +266,10 @@ def provenance(records: Iterable[Record]) -> str:
         each = [record.seconds / record.together for record in runs]
         together = sorted({record.together for record in runs})
         rows.append([*alike, str(len(runs)), ", ".join(map(str, together)), f"{statistics.median(each):.0f}"])
-    header = ["device", "versions", "engine", "commit", "iterations", "runs", "together", "seconds a run"]
-    note = "Seconds a run: the time of a group of runs over the runs in it, evaluation included, the median of the row."
+    header = ["device", "versions", "engine", "commit", "iterations", "runs", "together", "seconds per run"]
+    note = (
+        "Seconds per run: the time of a group of runs over the runs in it, with evaluation; the row's median."
+    )
     return f"{Table(header, rows, left=4)}\n\n{note}"
 
 

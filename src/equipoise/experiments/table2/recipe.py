@@ -10,7 +10,7 @@ An epoch is as many images as the training set has. Where each comes from:
                  are at 2/3 and 8/9; the paper gives 25 and 10 epochs for LVIS v1 and no steps
     stage 2      steps at 1/2 and 9/11, as 11,000 and 18,000 of 22,000 iterations in that code
     rfs_longer   10 epochs more of the plain sigmoid, classifier alone: the control that the paper lacks
-    crt, lws     Kang et al. 2020: the classifier anew, or one scale a class; class-aware sampling
+    crt, lws     Kang et al. 2020: the classifier anew, or one scale per class; class-aware sampling
     eql          Tan et al. 2020 with λ = 1.1e-3, its authors' value for LVIS v1
     balanced_sigmoid   the paper's formula. `balanced_sigmoid_released` is that of the released code, target rate 1/2
 

@@ -70,7 +70,7 @@ def provenance(records: Sequence[DetectionRecord]) -> str:
         for alike, runs in grouped(records, made).items()
     ]
     named = ("device", "versions", "precision", "commit")
-    header = (*named, "runs", "together", "seconds a run", "img/s", "seconds to evaluate")
+    header = (*named, "runs", "together", "seconds per run", "img/s", "seconds to evaluate")
     return str(Table(header, rows, left=4))
 
 

@@ -72,7 +72,7 @@ def _measures(records: Sequence[DetectionRecord], methods: Methods) -> list[str]
 
 def _detections_said(records: Sequence[DetectionRecord]) -> str:
     found = [run.engine["detections"] / run.evaluated_images for run in records if run.engine.get("detections")]
-    return f" A run found {low_to_high(found)} things an image; at most {MOST} count." if found else ""
+    return f" A run found {low_to_high(found)} detections per image; at most {MOST} count." if found else ""
 
 
 def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> str:

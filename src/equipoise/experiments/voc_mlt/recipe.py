@@ -1,7 +1,7 @@
 """VOC-MLT: several labels per photograph, 20 classes. The recipe, then one line per method.
 
     1,142 training images of PASCAL VOC 2012, 760 down to 4 per class: the published list. Tested on 4,952 other images
-    of VOC 2012: our own choice, since the published test set, that of VOC 2007, was not at hand.
+    of VOC 2012: our own choice, since the published test set, that of VOC 2007, was not available.
 
 Published (Wu et al. 2020 and their released code, for the row DB): ResNet-50 from ImageNet weights, its stem and first
 stage frozen and the statistics of its batch normalisations kept; a layer of 256 features with batch normalisation and
