@@ -194,8 +194,11 @@ def test_a_backbone_from_a_file_can_be_kept_frozen(photos: Path, tmp_path: Path)
     backbone, _ = make_backbone(NETWORK, 32)
     torch.save(backbone.state_dict(), tmp_path / "weights.pth")
     words = ("train", photos, "--out", tmp_path / "run", *SMALL, "--weights", tmp_path / "weights.pth", "--freeze")
-    result = equipoise(*words, "--loss", "all")
+    result = equipoise(*words, "--loss", "all", "--json")
     assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    computed = [line for line in lines if "images whose features are computed" in line]
+    assert [(*line.values(),)[:2] for line in computed] == [(16, 61), (61, 61)]
     served, _ = load_run(tmp_path / "run" / "balanced_softmax")
     network: Any = served.model
     kept = network.classifier.backbone.state_dict()

@@ -381,7 +381,7 @@ def json_lines() -> Iterator[tuple[Callable[[str], None], Callable[[Status], Non
 
     def report(status: Status) -> None:
         speed, left = round(status.images_a_second, 1), round(status.seconds_to_go, 1)
-        told = {"iteration": status.done, "of": status.iterations, "images_per_second": speed, "seconds_to_go": left}
-        typer.echo(json.dumps(told))
+        told = {"iteration" if status.what == "iterations" else status.what: status.done, "of": status.iterations}
+        typer.echo(json.dumps(told | {"images_per_second": speed, "seconds_to_go": left}))
 
     yield told_as_json, report

@@ -30,7 +30,7 @@ from equipoise.training.classification import Features, Training, plain_features
 from equipoise.training.classification_runs import LONG, probabilities, timed
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.kinds import Context, Kind, Settings
-from equipoise.training.progress import in_words
+from equipoise.training.progress import Status, in_words
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import StoredRecord, hardware, versions
 from equipoise.training.sets import (
@@ -44,6 +44,7 @@ from equipoise.training.weights import weights_digest
 
 SHARE = 0.4  # of the memory that is free: what images may take
 JUDGED_AT_ONCE = 256
+FEATURES_AT_ONCE = 64  # of a backbone that stays as it is: then progress is reported
 FIRST_GUESS = 0.02  # seconds per iteration on a GPU before one was measured
 
 
@@ -301,7 +302,7 @@ class FrozenClassification(ImageClassification):
 
     def __init__(self, *args: Any, network: str, backbone: nn.Module, width: int, **options: Any) -> None:
         super().__init__(*args, **options)
-        began = time.monotonic()
+        self._began, self._done = time.monotonic(), 0
         self.network, self.backbone = network, backbone.eval().to(self.settings.device)
         self.recipes = {name: replace(recipe, model=f"features-{width}") for name, recipe in self.recipes.items()}
         assert isinstance(self.set, Photographs)
@@ -309,8 +310,7 @@ class FrozenClassification(ImageClassification):
         self._test = [self._features_of(items) for items in super().test_items()]
         features = torch.cat([self._features_of(items) for items in self._train_items(self.set)])
         self.set = FeatureSet(self.set.labels, self.set.device_labels, self.set.prior, features)
-        number, seconds = len(self.data.train) + len(self.data.test), time.monotonic() - began
-        self.settings.log(f"features of {number:,} images computed in {seconds:.0f} s")
+        self.settings.log(f"features of {self._done:,} images computed in {time.monotonic() - self._began:.0f} s")
 
     def _train_items(self, images: Photographs) -> Iterator[Tensor]:
         plain = Recipe(augmentation="none")
@@ -323,7 +323,13 @@ class FrozenClassification(ImageClassification):
 
     @torch.no_grad()
     def _features_of(self, items: Tensor) -> Tensor:
-        return plain_features(Classifier(self.backbone, nn.Identity()), items, self.mean, self.std).float()
+        network, found = Classifier(self.backbone, nn.Identity()), []
+        for part in torch.split(items, FEATURES_AT_ONCE):
+            found.append(plain_features(network, part, self.mean, self.std).float())
+            self._done += len(part)
+            number, seconds = len(self.data.train) + len(self.data.test), time.monotonic() - self._began
+            self.settings.report(Status.at(self._done, number, 1, seconds, what="images whose features are computed"))
+        return torch.cat(found)
 
     def test_items(self) -> Iterator[Tensor]:
         return iter(self._test)

@@ -267,9 +267,7 @@ def provenance(records: Iterable[Record]) -> str:
         together = sorted({record.together for record in runs})
         rows.append([*alike, str(len(runs)), ", ".join(map(str, together)), f"{statistics.median(each):.0f}"])
     header = ["device", "versions", "engine", "commit", "iterations", "runs", "together", "seconds per run"]
-    note = (
-        "Seconds per run: the time of a group of runs over the runs in it, with evaluation; the row's median."
-    )
+    note = "Seconds per run: the time of a group of runs over the runs in it, with evaluation; the row's median."
     return f"{Table(header, rows, left=4)}\n\n{note}"
 
 
