@@ -558,6 +558,12 @@ def test_real_lvis_images_train_predict_evaluate_and_submit(tmp_path: Path, monk
     (found,) = read_jsonl(out)
     assert (found.iterations, found.evaluated_images, len(found.counts)) == (3, 4, 1203)
     assert found.mask is not None
+    assert found.measures is not None
+    for kind in ("bbox", "segm"):
+        assert list(found.measures[kind]["AP_at"]) == ["300", "50", "20", "10"]  # 300 is scaled to 1,203 classes, too
+    assert {found.measures["bbox"][name]["AP"] is None for name in ("AP_fixed", "AP_pool")} == {False}
+    assert found.measures["bbox"]["detections"] > 1203  # without a cap per image
+    assert found.measures["segm"]["AP_pool"] is None  # of four images, 10,000 per class are too many masks
     (weights,) = (tmp_path / "checkpoints").glob("*.weights.pt")
     monkeypatch.setattr("equipoise.models.mask_rcnn.detector", few)
     picture = CocoImages(few_images, LVIS).images[0].path
@@ -571,6 +577,8 @@ def test_real_lvis_images_train_predict_evaluate_and_submit(tmp_path: Path, monk
     assert {result["image_id"] for result in results} == kept
     said = equipoise("detect", "eval", submitted, "--annotations", few_images)
     assert [line.split(":")[0] for line in said.splitlines()] == ["bbox", "segm"]
+    adjusted = ("--prior", LVIS / "sample_val.json", "--target-rate", "mean", "--pool")
+    assert "segm, AP-pool: AP " in equipoise("detect", "eval", submitted, "--annotations", few_images, *adjusted)
     again = GroundTruth(few_images).evaluate(Detections.from_results(results), "segm")
     # submitted masks and scores are rounded, and a detection that changes places with its neighbour moves AP a little
     assert again["AP"] == pytest.approx(found.mask["AP"], abs=0.5)

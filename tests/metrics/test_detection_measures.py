@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from helpers.coco_files import edit, write_lvis
 from metrics.test_detection_metrics import federate, found, random_results
 from typer.testing import CliRunner
 
 import equipoise as eq
 from equipoise.cli import app
+from equipoise.data.masks import decode_mask, encode_images
 from equipoise.data.reading import read_json
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.metrics.detection_best import BestPerClass
@@ -84,6 +87,7 @@ def by_definition(
         same = "category_id"
         ordered = [r for n, r in enumerate(ordered) if sum(q[same] == r[same] for q in ordered[:n]) < best]
     numbers: dict[str, float | None] = {}
+    of = {c["id"]: [r for r in ordered if r["category_id"] == c["id"]] for c in content["categories"]}
     for name in SHORT:
         chosen = [c for c in content["categories"] if name == "AP" or c["frequency"] == name[-1]]
         ids = sorted(category["id"] for category in chosen)
@@ -91,7 +95,7 @@ def by_definition(
         counts = {identity: marked.count(identity) for identity in ids}
         values = []
         for iou in IOUS:
-            answers = {identity: judged(content, ordered, identity, iou) for identity in ids}
+            answers = {i: judged(content, of[i], i, iou) if of[i] else [] for i in ids}
             if pool and sum(counts.values()):
                 values.append(precision_at_101_recalls([a for i in ids for a in answers[i]], sum(counts.values())))
             elif not pool:
@@ -383,3 +387,84 @@ def test_masks_of_another_size_than_their_image_are_refused(tmp_path: Path, size
         with pytest.raises(ValueError, match=rf"detection 2 has a mask of \[{size[0]}, {size[1]}\] pixels"):
             judge(detections, "segm")
     assert truth.evaluate(detections, "bbox")["AP"] == pytest.approx(100)
+
+
+# -------------------------------------------------------------------- real LVIS annotations, all 1,203 categories
+
+LVIS = Path(os.environ.get("EQUIPOISE_LVIS") or Path(__file__).resolve().parents[3] / "shared/data/lvis")
+
+
+def near_the_truth(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """Moved boxes with the masks of the truth, some of another class, and boxes of any class; scores have ties."""
+    random = np.random.default_rng(0)
+    ids = [category["id"] for category in content["categories"]]
+    sizes = {image["id"]: (image["height"], image["width"]) for image in content["images"]}
+    results = []
+    for annotation in content["annotations"]:
+        height, width = sizes[annotation["image_id"]]
+        mask = torch.from_numpy(decode_mask(annotation["segmentation"], height, width)).bool()
+        ((rle,),) = encode_images([mask[None]])
+        for turn in range(3):
+            moved = (np.array(annotation["bbox"]) + random.normal(0, 1 + 3 * turn, 4)).round(1)
+            category = annotation["category_id"] if random.random() < 0.7 else int(random.choice(ids))
+            results.append(
+                {
+                    "image_id": annotation["image_id"],
+                    "category_id": category,
+                    "score": round(float(random.random()), 2),
+                    "bbox": [*moved[:2].tolist(), *np.maximum(moved[2:], 1).tolist()],
+                    "segmentation": rle,
+                }
+            )
+    return results
+
+
+@pytest.fixture(scope="module")
+def lvis(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[dict[str, Any]]]:
+    """Five real images with their federated annotations, and results."""
+    if not (LVIS / "sample_val.json").is_file():
+        pytest.skip("EQUIPOISE_LVIS names no folder of LVIS images")
+    content = read_json(LVIS / "sample_val.json")
+    marked = [one["image_id"] for one in content["annotations"]]
+    order = sorted((image["id"] for image in content["images"]), key=marked.count)
+    kept = {*order[40:44], order[-1]}  # with a few instances, and with most
+    content["images"] = [image for image in content["images"] if image["id"] in kept]
+    content["annotations"] = [one for one in content["annotations"] if one["image_id"] in kept]
+    folder = tmp_path_factory.mktemp("lvis")
+    results = near_the_truth(content)
+    (folder / "val.json").write_text(json.dumps(content))
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder / "val.json", folder / "results.json", results
+
+
+def test_every_measure_of_1203_federated_categories_is_the_definition(lvis: Any) -> None:
+    file, _, results = lvis
+    content, truth = read_json(file), GroundTruth(file)
+    matches = truth.match(Detections.from_results(results), "bbox")
+    assert len(matches.instances) == 1203
+    assert any(image["not_exhaustive_category_ids"] for image in content["images"])
+    for cap in (300, 10):
+        assert ap_at(matches, cap) == pytest.approx(by_definition(content, results, cap=cap, best=None, pool=False))
+    for best in (2, 10_000):
+        ours = ap_fixed(matches, best), ap_pool(matches, best)
+        for numbers, pool in zip(ours, (False, True), strict=True):
+            assert numbers == pytest.approx(by_definition(content, results, cap=None, best=best, pool=pool))
+            assert {name for name, value in numbers.items() if value is None} <= {"AP_r"}  # no rare one is marked
+            assert numbers["AP"] > 5  # type: ignore[operator]
+
+
+def test_masks_of_1203_federated_categories_are_judged_by_every_measure(lvis: Any) -> None:
+    file, results, given = lvis
+    truth = GroundTruth(file)
+    detections = Detections.from_results(given)
+    matches = truth.match(detections, "segm")
+    theirs = truth.evaluate(detections, "segm")
+    assert ap_at(matches, 300) == pytest.approx({name: theirs[short] for name, short in SHORT.items()}, abs=1e-9)
+    said = evaluated(results, "--annotations", file, "--caps", 50, "--fixed", "--pool").splitlines()
+    kinds = [line.split(":")[0] for line in said[1:]]
+    for kind in ("bbox", "segm"):
+        assert f"{kind}, 300 per image, LVIS's scaled to the classes" in kinds
+        assert {f"{kind}, 50 per image", f"{kind}, AP-fixed", f"{kind}, AP-pool"} <= set(kinds)
+    pooled = ap_pool(matches)
+    assert f"segm, AP-pool: AP {pooled['AP']:.2f}, AP_r –, AP_c {pooled['AP_c']:.2f}" in "\n".join(said)
+    assert {"all", "c", "f"} <= set(pool_calibration(matches))
