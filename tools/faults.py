@@ -440,7 +440,7 @@ FAULTS = [
     Fault("metrics/detection_measures.py", "np.maximum.accumulate(keys[::-1])[::-1]", "keys", "test_detection_measures.py"),
     Fault("metrics/detection_measures.py", "+ _uncounted(matches, hits, iou)", "", "test_detection_measures.py"),
     Fault("metrics/detection_best.py", "detections.scores[rows] >= self._least[category]", "detections.scores[rows] > 2", "test_detection_measures.py"),
-    Fault("metrics/detection.py", "- moved[columns]", "+ moved[columns]", "test_detection_measures.py"),
+    Fault("metrics/detection.py", "- shift[columns]", "+ shift[columns]", "test_detection_measures.py"),
     Fault("losses/seesaw.py", "logits.detach().log_softmax(dim)", "logits.log_softmax(dim)", "test_detector_losses.py"),
     Fault("losses/federated.py", "chosen | (target > 0)", "chosen", "test_loss_contract.py"),
     Fault("losses/equalization_v2.py", "size * (1 - target) * negative", "size * (1 - target)", "test_detector_losses.py"),
