@@ -585,16 +585,16 @@ def test_real_lvis_images_train_predict_evaluate_and_submit(tmp_path: Path, monk
 
 
 def test_a_mask_is_drawn_in_the_colour_of_its_class_and_weak_detections_are_not() -> None:
-    masks = torch.zeros(2, 20, 20, dtype=torch.bool)
-    masks[0, 12:18, 12:18], masks[1, :3, :3] = True, True
+    masks = torch.zeros(2, 100, 100, dtype=torch.bool)
+    masks[0, 62:98, 62:98], masks[1, :3, :3] = True, True
     found = {
-        "boxes": torch.tensor([[12.0, 12.0, 18.0, 18.0], [0.0, 0.0, 3.0, 3.0]]),
+        "boxes": torch.tensor([[62.0, 62.0, 98.0, 98.0], [0.0, 0.0, 3.0, 3.0]]),
         "labels": torch.tensor([2, 1]),
         "scores": torch.tensor([0.9, 0.1]),
         "masks": masks,
     }
-    drawn = draw_detections(torch.zeros(3, 20, 20, dtype=torch.uint8), found, ["a", "b"], threshold=0.5)
-    assert drawn.getpixel((15, 16)) == tuple(part // 2 for part in colour(2))
+    drawn = draw_detections(torch.zeros(3, 100, 100, dtype=torch.uint8), found, ["a", "b"], threshold=0.5)
+    assert drawn.getpixel((80, 85)) == tuple(part // 2 for part in colour(2))
     assert drawn.getpixel((1, 1)) == (0, 0, 0)
 
 
