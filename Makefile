@@ -9,7 +9,7 @@
 #
 # make lower-bounds PINS="torch=2.13.0 torchvision=0.28.0" gives some of the versions by hand. It is no part of what must
 # pass before a change lands: run it when a requirement changes. Warnings are no errors there: old versions warn of each
-# other.
+# other; and the setuptools that comes with Python 3.11 must not bring its own distutils, which torch's compiler trips over.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -36,7 +36,7 @@ faults: .venv/test-ready
 lower-bounds:
 	$(PYTHON) -m venv .venv-lower
 	.venv-lower/bin/python -m pip install --disable-pip-version-check $$($(PYTHON) tools/lower_bounds.py $(PINS)) -e .
-	.venv-lower/bin/python -m pytest -n auto -q -W default -p no:cacheprovider
+	SETUPTOOLS_USE_DISTUTILS=stdlib .venv-lower/bin/python -m pytest -n auto -q -W default -p no:cacheprovider
 
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Equipoise needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.12")'
