@@ -128,6 +128,7 @@ def shared(rank: int, folder: str, out: str) -> None:
     run = trained(replace(RECIPE, augmentation="randaugment"), data)
     if rank == 0:
         torch.save({"model": run.model.state_dict(), "losses": run.losses}, f"{out}/shared.pt")
+    dist.barrier()  # neither may end while the other still needs it
     dist.destroy_process_group()
 
 

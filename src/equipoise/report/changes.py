@@ -6,7 +6,7 @@ Both models usually saw the same items. Then the interval of a change is that of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -169,7 +169,12 @@ def _range(value: Headline) -> str:
 # -------------------------------------------------------------------- for the page
 
 
-def change_data(models: Sequence[Model], drawn: Sequence[int]) -> dict[str, Any]:
+def change_data(
+    models: Sequence[Any],
+    drawn: Sequence[int],
+    between: Callable[[Any, Any, Sequence[int]], Changes] = changes,
+    said: Callable[[Any, Any, Changes], str] = conclusion,
+) -> dict[str, Any]:
     """The changes between models by their places, "0-1" from the first to the second; page.js turns them around.
 
     Ends of intervals of classes are in tenths of a percent, as they are shown; they are left out where there would be
@@ -177,8 +182,8 @@ def change_data(models: Sequence[Model], drawn: Sequence[int]) -> dict[str, Any]
     """
     found: dict[str, Any] = {}
     for i, j, classes in pairs_of(len(models), drawn):
-        there, back = changes(models[i], models[j], classes), changes(models[j], models[i], [])
-        words = [conclusion(models[i], models[j], there), conclusion(models[j], models[i], back)]
+        there, back = between(models[i], models[j], classes), between(models[j], models[i], [])
+        words = [said(models[i], models[j], there), said(models[j], models[i], back)]
         found[f"{i}-{j}"] = shown(there) | {"words": words}
     return found
 

@@ -7,7 +7,7 @@ items the interval of a change is that of the differences, draw by draw: the pai
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from equipoise.metrics.evaluation import percent
 from equipoise.metrics.multilabel import KeptScores
 from equipoise.metrics.resampling import interval_of
 from equipoise.prior import FloatArray
-from equipoise.report.changes import Changes, by_group, called, chance, difference, moved, opening, pairs_of, shown
+from equipoise.report.changes import Changes, by_group, called, chance, difference, moved, opening
+from equipoise.report.changes import change_data as between_models
 from equipoise.report.multilabel_data import HEADLINES, Model, draws_of
 from equipoise.report.page_data import Headline
 
@@ -82,11 +83,4 @@ def alone(model: Model) -> str:
     )
 
 
-def change_data(models: Sequence[Model], drawn: Sequence[int]) -> dict[str, Any]:
-    """The changes between models by their places, as `changes.change_data` has them."""
-    found: dict[str, Any] = {}
-    for i, j, classes in pairs_of(len(models), drawn):
-        there, back = changes(models[i], models[j], classes), changes(models[j], models[i], [])
-        words = [conclusion(models[i], models[j], there), conclusion(models[j], models[i], back)]
-        found[f"{i}-{j}"] = shown(there) | {"words": words}
-    return found
+change_data = partial(between_models, between=changes, said=conclusion)  # of models with several labels

@@ -252,40 +252,46 @@ class ImageClassification(Kind[MethodCell, Training]):
         groups = {name: group.accuracy for name, group in result.groups().items()}
         percent = {name: None if value is None else round(100 * value, 4) for name, value in groups.items()}
         record = ImageRecord(
-            table=self.table,
-            method=cell.method,
-            seed=cell.seed,
+            **self.noted(cell, run, context),
             top1=round(100 * result.top1, 4),
             balanced_accuracy=round(100 * result.balanced_accuracy, 4),
             many=percent["many"],
             medium=percent["medium"],
             few=percent["few"],
-            evaluated_on=self.data.evaluated_on,
-            iterations=run.iteration,
-            complete=self.settings.iterations is None,
-            recipe=run.recipe.as_dict(),
-            trained_on=self._digests[0],
-            tested_on=self._digests[1],
-            counts=self.data.train.prior.counts.tolist(),
             correct=result.correct.tolist(),
             total=result.items.tolist(),
             marginal=[float(f"{value:.6g}") for value in probabilities(run.loss, logits).mean(0).tolist()],
-            class_names=list(self.data.train.class_names),
-            loss_curve=thinned(run.losses.tolist()),
-            weights=weights_digest(run.model),
-            starts_from=self.file,
-            backbone_weights=context.started_from,
-            seconds=round(context.seconds, 1),
-            images_per_second=round(run.iteration * run.batch_size / max(context.seconds, 1e-9), 1),
-            together=context.together,
-            engine=self.engine(run),
-            commit=self.settings.commit,
-            versions=versions(),
-            hardware=hardware(self.settings.device),
         )
         if self.deliver is not None:
             self.deliver(self.finished(cell, run, logits, result), record)
         return record
+
+    def noted(self, cell: MethodCell, run: Training, context: Context) -> dict[str, Any]:
+        """What a record of any kind of labels holds."""
+        return {
+            "table": self.table,
+            "method": cell.method,
+            "seed": cell.seed,
+            "evaluated_on": self.data.evaluated_on,
+            "iterations": run.iteration,
+            "complete": self.settings.iterations is None,
+            "recipe": run.recipe.as_dict(),
+            "trained_on": self._digests[0],
+            "tested_on": self._digests[1],
+            "counts": self.data.train.prior.counts.tolist(),
+            "class_names": list(self.data.train.class_names),
+            "loss_curve": thinned(run.losses.tolist()),
+            "weights": weights_digest(run.model),
+            "starts_from": self.file,
+            "backbone_weights": context.started_from,
+            "seconds": round(context.seconds, 1),
+            "images_per_second": round(run.iteration * run.batch_size / max(context.seconds, 1e-9), 1),
+            "together": context.together,
+            "engine": self.engine(run),
+            "commit": self.settings.commit,
+            "versions": versions(),
+            "hardware": hardware(self.settings.device),
+        }
 
     def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
         """What is delivered of a run."""

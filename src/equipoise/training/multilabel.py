@@ -9,14 +9,12 @@ from typing import Any
 import torch
 
 from equipoise.metrics.multilabel import evaluate_multilabel
-from equipoise.training.classification import Training, thinned
+from equipoise.training.classification import Training
 from equipoise.training.images import ImageClassification
 from equipoise.training.kinds import Context
 from equipoise.training.multilabel_records import MultilabelRecord
 from equipoise.training.progress import in_words
 from equipoise.training.recipe import MethodCell
-from equipoise.training.records import hardware, versions
-from equipoise.training.weights import weights_digest
 
 COLUMNS = ("map", "map_head", "map_medium", "map_tail", "micro_ap", "f1_macro", "f1_micro")
 
@@ -34,37 +32,16 @@ class MultilabelClassification(ImageClassification):
         result = evaluate_multilabel(logits, test.labels, train.prior)
         scores = {name: percent(value) for name, value in result.scores().items()}
         return MultilabelRecord(
-            table=self.table,
-            method=cell.method,
-            seed=cell.seed,
+            **self.noted(cell, run, context),
             **{name: scores.pop(name) for name in COLUMNS},  # type: ignore[arg-type]
             scores=scores,
-            evaluated_on=self.data.evaluated_on,
-            iterations=run.iteration,
-            complete=self.settings.iterations is None,
-            recipe=run.recipe.as_dict(),
-            trained_on=train.digest,
-            tested_on=test.digest,
             trained_items=len(train),
-            counts=train.prior.counts.tolist(),
             items=len(test),
             positives=result.positives.tolist(),
             predicted=result.predicted.tolist(),
             hits=result.hits.tolist(),
             average_precision=[percent(one.average_precision) for one in result.per_class],
             marginal=[float(f"{value:.6g}") for value in logits.sigmoid().mean(0).tolist()],
-            class_names=list(train.class_names),
-            loss_curve=thinned(run.losses.tolist()),
-            weights=weights_digest(run.model),
-            starts_from=self.file,
-            backbone_weights=context.started_from,
-            seconds=round(context.seconds, 1),
-            images_per_second=round(run.iteration * run.batch_size / max(context.seconds, 1e-9), 1),
-            together=context.together,
-            engine=self.engine(run),
-            commit=self.settings.commit,
-            versions=versions(),
-            hardware=hardware(self.settings.device),
         )
 
     def in_words(self, record: Any) -> str:
