@@ -113,7 +113,7 @@ def test_detections_are_evaluated_as_json(tmp_path: Path) -> None:
 
 def test_an_experiment_that_does_not_exist_is_answered_with_those_that_do() -> None:
     message = run("run", "nope", code=2)
-    assert "no table is named 'nope': expected table1, causes, table2, voc2012-lt" in message
+    assert "no table is named 'nope': expected table1, causes, record, table2, voc2012-lt" in message
     assert "Did you mean" not in message
     assert "or the path of a .py file. Did you mean voc2012-lt?" in run("run", "voc2012", code=2)
     assert "Did you mean prior-shift?" in run("table", "priorshift", code=2)

@@ -405,7 +405,10 @@ def compare(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("compared"),
 ) -> None:
-    """Draw the 20 best detections of two results files in one image, and which classes fill the top of both."""
+    """Draw the 20 best detections of two results files in one image, and which classes fill the top of both.
+
+    \bequipoise detect compare plain.json balanced.json --annotations val.json --images photos --prior train.json
+    """
     from equipoise.metrics.detection import Detections, GroundTruth
     from equipoise.metrics.detection_measures import group_shares, instance_shares
     from equipoise.report.compared import shares_figure
