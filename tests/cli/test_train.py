@@ -145,6 +145,19 @@ def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path:
         assert row["predictions"][0]["probability"] >= row["predictions"][1]["probability"]
 
 
+def test_methods_of_a_run_are_listed_where_none_is_chosen(run: Path, photos: Path) -> None:
+    for words, message in (
+        ((), "holds several methods: choose one with --method, adjusted, balanced_softmax, ldam, lws, softmax"),
+        (
+            ("--method", "nope"),
+            "holds no method 'nope': expected one of adjusted, balanced_softmax, ldam, lws, softmax",
+        ),
+    ):
+        result = equipoise("predict", run, photos / "val", *words)
+        assert result.exit_code == 2
+        assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
 def test_a_target_of_other_classes_is_refused(run: Path, photos: Path, tmp_path: Path) -> None:
     counts = tmp_path / "there.json"
     for content, message in (

@@ -47,7 +47,7 @@ def predict(
 
     \b
     equipoise predict runs/first photo.jpg
-    equipoise predict runs/first holiday/ --top 3 --out holiday.csv
+    equipoise predict runs/first --method balanced_softmax holiday/ --top 3 --out holiday.csv
     equipoise predict runs/first camera.txt --target counts-at-the-camera.json
     """
     if out is not None and out.suffix not in (".csv", ".jsonl"):
@@ -89,18 +89,20 @@ def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanc
     from equipoise.data.prediction_priors import prior_of_columns
     from equipoise.training.run_folder import load_run, method_folders
 
-    folders = method_folders(run)
+    every = method_folders(run)
+    if not every:
+        raise ValueError(f"{run} holds no trained model: expected a folder that equipoise train wrote")
+    folders, names = every, ", ".join(folder.name for folder in every)
     if method is not None:
-        folders = [folder for folder in folders if folder.name == method]
+        folders = [folder for folder in every if folder.name == method]
     if not folders:
-        what = f"no method {method!r}" if method is not None else "no trained model"
-        raise ValueError(f"{run} holds {what}: expected a folder that equipoise train wrote")
+        raise ValueError(f"{run} holds no method {method!r}: expected one of {names}")
     if len(folders) > 1:
-        raise ValueError(f"{run} holds several methods: choose one with --method {folders[-1].name}")
+        raise ValueError(f"{run} holds several methods: choose one with --method, {names}")
     served, note = load_run(folders[0])
     if target is not None:
-        names = None if served.class_names is None else list(served.class_names)
-        served.target = prior_of_columns(target, ModelClasses(folders[0], note.num_classes, names))
+        classes = None if served.class_names is None else list(served.class_names)
+        served.target = prior_of_columns(target, ModelClasses(folders[0], note.num_classes, classes))
     return served, note.size
 
 
