@@ -329,7 +329,7 @@ FAULTS = [
     Fault("models/batched_rcnn.py", "torch.where(scores >= heads.least, scores, -1.0)", "torch.where(scores >= 0, scores, -1.0)", "test_detection_judging.py"),
     Fault("experiments/mosaic_lt/report.py", '((1, "Above:"), (-1, "Below:"), (0, "Within:"))', '((-1, "Above:"), (1, "Below:"), (0, "Within:"))', "test_detection_report.py"),
     Fault("cli/training.py", 'if name != "losses" and before.get(name) != now[name]]', "if False]", "test_train.py"),
-    Fault("cli/predict.py", "ModelClasses(folders[0], note.num_classes, names)", "ModelClasses(folders[0], note.num_classes, None)", "test_train.py"),
+    Fault("cli/predict.py", "ModelClasses(folders[0], note.num_classes, classes)", "ModelClasses(folders[0], note.num_classes, None)", "test_train.py"),
     Fault("training/queue.py", "            self.kept.forget(cell)  # only now", "            pass  # only now", "test_classification_runs.py"),
     Fault("training/queue.py", "                self._record(cell, runs[cell], context)", "                self.kept.forget(cell)\n                self._record(cell, runs[cell], context)", "test_classification_runs.py"),
     Fault("training/kept.py", 'other = [key for key in here if there.get(key, "unknown") != here[key]]', "other = list[str]()", "test_classification_runs.py"),
