@@ -225,7 +225,7 @@ def profile(images: int, height: int, width: int, device: torch.device, repeats:
 
 
 def measure(step: Callable[[], None], device: torch.device, repeats: int) -> tuple[float, int | None]:
-    """Seconds a step, the best of `repeats` (CPU seconds on a CPU, which others may share), and MiB at the peak."""
+    """Seconds per step, the best of `repeats` (CPU seconds on a CPU, which others may share), and MiB at the peak."""
     clock = time.perf_counter if device.type == "cuda" else time.process_time
     step()
     if device.type == "cuda":

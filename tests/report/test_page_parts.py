@@ -48,6 +48,12 @@ def data_of(made: eq.Report | eq.MultilabelReport) -> Any:
     return json.loads(found[1])
 
 
+def test_the_distance_from_uniform_is_one_number_in_table_and_chart(report: eq.Report) -> None:
+    """Rounded to four digits first, 39.6496 % would be 39.7 in one place and 39.6 in the other."""
+    for model, shown in zip(report.models, data_of(report)["models"], strict=True):
+        assert shown["total_variation"] == pytest.approx(model.total_variation, abs=5.1e-7)
+
+
 # -------------------------------------------------------------------- the conclusion
 
 

@@ -208,7 +208,7 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
             key: {name: rounded(share) for name, share in vars(value).items()} if value else None
             for key, value in headlines(model).items()
         },
-        "total_variation": round(model.total_variation, 4),
+        "total_variation": round(model.total_variation, DIGITS),
         "columns": {
             "items": items[drawn].tolist(),
             "accuracy": numbers((correct / np.maximum(items, 1))[drawn]),
