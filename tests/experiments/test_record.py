@@ -106,6 +106,16 @@ def test_the_ensembles_accuracy_is_that_of_the_mean_probabilities(command: Comma
     assert student.teachers_top1 == pytest.approx(100 * correct.mean(), abs=1e-3)  # rounded to four digits
 
 
+def test_teachers_can_be_trained_alone(command: Command) -> None:
+    said = command("--only", "cifar10-lt/10/teacher/1000", "--only", "cifar10-lt/10/teacher/2001")
+    names = ["cifar10-lt/10/teacher/1000", "cifar10-lt/10/teacher/2001"]
+    assert said.startswith("2 runs missing")
+    assert list(command.records()) == [f"record-teachers/{name}" for name in names]
+    assert "0 runs missing" in command("--only", names[0])
+    command("--seeds", "0")
+    assert list(command.records())[2:] == [f"record-teachers/{NAMES[1]}", "record/cifar10-lt/10/distilled/0"]
+
+
 def test_two_seeds_share_no_teacher(command: Command) -> None:
     command("--together", "4")
     students = [one for one in command.records().values() if one.table == "record"]

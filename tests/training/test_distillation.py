@@ -15,8 +15,9 @@ from equipoise.prior import Prior
 from equipoise.training.augmentation.cifar import normalise
 from equipoise.training.classification import Training, build_model, plain_features, train
 from equipoise.training.distillation import Teacher, distilled, mean_probabilities, occurrences
+from equipoise.training.mixing import draw, mixed
 from equipoise.training.recipe import Recipe
-from equipoise.training.sets import CHUNK, CifarSet
+from equipoise.training.sets import CHUNK, MIXING, CifarSet, stream_of
 from equipoise.training.weights import weights_digest
 
 CPU = torch.device("cpu")
@@ -110,8 +111,24 @@ def test_the_first_views_are_those_of_a_plain_run(data: CifarSet, teachers: list
     assert torch.equal(plain._labels, taught._labels)
 
 
-def test_teachers_are_asked_about_the_images_that_the_student_sees(data: CifarSet, teachers: list[Teacher]) -> None:
-    run = student(data, teachers)
+@pytest.mark.parametrize("mixing", [{"mixup": 1.0}, {"cutmix": 1.0}])
+def test_the_views_of_a_pool_are_mixed_once(mixing: dict[str, float], data: CifarSet, teachers: list[Teacher]) -> None:
+    recipe = replace(STUDENT, **mixing, distillation=1.0)  # type: ignore[arg-type]
+    plain, run = student(data, teachers), student(data, teachers, recipe)
+    plain.advance()
+    run.advance()
+    for step in range(CHUNK):
+        row = torch.tensor(draw(recipe, 32, stream_of(0, MIXING, step)))
+        images, _ = mixed(plain._images[step], plain._labels[step], row, 3)
+        assert torch.equal(run._images[step], images.round().to(torch.uint8))
+    assert not torch.equal(run._images, plain._images)
+
+
+@pytest.mark.parametrize("change", [{}, {"mixup": 1.0, "distillation": 1.0}])
+def test_teachers_are_asked_about_the_images_that_the_student_sees(
+    change: dict[str, float], data: CifarSet, teachers: list[Teacher]
+) -> None:
+    run = student(data, teachers, replace(STUDENT, **change))  # type: ignore[arg-type]
     while not run.done:
         steps = min(CHUNK, run.iterations - run.iteration)
         run.advance()
@@ -188,8 +205,8 @@ def test_parts_of_a_batch_give_the_whole_batchs_teachers(data: CifarSet, teacher
     ("change", "message"),
     [
         ({"teachers": 3}, r"has 3 teachers \(plain\), but 2 came"),
-        ({"mixup": 0.2}, "leave mixup and cutmix out"),
-        ({"cutmix": 1.0}, "leave mixup and cutmix out"),
+        ({"mixup": 0.2}, "expected distillation=1.0 beside mixup or cutmix, got 0.8"),
+        ({"cutmix": 1.0}, "expected distillation=1.0 beside mixup or cutmix, got 0.8"),
         ({"views": 0}, "0 views"),
     ],
 )

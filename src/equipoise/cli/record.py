@@ -42,22 +42,27 @@ def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
 
 
 def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool) -> None:
-    """Train the students that are missing, and before them the teachers that they need."""
+    """Train the students that are missing, and before them the teachers that they need; or teachers alone."""
     table, plan = (record.TRIES, record.choices_plan()) if options.validate else (record.NAME, record.plan())
     place = device_of(options.device)
     kernels = kernels_of(place, **asked_kernels)
     recorded, teachers = (options.recorded(name, Record) for name in (table, record.TEACHERS))
-    students = missing_cells(asked_cells(plan, options), recorded)
+    trained_too = not (options.validate or own.teachers)
+    asked = asked_cells([*plan, *(teachers_of(plan) if trained_too else ())], options)
+    named = [cell for cell in asked if cell.method == record.TEACHER.name]
+    students = [cell for cell in asked if cell not in named]
+    students = missing_cells(students, recorded) if students else missing_cells(named, teachers)
     students = present_cells(students, own.data, download=own.download)
     if not students:
         return
-    first = [] if options.validate or own.teachers else unrecorded_teachers(students, teachers)
+    first = unrecorded([*teachers_of(students), *named], teachers) if trained_too else []
+    students = [cell for cell in students if cell not in first]
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / record.NAME, together=together)
 
     def make(settings: Settings) -> Classification:
         store = Store(own.data, place, download=own.download, validate=options.validate)
-        read_draws(store, students, options.validate)
+        read_draws(store, [*first, *students], options.validate)
         tables = {record.TEACHER.name: record.TEACHERS}
         return Classification(
             table,
@@ -90,10 +95,15 @@ def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], No
     return deliver
 
 
-def unrecorded_teachers(students: list[Cell], teachers: Recorded) -> list[Cell]:
-    """The teachers of all students that have no record yet. One that has, and whose weights are gone, is trained again
-    for its students, and gets no second record."""
+def teachers_of(students: list[Cell]) -> list[Cell]:
+    """The teachers of all students, each once."""
+    every = [teacher for student in students for teacher in record.recipe_of(student).teacher_cells(student)]
+    return list(dict.fromkeys(every))
+
+
+def unrecorded(cells: list[Cell], teachers: Recorded) -> list[Cell]:
+    """The teachers that have no record yet. One that has, and whose weights are gone, is trained again for its
+    students, and gets no second record."""
     with refusing():
         known = teachers.committed() | teachers.appended()
-    every = [teacher for student in students for teacher in record.recipe_of(student).teacher_cells(student)]
-    return [teacher for teacher in dict.fromkeys(every) if str(teacher) not in known]
+    return [cell for cell in dict.fromkeys(cells) if str(cell) not in known]

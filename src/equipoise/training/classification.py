@@ -219,7 +219,8 @@ class Training(Run):
         self._step_losses = torch.zeros(chunk, device=device)
         self._draw: Callable[[int, np.random.Generator], NDArray[np.bool_]] | None = getattr(self.loss, "draw", None)
         self._drawn = torch.zeros((chunk, own, num_classes) if self._draw else (0,), dtype=torch.bool, device=device)
-        self._mixing = Mixing(recipe, chunk, num_classes, device) if recipe.mixup or recipe.cutmix else None
+        mixes = (recipe.mixup or recipe.cutmix) and self._pool is None  # a pool's images are mixed already
+        self._mixing = Mixing(recipe, chunk, num_classes, device) if mixes else None
         self._taught = torch.zeros(chunk if self._pool else 0, own, num_classes, dtype=torch.float16, device=device)
 
     def advance(self) -> None:

@@ -10,6 +10,8 @@ Teachers are asked once, before the first step, about a pool: `views` augmented 
 that the run would draw anyway the first `views` times it shows the image. Later epochs take the views in the same order
 again. Images and probabilities (in half precision) stay on the device, and a step costs no more than a plain one.
 
+With mixup or CutMix the teachers are asked about mixed images. Then w is 1: what a mixture shows is up to the teachers.
+
 Reference: Hinton, Vinyals, Dean, "Distilling the Knowledge in a Neural Network", 2015.
 """
 
@@ -26,8 +28,9 @@ from torch import Tensor, nn
 
 from equipoise.models.processes import world
 from equipoise.training.augmentation.autoaugment import upload
+from equipoise.training.mixing import draw, mixed_images
 from equipoise.training.recipe import Recipe
-from equipoise.training.sets import Order, TrainingSet
+from equipoise.training.sets import MIXING, Order, TrainingSet, stream_of
 
 AT_ONCE = 4096  # items that a teacher sees together
 
@@ -121,6 +124,10 @@ def make_pool(
     for start in range(0, batches, data.chunk):
         part = items[start : start + data.chunk]
         fill(part, start)
+        if recipe.mixup or recipe.cutmix:
+            for step, batch in enumerate(part):
+                row = draw(recipe, data.shape[-1], stream_of(seed, MIXING, start + step))
+                batch.copy_(mixed_images(batch, upload(np.array(row, np.float32), data.device)).round())
         found = mean_probabilities(teachers, part.flatten(0, 1), asked, recipe.temperature)
         probabilities[start : start + data.chunk] = found.view(*part.shape[:2], num_classes)
     return Pool(items.flatten(0, 1), probabilities.flatten(0, 1), row_of[view])
@@ -130,9 +137,10 @@ def check_teachable(recipe: Recipe, teachers: Sequence[Teacher]) -> None:
     """Refuse what a student cannot be trained with."""
     if len(teachers) != recipe.teachers:
         raise ValueError(f"this recipe has {recipe.teachers} teachers ({recipe.teacher}), but {len(teachers)} came")
-    if recipe.mixup or recipe.cutmix:
+    if (recipe.mixup or recipe.cutmix) and recipe.distillation != 1:
         raise ValueError(
-            "teachers are asked about images as they are: leave mixup and cutmix out of a student's recipe"
+            f"a student of mixed images learns from its teachers alone: expected distillation=1.0 beside mixup or "
+            f"cutmix, got {recipe.distillation}"
         )
     if recipe.views < 1:
         raise ValueError(f"teachers are asked about {recipe.views} views of an image: expected at least 1")

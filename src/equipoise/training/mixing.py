@@ -55,10 +55,16 @@ def draw(recipe: Recipe, side: int, random: np.random.Generator) -> tuple[float,
 
 def mixed(images: Tensor, labels: Tensor, row: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
     """The batch mixed with itself from the end."""
-    outside, top, bottom, left, right, share = row.unbind()
+    share = row[5]
+    targets = F.one_hot(labels, num_classes).float() if labels.ndim == 1 else labels.float()
+    return mixed_images(images, row), targets * share + targets.flip(0) * (1 - share)
+
+
+def mixed_images(images: Tensor, row: Tensor) -> Tensor:
+    """The images alone, as floats."""
+    outside, top, bottom, left, right, _ = row.unbind()
     ys, xs = (torch.arange(length, device=images.device) for length in images.shape[-2:])
     within = ((ys >= top) & (ys < bottom))[:, None] & ((xs >= left) & (xs < right))
     kept = torch.where(within, 0.0, outside)
     given = images.float()
-    targets = F.one_hot(labels, num_classes).float() if labels.ndim == 1 else labels.float()
-    return given * kept + given.flip(0) * (1 - kept), targets * share + targets.flip(0) * (1 - share)
+    return given * kept + given.flip(0) * (1 - kept)

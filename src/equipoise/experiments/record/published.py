@@ -26,6 +26,10 @@ CHOICES = {
     "distilled_18500": "+ 18,500 iterations (the student)",
     "distilled_26000": "the same, 26,000 iterations",
     "distilled_views_32": "18,500 iterations, 32 views per image",
+    "distilled_alone": "18,500 iterations, from the teachers alone",
+    "distilled_mixup": "the same, of images mixed by mixup",
+    "distilled_cutmix": "the same, of images mixed by CutMix",
+    "distilled_cutmix_26000": "the same, 26,000 iterations",
 }
 CHOICES_CELLS = {
     ("cifar100-lt", 100): tuple(CHOICES),

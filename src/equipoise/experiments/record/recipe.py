@@ -36,6 +36,10 @@ CHOICES = (
     Method("distilled_18500", STUDENT.recipe),
     Method("distilled_26000", replace(STUDENT.recipe, iterations=26_000)),
     Method("distilled_views_32", replace(STUDENT.recipe, views=32)),
+    Method("distilled_alone", replace(STUDENT.recipe, distillation=1.0)),
+    Method("distilled_mixup", replace(STUDENT.recipe, distillation=1.0, mixup=1.0)),
+    Method("distilled_cutmix", replace(STUDENT.recipe, distillation=1.0, cutmix=1.0)),
+    Method("distilled_cutmix_26000", replace(STUDENT.recipe, distillation=1.0, cutmix=1.0, iterations=26_000)),
 )
 
 
