@@ -10,13 +10,13 @@ EXTRAS = dict.fromkeys(("typer", "rich", "sklearn", "scipy"), "cli") | dict.from
 
 
 def main() -> None:
-    """Run the command line, or say which extra it needs."""
+    """Run the command line, or name the extra that it needs."""
     try:
         from equipoise.cli import app
 
         app(prog_name="equipoise")
     except ImportError as error:
-        if "pip install 'equipoise[" in str(error):  # the library has said it already
+        if "pip install 'equipoise[" in str(error):  # the library's own message names the extra
             sys.exit(str(error))
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
