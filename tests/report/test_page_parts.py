@@ -228,8 +228,10 @@ def test_the_surest_mistakes_are_pictured_with_class_and_accuracy(photos: list[s
     first = shown[0]
     assert first["source"].startswith("data:image/jpeg;base64,")
     row = next(judged.evaluation.per_class[j] for j in range(6) if NAMES[j] == first["name"])
-    wrong = (judged.answers.target == row.index) & (judged.answers.predicted == NAMES.index(first["other"]))
-    assert first["sure"] == f"{100 * judged.answers.confidence[wrong].max():.1f}"
+    wrong = (judged.answers.target == row.index) & (
+        judged.answers.predicted == NAMES.index(first["below"].removeprefix("taken for "))
+    )
+    assert first["sure"] == f"{100 * judged.answers.confidence[wrong].max():.1f} % sure"
     assert f"accuracy of {first['name']}: {100 * (row.accuracy or 0):.1f} %" in first["words"]
     assert len(made.to_html()) < 3_000_000
 

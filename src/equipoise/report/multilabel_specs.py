@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from equipoise.report.groups import USUAL, Cuts
 from equipoise.report.specs import (
     GROUP_COLOURS,
     GROUP_DASHES,
     LINES,
     PERCENT,
+    Looks,
     Spec,
     by,
     calibration,
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from equipoise.prior import Prior
 
 GROUPS = {"many": "head", "medium": "medium", "few": "tail"}  # what this literature calls them
-WORDS = {"head": "head, > 100", "medium": "medium, 20 to 100", "tail": "tail, < 20"}
-BY_PLACE = looks(list(GROUPS.values()), group_legend(WORDS))
 # An axis of log odds that is read as probabilities.
 ODDS = {
     "values": [-6.906755, -4.59512, -2.197225, 0, 2.197225, 4.59512, 6.906755],
@@ -44,33 +44,40 @@ ODDS = {
 }
 
 
-def charts(prior: Prior, *, pairs: int, lines: Sequence[str]) -> dict[str, Spec]:
+def by_place(cuts: Cuts) -> Looks:
+    """The looks of head, medium and tail, with what each means."""
+    words = {name: cuts.words[group].replace(group, name) for group, name in GROUPS.items()}
+    return looks(list(words), group_legend(words))
+
+
+def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL) -> dict[str, Spec]:
     """Every chart of the page by name; `pairs` is the most rows of the chart of missed classes, and `lines` are the
     models of charts that show several."""
+    groups = by_place(cuts)
     return {
-        "counts": class_counts(prior, groups=BY_PLACE),
-        "precision": class_precision(prior),
-        "f1": class_f1(prior),
-        "precision_slopes": group_slopes(lines, "average precision", BY_PLACE),
-        "f1_slopes": group_slopes(lines, "F1", BY_PLACE),
+        "counts": class_counts(prior, groups=groups),
+        "precision": class_precision(prior, groups),
+        "f1": class_f1(prior, groups),
+        "precision_slopes": group_slopes(lines, "average precision", groups),
+        "f1_slopes": group_slopes(lines, "F1", groups),
         "missed": missed(pairs),
         "curve": threshold_curve(),
-        "chosen": chosen_thresholds(prior),
-        "calibration": calibration("probability", "observed", BY_PLACE),
+        "chosen": chosen_thresholds(prior, groups),
+        "calibration": calibration("probability", "observed", groups),
     }
 
 
-def class_precision(prior: Prior) -> Spec:
+def class_precision(prior: Prior, groups: Looks) -> Spec:
     """Average precision of each class against its training items."""
     words = f"{one_digit('datum.precision')} + ' %, ' + format(datum.items, ',') + ' positives'"
     ends = ("precision_low", "precision_high")
-    return class_scores(prior, "precision", "average precision", ends, ("average precision", words), BY_PLACE)
+    return class_scores(prior, "precision", "average precision", ends, ("average precision", words), groups)
 
 
-def class_f1(prior: Prior) -> Spec:
+def class_f1(prior: Prior, groups: Looks) -> Spec:
     """F1 of each class against its training items."""
     words = f"{one_digit('datum.f1')} + ' %, ' + format(datum.items, ',') + ' positives'"
-    return class_scores(prior, "f1", "F1", ("f1_low", "f1_high"), ("F1", words), BY_PLACE)
+    return class_scores(prior, "f1", "F1", ("f1_low", "f1_high"), ("F1", words), groups)
 
 
 def missed(pairs: int) -> Spec:
@@ -109,7 +116,7 @@ def threshold_curve() -> Spec:
     return chart(description, 300, params=[{"name": "odds", "value": 0}], layer=layers)
 
 
-def chosen_thresholds(prior: Prior) -> Spec:
+def chosen_thresholds(prior: Prior, groups: Looks) -> Spec:
     """The threshold of each class, a tick, and the best one on these items, a point, against its training items."""
     scale = {"type": "log", "reverse": True, "nice": False, "padding": 8, "domain": extent(prior)}
     axis = {"format": ",d", "values": ticks(prior)}
@@ -124,7 +131,7 @@ def chosen_thresholds(prior: Prior) -> Spec:
     shown = tooltip(**words, items="positives", group="group")
     y = number("best", "threshold", scale={"domain": [-8, 8], "nice": False, "clamp": True}, axis=ODDS)
     rule = {"x": x, "y": number("used"), "y2": {"field": "best"}}
-    best = {"x": x, "y": y, "color": BY_PLACE.colour, "shape": BY_PLACE.shape, "tooltip": shown}
+    best = {"x": x, "y": y, "color": groups.colour, "shape": groups.shape, "tooltip": shown}
     used = {"x": x, "y": number("used"), "tooltip": shown}
     unfolded = unfold("name", "rank", "count", "group", "items", "used", "best")
     return chart(

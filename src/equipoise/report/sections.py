@@ -176,16 +176,17 @@ def heat_map(role: str) -> str:
     )
 
 
-def pictures_section(several: bool, missing: int) -> Section:
+def pictures_section(several: bool, missing: int, title: str, how: str) -> Section:
+    """Pictures of mistakes, which pictures.js shows."""
     places = []
     for role in ["before", "after"] if several else ["after"]:
-        title = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
-        places.append(f'<div>{title}<div class="pictures" data-pictures="{role}"></div></div>')
+        heading = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
+        places.append(f'<div>{heading}<div class="pictures" data-pictures="{role}"></div></div>')
     lost = f" {missing:,} more could not be opened." if missing else ""
     return section(
         "pictures",
-        "The surest mistakes",
-        f"Test images of the pairs above, those first of which the model was most sure.{lost}",
+        title,
+        how + lost,
         f'<div class="pair">{"".join(places)}</div>',
     )
 
