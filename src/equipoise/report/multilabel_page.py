@@ -256,7 +256,7 @@ def _slopes_section(several: bool, certain: bool) -> Section:
     compared = " of each model by itself; whether a change is more than chance is said above" if several else ""
     return section(
         "groups",
-        "Head and tail, before → after" if several else "Head and tail",
+        "Head and tail",
         f"Means over the classes of each group.{f' Bars are 95 % intervals{compared}.' if certain else ''}",
         f'<div class="two">{figure("precision_slopes")}{figure("f1_slopes")}</div>',
     )

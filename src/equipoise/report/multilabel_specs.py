@@ -11,6 +11,7 @@ from equipoise.report.specs import (
     GROUP_DASHES,
     LINES,
     PERCENT,
+    SPOKEN,
     Looks,
     Spec,
     by,
@@ -60,7 +61,7 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
         "f1": class_f1(prior, groups),
         "precision_slopes": group_slopes(lines, "average precision", groups),
         "f1_slopes": group_slopes(lines, "F1", groups),
-        "missed": missed(pairs),
+        "missed": missed(pairs, groups),
         "curve": threshold_curve(),
         "chosen": chosen_thresholds(prior, groups),
         "calibration": calibration("probability", "observed", groups),
@@ -80,13 +81,13 @@ def class_f1(prior: Prior, groups: Looks) -> Spec:
     return class_scores(prior, "f1", "F1", ("f1_low", "f1_high"), ("F1", words), groups)
 
 
-def missed(pairs: int) -> Spec:
+def missed(pairs: int, groups: Looks) -> Spec:
     """Which classes are missed where which others are present: a bar with its interval, a tick for everywhere else."""
     y = {"field": "rank", "type": "ordinal", "axis": None, "scale": {"domain": list(range(max(pairs, 1)))}}
     words = {"name": "class", "other": "beside", "times": "missed", "interval": "share, 95 %", "without": "without it"}
     shown = tooltip(**words)
     x = number("share", "missed, % of the items with both classes", **PERCENT)
-    bar = {"y": y, "x": x, "tooltip": shown, "color": by("group", list(GROUPS.values()), GROUP_COLOURS)}
+    bar = {"y": y, "x": x, "tooltip": shown, "color": groups.colour} | SPOKEN
     interval = {"y": y, "x": number("low"), "x2": {"field": "high"}}
     tick = {"y": y, "x": number("elsewhere"), "tooltip": shown}
     names = {"y": y, "x": {"value": 2}, "text": {"field": "pair"}, "tooltip": shown}
@@ -94,9 +95,10 @@ def missed(pairs: int) -> Spec:
     return chart(
         "Classes that are missed where another is present, as a share of the items with both",
         38 * max(pairs, 1),
+        transform=computed(spoken="datum.name + ' missed beside ' + datum.other + ': ' + datum.interval + ' %'"),
         layer=[
             layer("bar", {"height": 9, "yOffset": 9, "cornerRadiusEnd": 3}, bar),
-            layer("rule", {"yOffset": 9, "color": "var(--ink)", "strokeWidth": 1.2}, interval),
+            layer("rule", {"yOffset": 15, "color": "var(--ink)", "strokeWidth": 1.2}, interval),
             layer("tick", {"yOffset": 9, "color": "var(--muted)", "thickness": 3, "size": 15}, tick),
             layer("text", text, names),
         ],
@@ -111,7 +113,8 @@ def threshold_curve() -> Spec:
     x = number("odds", "threshold, the same for all classes", scale={"domain": [-8, 8], "nice": False}, axis=ODDS)
     y = number("f1", "mean F1 of classes, %", **PERCENT)
     shown = tooltip(group="group", f1="F1, %", threshold="threshold, %")
-    layers = swept("odds", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown}, 2.2, 70)
+    words = "datum.group + ': F1 ' + datum.f1 + ' % at a threshold of ' + datum.threshold + ' %'"
+    layers = swept("odds", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown}, 2.2, 70, words)
     description = "Mean F1 of each group as one threshold for all classes moves"
     return chart(description, 300, params=[{"name": "odds", "value": 0}], layer=layers)
 
@@ -126,12 +129,12 @@ def chosen_thresholds(prior: Prior, groups: Looks) -> Spec:
         used_at="format(100 / (1 + exp(-datum.used)), '.3~r') + ' %'",
         best_at="format(100 / (1 + exp(-datum.best)), '.3~r') + ' %'",
         counted="format(datum.count, ',')",
-    )
+    ) + computed(spoken="datum.name + ': threshold ' + datum.used_at + ', best F1 here at ' + datum.best_at")
     words = {"name": "class", "counted": "training items", "used_at": "threshold", "best_at": "best F1 here at"}
     shown = tooltip(**words, items="positives", group="group")
     y = number("best", "threshold", scale={"domain": [-8, 8], "nice": False, "clamp": True}, axis=ODDS)
     rule = {"x": x, "y": number("used"), "y2": {"field": "best"}}
-    best = {"x": x, "y": y, "color": groups.colour, "shape": groups.shape, "tooltip": shown}
+    best = {"x": x, "y": y, "color": groups.colour, "shape": groups.shape, "tooltip": shown} | SPOKEN
     used = {"x": x, "y": number("used"), "tooltip": shown}
     unfolded = unfold("name", "rank", "count", "group", "items", "used", "best")
     return chart(

@@ -99,7 +99,7 @@ def table_section(several: bool, groups: Sequence[str], how: str) -> Section:
     """The table of classes, which table.js fills."""
     change = (
         " A change is bold where its interval leaves 0 out; of a hundred classes that did not change at all, chance "
-        "alone makes up to five look so."
+        'alone makes up to five look so. Columns that name no model are of <span data-name="after"></span>.'
         if several
         else ""
     )
@@ -123,7 +123,7 @@ def table_section(several: bool, groups: Sequence[str], how: str) -> Section:
 def slopes_section(several: bool) -> Section:
     return section(
         "groups",
-        "Head and tail, before → after" if several else "Head and tail",
+        "Head and tail",
         "Mean accuracy of the classes of each group. Bars are 95 % intervals of each model by itself"
         + ("; whether a change is more than chance is said above." if several else "."),
         figure("slopes", wide=True),
