@@ -38,14 +38,20 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> object:
     return build
 
 
-def test_the_wheel_is_the_package_whole_and_nothing_else(backend: object, tmp_path: Path) -> None:
+def test_the_wheel_is_the_package_without_what_rewrites_our_documents(backend: object, tmp_path: Path) -> None:
     build: Callable[[str], str] = backend.build_wheel  # type: ignore[attr-defined]
     with zipfile.ZipFile(tmp_path / build(str(tmp_path))) as wheel:
-        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        content = {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
     source = ROOT / "src"
     files = {path.relative_to(source) for path in (source / "equipoise").rglob("*") if path.is_file()}
-    assert names == {path.as_posix() for path in files if "__pycache__" not in path.parts}
-    assert {"equipoise/py.typed", "equipoise/report/page_files/page.html"} <= names
+    ours = {path.as_posix() for path in files if "__pycache__" not in path.parts}
+    left_out = {name for name in ours if name.startswith("equipoise/experiments/documents/")}
+    assert content.keys() == ours - left_out
+    assert {"equipoise/py.typed", "equipoise/report/page_files/page.html"} <= content.keys()
+    # what rewrites a document of this repository is among what is left out
+    documents = re.compile(rb"def documents\b|<!-- rendered|results/README\.md|docs/lab-notes\.md|docs/images/")
+    assert sum(bool(documents.search((source / name).read_bytes())) for name in left_out) >= 9
+    assert [name for name, text in content.items() if documents.search(text)] == []
 
 
 def test_the_sdist_has_every_tracked_file(backend: object, tmp_path: Path) -> None:
@@ -104,6 +110,18 @@ def test_what_is_imported_is_the_installed_wheel(installed: Path, tmp_path: Path
     file, *paths = run([installed / "bin" / "python", "-c", code], tmp_path).stdout.splitlines()
     assert Path(file).is_relative_to(installed)
     assert [path for path in paths if Path(path).is_relative_to(ROOT) and "site-packages" not in path] == []
+
+
+@needs_pip
+def test_the_installed_wheel_prints_a_table_and_says_that_documents_are_written_in_a_checkout(
+    installed: Path, tmp_path: Path
+) -> None:
+    command = [installed / "bin" / "equipoise", "table", "prior-shift", "--results", ROOT / "results"]
+    assert "Accuracy, %, mean over 5 seeds" in run(command, tmp_path).stdout
+    words = [*map(str, command), "--write"]
+    result = subprocess.run(words, cwd=tmp_path, env=outside(), capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "run it in a checkout of the repository" in " ".join(result.stderr.replace("│", "").split())
 
 
 @needs_pip

@@ -17,6 +17,7 @@ from helpers.run_records import read_jsonl, record
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.experiments.documents import record as documents
 from equipoise.experiments.record import exported as exported_module
 from equipoise.experiments.record import published, recipe, report
 from equipoise.prior import Prior
@@ -391,9 +392,9 @@ def test_teachers_are_shown_alone_and_together_with_the_time_of_all() -> None:
                 seconds=60.0, together=1)
         for i in range(2)
     ]  # fmt: skip
-    (row,) = report.cells_table([run], teachers).rows
+    (row,) = documents.cells_table([run], teachers).rows
     assert row == ["CIFAR-100-LT, 100", "54.00 (1)", "54.2, ProCo, longer", "51.5 ± 0.7 (2)", "57.8 (1)", "3.0"]
-    (row,) = report.cells_table([run], teachers[:1]).rows
+    (row,) = documents.cells_table([run], teachers[:1]).rows
     assert row[-1] == "–"  # a teacher without a record
 
 
@@ -409,12 +410,12 @@ def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
-    assert report.ablation([]) == "Not run yet."
+    assert documents.ablation([]) == "Not run yet."
     tries = [
         student(("cifar100-lt", 100), 0, 50.0, table="choices/record", method=method, balanced_accuracy=48.4 + i)
         for i, method in enumerate(("balanced_softmax", "distilled_18500"))
     ]
-    said = report.ablation(tries)
+    said = documents.ablation(tries)
     assert "| Balanced Softmax as in Table 1 | 18,500 | 48.40 (1) |" in said
     assert "| + 18,500 iterations (the student) | 18,500 | 49.40 (1) | 57.8 |" in said
     assert "Not run yet on CIFAR-100-LT, 100: + weight decay 1e-3;" in said
@@ -422,9 +423,9 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:
-    documents = report.documents(ROOT, ROOT / "results")
-    assert {path.relative_to(ROOT).as_posix() for path in documents} == {"docs/record.md", "docs/lab-notes.md"}
-    stale = [path.name for path, text in documents.items() if path.read_text() != text]
+    rendered = documents.documents(ROOT, ROOT / "results")
+    assert {path.relative_to(ROOT).as_posix() for path in rendered} == {"docs/record.md", "docs/lab-notes.md"}
+    stale = [path.name for path, text in rendered.items() if path.read_text() != text]
     assert stale == [], "run: equipoise table record --write"
 
 

@@ -16,6 +16,7 @@ from helpers.tagged_photos import CLASSES, write_tagged
 from typer.testing import CliRunner, Result
 
 from equipoise.cli import app
+from equipoise.experiments.documents import voc_mlt as documents
 from equipoise.experiments.voc_mlt import recipe, report
 from equipoise.models.classifiers import make_backbone
 from equipoise.prior import Prior
@@ -211,7 +212,7 @@ def test_the_documents_are_written_from_records(tmp_path: Path) -> None:
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:
-    for path, text in report.documents(ROOT, ROOT / "results").items():
+    for path, text in documents.documents(ROOT, ROOT / "results").items():
         assert path.read_text() == text, "run: equipoise table voc-mlt --write"
 
 

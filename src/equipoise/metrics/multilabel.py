@@ -141,18 +141,22 @@ class MultilabelEvaluation:
         """Whether AP is from histograms: `map_error` says how exact it is, and there are no intervals."""
         return isinstance(self.scores_, BinnedScores)
 
-    def scores(self) -> dict[str, float]:
-        """Every number by name, from 0 to 1; NaN where it is undefined (an empty group, no positive)."""
+    def scores(self, many: int = 100, few: int = 20) -> dict[str, float]:
+        """Every number by name, from 0 to 1; NaN where it is undefined (an empty group, no positive).
+
+        Classes with more than `many` training items are the head, those with fewer than `few` the tail.
+        """
+        members = self.members(many, few)
         values, errors = self.scores_.average_precisions()
         found = {"map": _mean(values[:-1]), "map_error": _mean(errors[:-1])}
-        found |= {f"map_{name}": _mean(values[:-1][members]) for name, members in self.members()}
+        found |= {f"map_{name}": _mean(values[:-1][index]) for name, index in members}
         found |= {"micro_ap": float(values[-1]), "micro_ap_error": float(errors[-1])}
         per_class = np.array(
             [_ratio(*pair) for pair in zip(2 * self.hits, self.positives + self.predicted, strict=True)]
         )
         per_class[self.positives == 0] = math.nan
         found["f1_macro"] = _mean(per_class)
-        found |= {f"f1_{name}": _mean(per_class[members]) for name, members in self.members()}
+        found |= {f"f1_{name}": _mean(per_class[index]) for name, index in members}
         hits, positives, predicted = (int(sums.sum()) for sums in (self.hits, self.positives, self.predicted))
         found["f1_micro"] = _ratio(2 * hits, positives + predicted)
         found["f1_samples"] = _ratio(self.rows[1], self.rows[0])
@@ -240,9 +244,9 @@ class MultilabelEvaluation:
 
     # ---------------------------------------------------------------- inside
 
-    def members(self) -> list[tuple[str, IntArray]]:
+    def members(self, many: int = 100, few: int = 20) -> list[tuple[str, IntArray]]:
         """The classes of the head, the medium group and the tail; none of each where the prior was not counted."""
-        groups = self.prior.groups() if self.prior.counted else {}
+        groups = self.prior.groups(many, few) if self.prior.counted else {}
         return [(name, np.asarray(groups.get(group, []), np.int64)) for name, group in GROUPS.items()]
 
     def _calibration_errors(self) -> FloatArray:
