@@ -35,6 +35,7 @@ class ImageSource:
     on_bad_image: str = "skip"
     workers: int | None = None
     resident: bool | None = None
+    decode: str = "auto"
 
 
 def read_lists(given: ImageSource) -> tuple[ImageList, ImageList, str]:
@@ -74,7 +75,7 @@ def size_for(images: ImageList, device: torch.device) -> int:
 def readable(given: ImageSource, data: ImageData, device: torch.device, log: Any) -> ImageData:
     """The data without the images that cannot be read, which are named and counted."""
     workers = given.workers if given.workers is not None else min(12, os.cpu_count() or 1)
-    data = replace(data, workers=workers, resident=given.resident)
+    data = replace(data, workers=workers, resident=given.resident, decode=given.decode)  # type: ignore[arg-type]
     pixels: dict[str, Any] = {}
     found: list[ImageList] = []
     with counting_bar(Console(stderr=True), transient=True) as bar:

@@ -74,6 +74,13 @@ def train(
     resident: Annotated[
         bool | None, typer.Option(help="Keep decoded images in memory; by default where they fit.")
     ] = None,
+    decode: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|cpu|gpu",
+            help="Where JPEG files that do not stay in memory are decoded; auto: on the GPU if torchvision can.",
+        ),
+    ] = "auto",
     workers: Annotated[int | None, typer.Option(metavar="N", min=0, help="Processes or threads that decode.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="What all random numbers are drawn from.")] = 0,
     budget: o.Budget = None,
@@ -120,6 +127,7 @@ def train(
             export=export,
             compiled=compiled,
             resident=resident,
+            decode=decode,
             workers=workers,
             seed=seed,
             budget=budget,

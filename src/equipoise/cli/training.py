@@ -33,7 +33,7 @@ from equipoise.report.page import Report
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData
+from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData, decodes_on
 from equipoise.training.kinds import Settings
 from equipoise.training.methods import methods
 from equipoise.training.progress import Status
@@ -44,7 +44,7 @@ from equipoise.training.run_folder import export_run, write_run
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
 WITH_PRIOR = ("balanced_softmax", "balanced_sigmoid", "adjusted")  # no prior is left in class-balanced samples
-NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "workers", "budget", "device")
+NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "decode", "workers", "budget", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +78,7 @@ class TrainOptions:
     export: bool
     compiled: bool
     resident: bool | None
+    decode: str
     workers: int | None
     seed: int
     budget: float | None
@@ -96,6 +97,7 @@ class TrainOptions:
             self.on_bad_image,
             self.workers,
             self.resident,
+            self.decode,
         )
 
 
@@ -109,6 +111,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     say = told_as_json if as_json else typer.echo
     log: Callable[[str], None] = say if leads else lambda text: None
     with refusing():
+        decodes_on(place, options.decode)  # refused before anything is read
         train, test, where = read_lists(options.images_from)
         before = run_before(options.out)
         size = options.size or before.get("size") or size_for(train, place)
@@ -152,6 +155,7 @@ def check_words(options: TrainOptions) -> None:
     expected = {
         "--optimizer": (options.optimizer, ("sgd", "adamw")),
         "--sampler": (options.sampler, ("instance", "class_balanced")),
+        "--decode": (options.decode, ("auto", "cpu", "gpu")),
         "--on-bad-image": (options.on_bad_image, ("skip", "refuse")),
         "--augment": (options.augment or AUGMENTATIONS[0], AUGMENTATIONS),
     }

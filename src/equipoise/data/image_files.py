@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -228,6 +228,37 @@ def open_rgb(source: str | bytes, *, at_least: int | None = None, upright: bool 
         turn = _turn(opened) if upright else None
         image = to_rgb(opened)
     return image if turn is None else image.transpose(turn)
+
+
+class JpegHeader(NamedTuple):
+    """Width and height as stored, and how the image is turned upright: one of Pillow's `Transpose`, or −1."""
+
+    width: int
+    height: int
+    turn: int
+
+
+def jpeg_header(content: bytes) -> JpegHeader | None:
+    """That of a baseline JPEG file, grey or YCbCr, which a GPU decodes; None for all others, also progressive ones.
+
+    >>> jpeg_header(b"no image") is None
+    True
+    """
+    if not content.startswith(b"\xff\xd8"):
+        return None
+    with _pillow().open(io.BytesIO(content)) as opened:
+        raw = opened.mode == "RGB" and opened.info.get("adobe_transform") == 0  # RGB that was never made YCbCr
+        if opened.mode not in ("L", "RGB") or raw or opened.info.get("progressive"):
+            return None
+        turn = _turn(opened)
+        return JpegHeader(*opened.size, -1 if turn is None else int(turn))
+
+
+def read_bytes(source: str | bytes) -> bytes:
+    """The bytes of an image, from its file if need be; an empty one is refused."""
+    if not (len(source) if isinstance(source, bytes) else _size(source)):
+        raise EmptyFile
+    return source if isinstance(source, bytes) else Path(source).read_bytes()
 
 
 def _size(path: str) -> int:

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from equipoise.data.gpu_images import EncodedStream, GpuDecoder, why_not_on
 from equipoise.data.image_files import Progress, Resize, decode
 from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList
@@ -41,6 +42,8 @@ from equipoise.training.sets import (
     TrainingSet,
 )
 from equipoise.training.weights import weights_digest
+
+Decode: TypeAlias = Literal["auto", "cpu", "gpu"]
 
 SHARE = 0.4  # of the memory that is free: what images may take
 JUDGED_AT_ONCE = 256
@@ -70,6 +73,7 @@ class ImageData:
     workers: int = 0
     resident: bool | None = None  # images stay on the device; None: where they fit
     resize: Resize = "shorter"
+    decode: Decode = "auto"  # where images that do not stay are decoded; auto: on a GPU that can
     pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # what was decoded already, by digest
 
     def fits(self, device: torch.device) -> bool:
@@ -112,7 +116,21 @@ def training_set(data: ImageData, device: torch.device) -> Photographs:
     }
     if data.fits(device):
         return ImageSet(**shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
-    return StreamedSet(**shared, files=ImageStream(data.train, side, resize=data.resize), workers=data.workers)
+    shared["workers"] = data.workers
+    if not decodes_on(device, data.decode):
+        return StreamedSet(**shared, files=ImageStream(data.train, side, resize=data.resize))
+    files = EncodedStream(data.train, side, resize=data.resize)
+    return StreamedSet(**shared, files=files, decoder=GpuDecoder(side, data.resize, labels.device))
+
+
+def decodes_on(device: torch.device, asked: Decode) -> bool:
+    """Whether streamed images are decoded on the device; where it was asked for and cannot be, that is an error."""
+    if asked == "cpu" or (asked == "auto" and device.type == "cpu"):
+        return False
+    problem = why_not_on(device)
+    if problem and asked == "gpu":
+        raise ValueError(f"{problem}: decode on the CPU instead")
+    return problem is None
 
 
 def middle(images: Tensor, size: int, resize: Resize = "shorter") -> Tensor:
@@ -201,10 +219,15 @@ class ImageClassification(Kind[MethodCell, Training]):
             "cuda_graph": on_gpu and world()[0] == 1,
             "compiled": self.compiled,
             "deterministic": self.deterministic,
-            "images": "streamed" if isinstance(self.set, StreamedSet) else "in memory",
+            "images": self._where(),
             "frozen": False,
             "processes": world()[0],
         }
+
+    def _where(self) -> str:
+        if not isinstance(self.set, StreamedSet):
+            return "in memory"
+        return "streamed" if self.set.decoder is None else "streamed, decoded on the GPU"
 
     def prepare(self, cell: MethodCell, start: Mapping[str, Tensor] | None) -> Training:
         return Training(
