@@ -111,7 +111,8 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     say = told_as_json if as_json else typer.echo
     log: Callable[[str], None] = say if leads else lambda text: None
     with refusing():
-        decodes_on(place, options.decode)  # refused before anything is read
+        if options.decode == "gpu":
+            decodes_on(place, "gpu")  # refused before anything is read
         train, test, where = read_lists(options.images_from)
         before = run_before(options.out)
         size = options.size or before.get("size") or size_for(train, place)

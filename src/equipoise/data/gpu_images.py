@@ -137,7 +137,7 @@ class GpuDecoder:
 
 def decode_jpegs(content: list[Tensor], device: torch.device) -> list[Tensor]:
     """JPEG files, the bytes of each a uint8 tensor, as RGB images [3, H, W] on the device."""
-    from torchvision.io import ImageReadMode, decode_jpeg
+    from torchvision.io import ImageReadMode, decode_jpeg  # type: ignore[import-untyped]
 
     with warnings.catch_warnings():  # later versions point to torchcodec
         warnings.simplefilter("ignore")

@@ -251,7 +251,8 @@ def jpeg_header(content: bytes) -> JpegHeader | None:
         if opened.mode not in ("L", "RGB") or raw or opened.info.get("progressive"):
             return None
         turn = _turn(opened)
-        return JpegHeader(*opened.size, -1 if turn is None else int(turn))
+        width, height = opened.size
+        return JpegHeader(width, height, -1 if turn is None else int(turn))
 
 
 def read_bytes(source: str | bytes) -> bytes:

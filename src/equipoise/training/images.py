@@ -129,7 +129,7 @@ def decodes_on(device: torch.device, asked: Decode) -> bool:
         return False
     problem = why_not_on(device)
     if problem and asked == "gpu":
-        raise ValueError(f"{problem}: decode on the CPU instead")
+        raise ValueError(f"decode gpu: {problem}; auto and cpu work everywhere")
     return problem is None
 
 

@@ -189,7 +189,7 @@ class StreamedSet(Photographs):
         rows = own_rows(order.shape[1])
         loader = torch.utils.data.DataLoader(
             self.files,
-            batch_sampler=[batch[rows].tolist() for batch in order],
+            batch_sampler=(batch[rows].tolist() for batch in order),
             num_workers=self.workers,
             collate_fn=None if self.decoder is None else collated,
             pin_memory=self.decoder is None and self.device.type == "cuda",
