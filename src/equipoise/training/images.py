@@ -7,6 +7,7 @@ torchrun every process does the same, on its rows of each batch; the first one w
 from __future__ import annotations
 
 import copy
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from equipoise.training.classification import Features, Training, plain_features
 from equipoise.training.classification_runs import LONG, probabilities, timed
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.kinds import Context, Kind, Settings
-from equipoise.training.progress import Status, in_words
+from equipoise.training.progress import Pace, Status, in_words
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import StoredRecord, hardware, versions
 from equipoise.training.sets import (
@@ -48,6 +49,7 @@ Decode: TypeAlias = Literal["auto", "cpu", "gpu"]
 SHARE = 0.4  # of the memory that is free: what images may take
 JUDGED_AT_ONCE = 256
 FEATURES_AT_ONCE = 64  # of a backbone that stays as it is: then progress is reported
+TELLING = 5.0  # seconds of training, after the first steps, that tell how long the rest takes
 FIRST_GUESS = 0.02  # seconds per iteration on a GPU before one was measured
 
 
@@ -179,6 +181,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         if compiled:
             self._features = partial(torch.compile(plain_features), mean=self.set.mean, std=self.set.std)
         self._digests = data.train.digest, data.test.digest
+        self._planned, self._several, self._foretold = 0, False, False
 
     @property
     def leads(self) -> bool:
@@ -235,24 +238,39 @@ class ImageClassification(Kind[MethodCell, Training]):
         )
 
     def train(self, runs: Sequence[Training], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
-        train(runs, lambda: self.agree(after_chunk()))
+        pace = Pace(runs[0].iteration, time.monotonic())
+
+        def after() -> bool:
+            self._foretell(runs[0], pace)
+            return self.agree(after_chunk())
+
+        train(runs, after)
+
+    def _foretell(self, run: Training, pace: Pace) -> None:
+        """Log once how long everything will take, as soon as some steps after the first tell."""
+        seconds, first = pace.since(run.iteration, time.monotonic())
+        if self._foretold or run.iterations < LONG or seconds < TELLING or run.iteration - first < 2:
+            return
+        self._foretold = True
+        each = seconds / (run.iteration - first)
+        self.settings.log(
+            f"{run.batch_size / each:,.{0 if run.batch_size / each >= 10 else 1}f} images per second: about "
+            f"{in_words(each * (run.iterations - run.iteration))} to go for this run of {run.iterations:,} iterations"
+            + (f", {in_words(each * (self._planned - run.iteration))} for all of them" if self._several else "")
+        )
 
     def seconds_an_iteration(self, cells: Sequence[MethodCell]) -> float:
-        """A guess for a GPU. A CPU is timed with a few iterations, and the time of all is logged."""
+        """A guess for a GPU. On a CPU, where a budget must be kept to, a few iterations are timed."""
+        recipes = [self.recipe(cell) for cell in cells]
+        self._planned = sum(recipe.iterations for recipe in recipes)
+        self._several = sum(recipe.iterations > 0 for recipe in recipes) > 1
         if self.settings.device.type != "cpu":
             return FIRST_GUESS
-        recipes = [self.recipe(cell) for cell in cells]
         long = [recipe for recipe in recipes if recipe.iterations >= LONG and recipe.backbone is None]
-        if not long:
+        if not long or math.isinf(self.settings.budget):
             return 0.0
-        each = timed(long[0], self.set, self.start)
-        total = each * sum(recipe.iterations for recipe in recipes)
-        one = in_words(each * long[0].iterations)
-        self.settings.log(
-            f"On this CPU {long[0].batch_size / each:,.0f} images per second: {one} for {long[0].iterations:,} "
-            f"iterations, about {in_words(total)} for all that is wanted"
-        )
-        return each
+        self.settings.log("timing a few iterations, to keep to the budget")
+        return timed(long[0], self.set, self.start)
 
     # judging
 
