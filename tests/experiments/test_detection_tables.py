@@ -138,7 +138,7 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert records[0].AP_r == records[0].mask["APr"]
     assert records[0].counts == [8, 4, 2, 0]
     assert records[0].weights != records[1].weights
-    assert "1 run missing" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
+    assert "1 run to train" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
     assert equipoise("records", "import", out, "--results", results).startswith("2 new records")
     assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*.json")) == [
         "voc2012-lt/balanced_sigmoid/3.json",
@@ -402,7 +402,9 @@ def test_a_run_says_what_its_backbone_starts_from(voc: Path, tmp_path: Path) -> 
     assert "no --weights: the backbone starts from random numbers" in said
     said = equipoise(*command, "--out", tmp_path / "b.jsonl", "--weights", resnet18(tmp_path))
     assert "msra.pth, its stride in the 1x1 convolutions" in said
-    assert "0 runs missing" in equipoise(*command, "--out", tmp_path / "b.jsonl")  # nor is a smoke test made twice
+    assert "nothing left to train" in equipoise(
+        *command, "--out", tmp_path / "b.jsonl"
+    )  # nor is a smoke test made twice
     said = equipoise(*command, "--out", tmp_path / "c.jsonl", "--weights", tmp_path / "msra.pth", "--stride", "3x3")
     assert "its stride in the 3x3 convolutions" in said
     assert len(list((tmp_path / "checkpoints").glob("*.weights.pt"))) == 3  # none goes on from another

@@ -84,7 +84,7 @@ def test_teachers_are_recorded_apart_and_named_by_their_student(command: Command
         f"{key}.json" for key in records
     ]
     assert [one.key for one in report.read(command.folder / "results")] == ["record/cifar10-lt/10/distilled/0"]
-    assert "0 runs missing" in command("--seeds", "0")
+    assert "nothing left to train" in command("--seeds", "0")
 
 
 def test_the_ensembles_accuracy_is_that_of_the_mean_probabilities(command: Command) -> None:

@@ -117,7 +117,7 @@ def test_rows_are_trained_and_judged_on_the_test_images(small: Callable[..., Res
     assert after.marginal != plain.marginal
     assert len({one.weights for name, one in records.items() if name != "bce_adjusted"}) == 3
     again = small(*words)
-    assert "0 runs missing" in said(again)
+    assert "nothing left to train" in said(again)
 
 
 def test_a_run_for_which_no_time_was_left_is_the_same_later(small: Callable[..., Result], tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from equipoise.training.progress import Status
 
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
+SECONDS_TO_FIRST_LINE = 10
 
 
 @contextmanager
@@ -144,7 +145,7 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
 
     console = Console()
     if not console.is_terminal:
-        last = time.monotonic()
+        last = time.monotonic() - max(SECONDS_BETWEEN_LINES - SECONDS_TO_FIRST_LINE, 0)
 
         def line(status: Status) -> None:
             nonlocal last

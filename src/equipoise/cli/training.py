@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch import nn
 from equipoise.cli.image_sources import ImageSource, read_lists, readable, size_for
 from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
-from equipoise.cli.shared import device_of, refusing
+from equipoise.cli.shared import device_of, perhaps, refusing
 from equipoise.data.images import ImageList
 from equipoise.data.reading import read_json, visible
 from equipoise.files import write_text
@@ -33,7 +32,7 @@ from equipoise.report.page import Report
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData
+from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData, decodes_on
 from equipoise.training.kinds import Settings
 from equipoise.training.methods import methods
 from equipoise.training.progress import Status
@@ -44,7 +43,7 @@ from equipoise.training.run_folder import export_run, write_run
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
 WITH_PRIOR = ("balanced_softmax", "balanced_sigmoid", "adjusted")  # no prior is left in class-balanced samples
-NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "workers", "budget", "device")
+NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "decode", "workers", "budget", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +77,7 @@ class TrainOptions:
     export: bool
     compiled: bool
     resident: bool | None
+    decode: str
     workers: int | None
     seed: int
     budget: float | None
@@ -96,19 +96,21 @@ class TrainOptions:
             self.on_bad_image,
             self.workers,
             self.resident,
+            self.decode,
         )
 
 
 def train_images(options: TrainOptions, as_json: bool = False) -> None:
     """Train what was asked for, and write the folder of the run."""
     check_words(options)
-    check_libraries(options)
     place = join_processes(device_of(options.device))
     leads = world()[1] == 0
     shown = json_lines() if as_json else None
     say = told_as_json if as_json else typer.echo
     log: Callable[[str], None] = say if leads else lambda text: None
     with refusing():
+        if options.decode == "gpu":
+            decodes_on(place, "gpu")  # refused before anything is read
         train, test, where = read_lists(options.images_from)
         before = run_before(options.out)
         size = options.size or before.get("size") or size_for(train, place)
@@ -152,16 +154,19 @@ def check_words(options: TrainOptions) -> None:
     expected = {
         "--optimizer": (options.optimizer, ("sgd", "adamw")),
         "--sampler": (options.sampler, ("instance", "class_balanced")),
+        "--decode": (options.decode, ("auto", "cpu", "gpu")),
         "--on-bad-image": (options.on_bad_image, ("skip", "refuse")),
         "--augment": (options.augment or AUGMENTATIONS[0], AUGMENTATIONS),
     }
     for option, (given, words) in expected.items():
         if given not in words:
-            raise typer.BadParameter(f"{option} {given}: expected {', '.join(words[:-1])} or {words[-1]}")
+            expects = f"expected {', '.join(words[:-1])} or {words[-1]}"
+            raise typer.BadParameter(f"{option} {given}: {expects}{perhaps(words, given)}")
     names = methods(Recipe())
     for name in options.losses:
         if name not in (*names, "all"):
-            raise typer.BadParameter(f"no loss is named {name!r}: expected {', '.join(names)} or all")
+            expects = f"expected {', '.join(names)} or all"
+            raise typer.BadParameter(f"--loss {name}: {expects}{perhaps((*names, 'all'), name)}")
     if (options.source is None) == (options.train is None):
         raise typer.BadParameter("which images? Give a folder or a list, or --train and --val")
     if not 0 < options.held_out < 1:
@@ -176,16 +181,6 @@ def check_words(options: TrainOptions) -> None:
         raise typer.BadParameter(
             f"{balanced[0]} wants the prior of what is sampled, and class-balanced samples have none: it would balance "
             "twice. Leave --sampler out, or train softmax with it"
-        )
-
-
-def check_libraries(options: TrainOptions) -> None:
-    """Refuse to train what could not be saved afterwards."""
-    needed = ["safetensors", "vl_convert", *(["onnx", "onnxscript"] if options.export else [])]
-    absent = [name for name in needed if find_spec(name) is None]
-    if absent:
-        raise typer.BadParameter(
-            f"{', '.join(absent)} not installed, for what a run leaves: pip install 'equipoise[train]'"
         )
 
 
@@ -296,7 +291,8 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
         f"{len(data.train):,} images to train on, {len(data.test):,} to judge on ({data.evaluated_on}); "
         f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
     )
-    log(f"{options.model} at {data.size} × {data.size} pixels")
+    chosen = "" if options.size is not None else " (chosen here; --size sets another)"
+    log(f"{options.model} at {data.size} × {data.size} pixels{chosen}")
     batch = batch_for(options, data)
     if options.batch not in (None, batch):
         log(f"batches of {batch} images, not {options.batch}: in equal parts, of the images there are")

@@ -18,11 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.data.cores import usable_cores
 from equipoise.data.reading import shown, visible
 from equipoise.files import written_whole
 from equipoise.prior import IntArray
@@ -159,7 +160,7 @@ def _each(images: Images, work: Callable[[int], object], workers: int | None, pr
         return bad
 
     found: list[BadImage] = []
-    with quiet(), ThreadPoolExecutor(workers or _cores()) as pool:
+    with quiet(), ThreadPoolExecutor(workers or usable_cores()) as pool:
         tasks = [pool.submit(part, start) for start in range(0, total, AT_ONCE)]
         try:
             for number, task in enumerate(tasks, start=1):
@@ -169,11 +170,6 @@ def _each(images: Images, work: Callable[[int], object], workers: int | None, pr
         finally:  # also on Ctrl-C: what has not begun is dropped
             pool.shutdown(wait=False, cancel_futures=True)
     return BadImages(tuple(found))
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager
@@ -228,6 +224,47 @@ def open_rgb(source: str | bytes, *, at_least: int | None = None, upright: bool 
         turn = _turn(opened) if upright else None
         image = to_rgb(opened)
     return image if turn is None else image.transpose(turn)
+
+
+class JpegHeader(NamedTuple):
+    """Width and height as stored, and how the image is turned upright: one of Pillow's `Transpose`, or −1."""
+
+    width: int
+    height: int
+    turn: int
+
+
+def jpeg_header(content: bytes) -> JpegHeader | None:
+    """That of a baseline JPEG file, grey or YCbCr, which a GPU decodes; None for all others, also progressive ones.
+
+    >>> jpeg_header(b"no image") is None
+    True
+    """
+    if not content.startswith(b"\xff\xd8"):
+        return None
+    with _pillow().open(io.BytesIO(content)) as opened:
+        raw = opened.mode == "RGB" and opened.info.get("adobe_transform") == 0  # RGB that was never made YCbCr
+        if opened.mode not in ("L", "RGB") or raw or opened.info.get("progressive"):
+            return None
+        turn = _turn(opened)
+        width, height = opened.size
+        return JpegHeader(width, height, -1 if turn is None else int(turn))
+
+
+def sides(source: str | bytes) -> tuple[int, int]:
+    """Width and height as stored, from the head of a file; raises what Pillow raises."""
+    if not isinstance(source, bytes):
+        _size(source)
+    with _pillow().open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
+        width, height = opened.size
+    return width, height
+
+
+def read_bytes(source: str | bytes) -> bytes:
+    """The bytes of an image, from its file if need be; an empty one is refused."""
+    if not (len(source) if isinstance(source, bytes) else _size(source)):
+        raise EmptyFile
+    return source if isinstance(source, bytes) else Path(source).read_bytes()
 
 
 def _size(path: str) -> int:

@@ -93,16 +93,17 @@ class ImageList:
 
     def read(self, index: int) -> Image:
         """An image, upright and in RGB; what cannot be decoded is an error that names it."""
-        with self._naming(index):
+        with self.naming(index):
             return open_rgb(self.open(index))
 
     def square(self, index: int, size: int, resize: Resize = "shorter") -> Pixels:
         """An image as `decode` makes it, uint8 [3, size, size]; what cannot be decoded is an error that names it."""
-        with self._naming(index):
+        with self.naming(index):
             return square(self, index, size, resize)
 
     @contextmanager
-    def _naming(self, index: int) -> Iterator[None]:
+    def naming(self, index: int) -> Iterator[None]:
+        """What an image cannot be read for becomes an error that names it."""
         try:
             with quiet():
                 yield

@@ -199,7 +199,7 @@ class Classification(Kind[Cell, Training]):
         total = each * sum(recipe.iterations for recipe in recipes)
         self.settings.log(
             f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
-            f"{recipe.iterations:,}, about {in_words(total)} for all that is wanted. A GPU needs a minute or two per "
+            f"{recipe.iterations:,}, about {in_words(total)} for all runs. A GPU needs a minute or two per "
             "run; --iterations 50 only tries things out"
         )
         return each

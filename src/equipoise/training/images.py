@@ -7,18 +7,20 @@ torchrun every process does the same, on its rows of each batch; the first one w
 from __future__ import annotations
 
 import copy
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from equipoise.data.gpu_images import EncodedStream, GpuDecoder, why_not_on
 from equipoise.data.image_files import Progress, Resize, decode
 from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList
@@ -30,7 +32,7 @@ from equipoise.training.classification import Features, Training, plain_features
 from equipoise.training.classification_runs import LONG, probabilities, timed
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.kinds import Context, Kind, Settings
-from equipoise.training.progress import Status, in_words
+from equipoise.training.progress import Pace, Status, in_words
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import StoredRecord, hardware, versions
 from equipoise.training.sets import (
@@ -42,9 +44,12 @@ from equipoise.training.sets import (
 )
 from equipoise.training.weights import weights_digest
 
+Decode: TypeAlias = Literal["auto", "cpu", "gpu"]
+
 SHARE = 0.4  # of the memory that is free: what images may take
 JUDGED_AT_ONCE = 256
 FEATURES_AT_ONCE = 64  # of a backbone that stays as it is: then progress is reported
+TELLING = 5.0  # seconds of training, after the first steps, that tell how long the rest takes
 FIRST_GUESS = 0.02  # seconds per iteration on a GPU before one was measured
 
 
@@ -70,6 +75,7 @@ class ImageData:
     workers: int = 0
     resident: bool | None = None  # images stay on the device; None: where they fit
     resize: Resize = "shorter"
+    decode: Decode = "auto"  # where images that do not stay are decoded; auto: on a GPU that can
     pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # what was decoded already, by digest
 
     def fits(self, device: torch.device) -> bool:
@@ -112,7 +118,21 @@ def training_set(data: ImageData, device: torch.device) -> Photographs:
     }
     if data.fits(device):
         return ImageSet(**shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
-    return StreamedSet(**shared, files=ImageStream(data.train, side, resize=data.resize), workers=data.workers)
+    shared["workers"] = data.workers
+    if not decodes_on(device, data.decode):
+        return StreamedSet(**shared, files=ImageStream(data.train, side, resize=data.resize))
+    files = EncodedStream(data.train, side, resize=data.resize)
+    return StreamedSet(**shared, files=files, decoder=GpuDecoder(side, data.resize, labels.device))
+
+
+def decodes_on(device: torch.device, asked: Decode) -> bool:
+    """Whether streamed images are decoded on the device; where it was asked for and cannot be, that is an error."""
+    if asked == "cpu" or (asked == "auto" and device.type == "cpu"):
+        return False
+    problem = why_not_on(device)
+    if problem and asked == "gpu":
+        raise ValueError(f"decode gpu: {problem}; auto and cpu work everywhere")
+    return problem is None
 
 
 def middle(images: Tensor, size: int, resize: Resize = "shorter") -> Tensor:
@@ -161,6 +181,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         if compiled:
             self._features = partial(torch.compile(plain_features), mean=self.set.mean, std=self.set.std)
         self._digests = data.train.digest, data.test.digest
+        self._planned, self._several, self._foretold = 0, False, False
 
     @property
     def leads(self) -> bool:
@@ -201,10 +222,15 @@ class ImageClassification(Kind[MethodCell, Training]):
             "cuda_graph": on_gpu and world()[0] == 1,
             "compiled": self.compiled,
             "deterministic": self.deterministic,
-            "images": "streamed" if isinstance(self.set, StreamedSet) else "in memory",
+            "images": self._where(),
             "frozen": False,
             "processes": world()[0],
         }
+
+    def _where(self) -> str:
+        if not isinstance(self.set, StreamedSet):
+            return "in memory"
+        return "streamed" if self.set.decoder is None else "streamed, decoded on the GPU"
 
     def prepare(self, cell: MethodCell, start: Mapping[str, Tensor] | None) -> Training:
         return Training(
@@ -212,24 +238,39 @@ class ImageClassification(Kind[MethodCell, Training]):
         )
 
     def train(self, runs: Sequence[Training], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
-        train(runs, lambda: self.agree(after_chunk()))
+        pace = Pace(runs[0].iteration, time.monotonic())
+
+        def after() -> bool:
+            self._foretell(runs[0], pace)
+            return self.agree(after_chunk())
+
+        train(runs, after)
+
+    def _foretell(self, run: Training, pace: Pace) -> None:
+        """Log once how long everything will take, as soon as some steps after the first tell."""
+        seconds, first = pace.since(run.iteration, time.monotonic())
+        if self._foretold or run.iterations < LONG or seconds < TELLING or run.iteration - first < 2:
+            return
+        self._foretold = True
+        each = seconds / (run.iteration - first)
+        self.settings.log(
+            f"{run.batch_size / each:,.{0 if run.batch_size / each >= 10 else 1}f} images per second: about "
+            f"{in_words(each * (run.iterations - run.iteration))} to go for this run of {run.iterations:,} iterations"
+            + (f", {in_words(each * (self._planned - run.iteration))} for all of them" if self._several else "")
+        )
 
     def seconds_an_iteration(self, cells: Sequence[MethodCell]) -> float:
-        """A guess for a GPU. A CPU is timed with a few iterations, and the time of all is logged."""
+        """A guess for a GPU. On a CPU, where a budget must be kept to, a few iterations are timed."""
+        recipes = [self.recipe(cell) for cell in cells]
+        self._planned = sum(recipe.iterations for recipe in recipes)
+        self._several = sum(recipe.iterations > 0 for recipe in recipes) > 1
         if self.settings.device.type != "cpu":
             return FIRST_GUESS
-        recipes = [self.recipe(cell) for cell in cells]
         long = [recipe for recipe in recipes if recipe.iterations >= LONG and recipe.backbone is None]
-        if not long:
+        if not long or math.isinf(self.settings.budget):
             return 0.0
-        each = timed(long[0], self.set, self.start)
-        total = each * sum(recipe.iterations for recipe in recipes)
-        one = in_words(each * long[0].iterations)
-        self.settings.log(
-            f"On this CPU {long[0].batch_size / each:,.0f} images per second: {one} for {long[0].iterations:,} "
-            f"iterations, about {in_words(total)} for all that is wanted"
-        )
-        return each
+        self.settings.log("timing a few iterations, to keep to the budget")
+        return timed(long[0], self.set, self.start)
 
     # judging
 

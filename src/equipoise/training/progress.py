@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
+STRETCH = 60.0  # seconds that tell how fast a run is now
 SETUP = 15.0  # seconds a group needs beside its iterations, before that was measured
 
 
@@ -52,6 +54,34 @@ class Status:
 
     def __str__(self) -> str:
         return f"{self.done:,} of {self.iterations:,} {self.what}, {self.speed}"
+
+
+class Pace:
+    """How fast a group of runs is, over the last minute; without its first chunk of iterations, which is slower."""
+
+    def __init__(self, done: int, now: float) -> None:
+        self._marks = deque([(now, done)])
+        self._chunks = 0
+
+    def since(self, done: int, now: float) -> tuple[float, int]:
+        """The seconds since the beginning of the stretch that counts, and how many iterations were done then.
+
+        >>> pace = Pace(0, now=0.0)  # the first takes 9 s, the others 1 s each, then 2 s
+        >>> pace.since(1, now=9.0), pace.since(2, now=10.0), pace.since(60, now=68.0)
+        ((9.0, 0), (1.0, 1), (59.0, 1))
+        >>> pace.since(120, now=188.0)
+        (120.0, 60)
+        """
+        self._chunks += 1
+        if self._chunks == 2:
+            self._marks.popleft()
+        start, first = self._marks[0]
+        if self._chunks == 1 or now - self._marks[-1][0] >= 1:
+            self._marks.append((now, done))
+        while len(self._marks) > 2 and now - self._marks[1][0] >= STRETCH:
+            self._marks.popleft()
+            start, first = self._marks[0]
+        return now - start, first
 
 
 @dataclass

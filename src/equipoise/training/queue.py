@@ -25,7 +25,7 @@ from typing import Generic
 
 from equipoise.training.kept import Kept
 from equipoise.training.kinds import C, Context, Kind, R, Settings
-from equipoise.training.progress import Interrupts, Status, Timing
+from equipoise.training.progress import Interrupts, Pace, Status, Timing
 from equipoise.training.records import StoredRecord, counted
 
 SAVE_EVERY = 120.0  # seconds between checkpoints of a run in progress
@@ -193,15 +193,15 @@ class _Queue(Generic[C, R]):
         return self.interrupts.pressed or time.monotonic() >= self.deadline - self.kind.seconds_to_judge()
 
     def _after_chunk(self, runs: Mapping[C, R], began: float) -> Callable[[], bool]:
-        start = saved = time.monotonic()
-        first = min(run.iteration for run in runs.values())
+        saved = time.monotonic()
+        pace = Pace(min(run.iteration for run in runs.values()), saved)
 
         def after_chunk() -> bool:
             nonlocal saved
             now, done = time.monotonic(), min(run.iteration for run in runs.values())
             one = next(iter(runs.values()))
             images = len(runs) * one.batch_size
-            self.settings.report(Status.at(done, one.iterations, images, now - start, first))
+            self.settings.report(Status.at(done, one.iterations, images, *pace.since(done, now)))
             over = self._is_over()
             if now - saved >= SAVE_EVERY and not over:
                 for cell, run in runs.items():

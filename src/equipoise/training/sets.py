@@ -20,6 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from equipoise.data.gpu_images import GpuDecoder, collated
 from equipoise.models.processes import world
 from equipoise.prior import IntArray, Prior
 from equipoise.training.augmentation import cifar, photographs
@@ -162,37 +163,40 @@ class ImageSet(Photographs):
 
 @dataclass(frozen=True)
 class StreamedSet(Photographs):
-    """Images that `files`, a torch data set of uint8 images [3, stored, stored] with labels, decodes in `workers`
-    processes."""
+    """Images that `files` decodes in `workers` processes: an `ImageStream`, or an `EncodedStream` for a `decoder` on
+    the device."""
 
     files: Any = None
     workers: int = 0
+    decoder: GpuDecoder | None = None
 
     def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
-        batches: Iterator[list[Tensor]] = iter(())
+        batches: Iterator[Tensor] = iter(())
         at = -1  # the iteration of the next batch
 
         def fill(items: Tensor, iteration: int) -> None:
             nonlocal batches, at
             if at != iteration:  # at the start, or taken up from a checkpoint
-                batches, at = self._batches(order[iteration:]), iteration
+                batches, at = self.batches(order[iteration:]), iteration
             for out in items:
-                images, _ = next(batches)
-                out.copy_(self.augmented(images.to(self.device, non_blocking=True), recipe, seed, [at]))
+                out.copy_(self.augmented(next(batches), recipe, seed, [at]))
                 at += 1
 
         return fill
 
-    def _batches(self, order: Order) -> Iterator[list[Tensor]]:
+    def batches(self, order: Order) -> Iterator[Tensor]:
+        """This process's rows of each batch, uint8 [rows, 3, stored, stored] on the device."""
         rows = own_rows(order.shape[1])
         loader = torch.utils.data.DataLoader(
             self.files,
-            batch_sampler=[batch[rows].tolist() for batch in order],
+            batch_sampler=(batch[rows].tolist() for batch in order),
             num_workers=self.workers,
-            pin_memory=self.device.type == "cuda",
+            collate_fn=None if self.decoder is None else collated,
+            pin_memory=self.decoder is None and self.device.type == "cuda",
             prefetch_factor=4 if self.workers else None,
         )
-        return iter(loader)
+        for batch in loader:
+            yield batch[0].to(self.device, non_blocking=True) if self.decoder is None else self.decoder(batch)
 
 
 @dataclass(frozen=True)
