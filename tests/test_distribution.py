@@ -137,15 +137,15 @@ def test_the_installed_wheel_runs_the_commands(installed: Path, tmp_path: Path) 
             tmp_path / f"{name}.npz", logits=logits, labels=labels, class_names=["class0", "class1", "class2", "class3"]
         )
 
-    def equipoise(*words: str) -> str:
-        return run([installed / "bin" / "equipoise", *words], tmp_path).stdout
-
-    assert "Balanced Softmax" in equipoise("demo", "--out", "demo", "--iterations", "2", "--seeds", "1")
-    assert "class3" in equipoise("inspect", "photos/train")
-    equipoise("report", "before.npz", "after.npz", "--counts", "photos/train", "--out", "report.html")
-    equipoise("adapt", "before.npz", "--source", "photos/train", "--target", "uniform", "--out", "adapted.npz")
-    size = ("--model", NETWORK, "--size", "32", "--epochs", "1", "--device", "cpu")
-    equipoise("train", "photos", "--out", "run", *size)
+    assert "class3" in run([installed / "bin" / "equipoise", "inspect", "photos/train"], tmp_path).stdout
+    commands = (
+        "demo --out demo --iterations 2 --seeds 1",
+        "report before.npz after.npz --counts photos/train --out report.html",
+        "adapt before.npz --source photos/train --target uniform --out adapted.npz",
+        f"train photos --out run --model {NETWORK} --size 32 --epochs 1 --device cpu",
+    )
+    several = f"from equipoise.cli import app\nfor words in {commands}: app(words.split(), standalone_mode=False)"
+    assert "Balanced Softmax" in run([installed / "bin" / "python", "-c", several], tmp_path).stdout
     for page in ("demo/report.html", "report.html", "run/report.html"):
         assert "</html>" in (tmp_path / page).read_text()
     with np.load(tmp_path / "adapted.npz") as adapted, np.load(tmp_path / "before.npz") as before:

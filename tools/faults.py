@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LOSSES = "test_loss_contract.py test_losses.py test_theory.py test_properties.py"
 SLOW = (
     "test_losses.py::test_inductor_compiles_the_balanced_losses_whole",
-    "test_counting.py::test_an_annotation_file_of_lvis_size_takes_seconds",
+    "test_counting.py::test_a_large_annotation_file_takes_little_more_than_its_json",
     "test_huggingface.py::test_two_processes_give_the_weights_of_one",
     "test_lightning.py::test_two_processes_log_the_scores_of_all_items",
     "test_dense.py::test_monai_and_smp_give_the_same_numbers",

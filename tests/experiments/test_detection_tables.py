@@ -17,6 +17,7 @@ import torch
 import torchvision  # type: ignore[import-untyped]
 from helpers import run_records
 from helpers.coco_files import SIDE, edit, write_lvis
+from helpers.small_detectors import use_small_detectors
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -55,8 +56,7 @@ def tiny(method: Method[DetectionRecipe]) -> Method[DetectionRecipe]:
 @pytest.fixture
 def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as VOC2012-LT's, with recipes small enough for a CPU."""
-    fewer = partial(detector, detections=10, box_batch_size_per_image=32, rpn_post_nms_top_n_test=50)
-    monkeypatch.setattr("equipoise.training.detection.detector", fewer)
+    use_small_detectors(monkeypatch)
     monkeypatch.setattr(voc2012_lt, "METHODS", tuple(map(tiny, voc2012_lt.METHODS)))
     monkeypatch.setattr(voc2012_lt, "CHOICES", tuple(map(tiny, voc2012_lt.CHOICES)))
     monkeypatch.setattr(mosaic_lt, "METHODS", tuple(map(tiny, mosaic_lt.METHODS)))
@@ -328,7 +328,7 @@ def test_what_cannot_be_run_is_said(
 def test_table_2_runs_on_lvis_in_its_official_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table2, "METHODS", tuple(map(tiny, table2.METHODS)))
     monkeypatch.setattr(table2, "BACKBONES", ("resnet18",))
-    monkeypatch.setattr("equipoise.training.detection.detector", partial(detector, detections=5))
+    use_small_detectors(monkeypatch)
     for name, images in (("lvis_v1_train.json", 8), ("lvis_v1_val.json", 2)):
         write_lvis(tmp_path / "lvis", images, name=name)
         (tmp_path / "lvis" / "annotations").mkdir(exist_ok=True)
