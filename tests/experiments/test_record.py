@@ -110,7 +110,7 @@ def test_the_ensembles_accuracy_is_that_of_the_mean_probabilities(command: Comma
 def test_teachers_can_be_trained_alone(command: Command) -> None:
     said = command("--only", "cifar10-lt/10/teacher/1000", "--only", "cifar10-lt/10/teacher/2001")
     names = ["cifar10-lt/10/teacher/1000", "cifar10-lt/10/teacher/2001"]
-    assert said.startswith("2 runs missing")
+    assert said.startswith("2 runs to train")
     assert list(command.records()) == [f"record-teachers/{name}" for name in names]
     assert "0 runs missing" in command("--only", names[0])
     command("--seeds", "0")
