@@ -112,7 +112,9 @@ def test_teachers_can_be_trained_alone(command: Command) -> None:
     names = ["cifar10-lt/10/teacher/1000", "cifar10-lt/10/teacher/2001"]
     assert said.startswith("2 runs to train")
     assert list(command.records()) == [f"record-teachers/{name}" for name in names]
-    assert "0 runs missing" in command("--only", names[0])
+    assert "nothing left to train" in command("--only", names[0])
+    import_records(command.folder / "r.jsonl", command.folder / "results")
+    assert "1 has a record under" in command("--only", names[0], out="other.jsonl")
     command("--seeds", "0")
     assert list(command.records())[2:] == [f"record-teachers/{NAMES[1]}", "record/cifar10-lt/10/distilled/0"]
 
