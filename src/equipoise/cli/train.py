@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -130,6 +132,9 @@ def train(
     torchrun --nproc-per-node 8 -m equipoise train photos/ --model resnet50 --size 224
     """
     check_libraries(model, export, [path for path in (source, train_list, val_list) if path])
+    if os.environ.get("RANK", "0") == "0":  # the first of torchrun's processes
+        starting = "starting: loading torch"
+        typer.echo(json.dumps({"message": starting}) if as_json else starting)
     from equipoise.cli.training import TrainOptions, train_images
 
     train_images(
