@@ -54,8 +54,8 @@ def train(
         typer.Option(
             metavar="N",
             min=8,
-            help="Side of the pictures that the model sees. By default near their own, up to 224 on a GPU and, as "
-            "larger ones would take days, up to 64 on a CPU.",
+            help="Side of the pictures that the model sees. By default near their own: up to 224 on a GPU, up to "
+            "64 on a CPU, where larger ones take long.",
         ),
     ] = None,
     batch: Annotated[

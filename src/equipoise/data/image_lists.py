@@ -85,7 +85,7 @@ def _folder(source: Path) -> Listed:
     names = tuple(name for name, files in found.items() if files)
     labels = np.repeat(np.arange(len(names)), [len(found[name]) for name in names])
     loose = sorted(entry.name for entry in os.scandir(source) if _is_image(entry))
-    notes = (f"left out {_folders(len(empty))} without an image: {shown(empty)}",) if empty else ()
+    notes: tuple[str, ...] = (f"left out {_folders(len(empty))} without an image: {shown(empty)}",) if empty else ()
     if loose:
         images = "1 image" if len(loose) == 1 else f"{len(loose):,} images"
         notes += (f"left out {images} beside the folders of the classes: {shown(loose)}",)
