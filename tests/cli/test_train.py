@@ -266,6 +266,9 @@ BAD: dict[str, tuple[list[str], str]] = {
     "balanced twice": (["{photos}", "--sampler", "class_balanced"], "it would balance twice"),
     "no weights": (["{photos}", "--weights", "nothing.pth"], "there is no weights file"),
     "other weights": (["{photos}", "--weights", "{weights}"], "lacks"),
+    "weights mistyped": (["{photos}", "--weights", "pretraned"], "pretraned. Did you mean pretrained?"),
+    "one image per batch": (["{photos}", "--batch", "1"], "which takes at least 2 images per process and part, not 1"),
+    "mixed labels": (["{photos}", "--loss", "ldam", "--mixup", "0.2"], "ldam takes one class per image"),
     "too small a picture": (["{photos}", "--model", "alexnet", "--size", "16"], "cannot take images of 16"),
 }
 
@@ -302,6 +305,31 @@ def test_the_folder_of_another_run_or_of_anything_else_is_refused(run: Path, pho
     full = equipoise("train", photos, "--out", tmp_path, *SMALL)
     assert "holds other files" in full.stderr
     assert files(tmp_path) == {"notes.txt"}
+
+
+def test_a_folder_that_cannot_be_made_is_refused(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = equipoise("train", photos, "--out", tmp_path / "file" / "run", *SMALL)
+    assert result.exit_code == 2
+    assert f"cannot be made, as {tmp_path / 'file'} is a file" in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_images_that_are_judged_on_and_trained_on_are_counted(photos: Path, tmp_path: Path) -> None:
+    list_of_two = tmp_path / "val.txt"
+    list_of_two.write_text("class0/0.jpg class0\nclass1/../class1/1.jpg class1\n")
+    words = ("train", photos / "train", "--val", list_of_two, "--images", photos / "train", *SMALL, "--iterations", "1")
+    assert (
+        "WARNING: 2 of the images to judge on are also trained on" in equipoise(*words, "--out", tmp_path / "a").output
+    )
+    apart = equipoise("train", photos, *SMALL, "--iterations", "1", "--out", tmp_path / "b")
+    assert apart.exit_code == 0
+    assert "WARNING" not in apart.output
+
+
+def test_a_diverged_run_names_the_learning_rate(photos: Path, tmp_path: Path) -> None:
+    result = equipoise("train", photos, *SMALL, "--lr", "1e5", "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "no model of balanced_softmax. If the loss became infinite, try a lower --lr than 100000" in result.output
 
 
 KILLED = """

@@ -134,6 +134,10 @@ def test_what_is_hidden_empty_or_no_image_is_left_out_of_a_folder(folder: Path) 
     assert listed.paths == tuple(FILES)
     assert listed.class_names == NAMES
     assert listed.notes == ("left out 2 folders without an image: bee, yak",)
+    picture(folder / "loose.PNG")
+    picture(folder / "._loose.png")
+    assert read_images(folder).notes[1:] == ("left out 1 image beside the folders of the classes: loose.PNG",)
+    assert read_images(folder).paths == tuple(FILES)
 
 
 def test_a_folder_can_be_the_one_we_are_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,8 +54,8 @@ def train(
         typer.Option(
             metavar="N",
             min=8,
-            help="Side of the pictures that the model sees. By default near their own, up to 224 on a GPU and, as "
-            "larger ones would take days, up to 64 on a CPU.",
+            help="Side of the pictures that the model sees. By default near their own: up to 224 on a GPU, up to "
+            "64 on a CPU, where larger ones take long.",
         ),
     ] = None,
     batch: Annotated[
@@ -130,6 +132,9 @@ def train(
     torchrun --nproc-per-node 8 -m equipoise train photos/ --model resnet50 --size 224
     """
     check_libraries(model, export, [path for path in (source, train_list, val_list) if path])
+    if os.environ.get("RANK", "0") == "0":  # the first of torchrun's processes
+        starting = "starting: loading torch"
+        typer.echo(json.dumps({"message": starting}) if as_json else starting)
     from equipoise.cli.training import TrainOptions, train_images
 
     train_images(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -43,6 +44,8 @@ from equipoise.training.run_folder import export_run, write_run
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
 WITH_PRIOR = ("balanced_softmax", "balanced_sigmoid", "adjusted")  # no prior is left in class-balanced samples
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+ONE_CLASS = ("ldam", "focal", "eql")  # no mixed labels
 NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "decode", "workers", "budget", "device")
 
 
@@ -119,6 +122,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         start = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
         data = readable(options.images_from, ImageData(train, test, size, where), place, log)
         describe(data, options, log)
+        check_batch(options, data, start[0])
         recipes = recipes_for(options, data)
     wanted = chosen(options, recipes)
     cells = [MethodCell(method, options.seed) for method in wanted]
@@ -142,8 +146,11 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     if leads:
         with refusing():
             done = conclude(options, table, wanted, data.test, as_json)
-        if options.budget is None and len(done) < len(wanted):
-            raise typer.Exit(1)  # something diverged, or is trained by another process
+        if options.budget is None and len(done) < len(wanted):  # or it is trained by another process
+            lost = ", ".join(name for name in wanted if name not in done)
+            rate = next(iter(recipes.values())).lr
+            log(f"no model of {lost}. If the loss became infinite, try a lower --lr than {rate:g}")
+            raise typer.Exit(1)
 
 
 # -------------------------------------------------------------------- what was asked for
@@ -176,12 +183,23 @@ def check_words(options: TrainOptions) -> None:
     if options.freeze and (options.mixup or options.cutmix):
         raise typer.BadParameter("--freeze trains on features, which are computed once: leave --mixup and --cutmix out")
     check_numbers(options)
+    check_weights(options)
     balanced = [name for name in options.losses if name in WITH_PRIOR]
     if options.sampler == "class_balanced" and balanced:
         raise typer.BadParameter(
             f"{balanced[0]} wants the prior of what is sampled, and class-balanced samples have none: it would balance "
             "twice. Leave --sampler out, or train softmax with it"
         )
+
+
+def check_weights(options: TrainOptions) -> None:
+    """Refuse a file that is not there, and losses that mixed labels mean nothing to."""
+    if options.weights not in (None, "pretrained") and not Path(str(options.weights)).exists():
+        meant = perhaps(["pretrained"], str(options.weights))
+        raise typer.BadParameter(f"there is no weights file {options.weights}{meant}")
+    single = [name for name in options.losses if name in ONE_CLASS]
+    if single and (options.mixup or options.cutmix):
+        raise typer.BadParameter(f"{single[0]} takes one class per image: leave --mixup and --cutmix out, or that loss")
 
 
 def check_numbers(options: TrainOptions) -> None:
@@ -204,6 +222,16 @@ def batch_for(options: TrainOptions, data: ImageData) -> int:
     batch = min(options.batch or (256 if number >= LARGE_SET else 64), number)
     parts = world()[0] * options.accumulate
     return max(parts, batch // parts * parts)
+
+
+def check_batch(options: TrainOptions, data: ImageData, network: nn.Module) -> None:
+    """Refuse batches of which each process and part gets one image, where that has no mean and deviation."""
+    rows = batch_for(options, data) // (world()[0] * options.accumulate)
+    if rows < 2 and not options.freeze and any(isinstance(module, BATCH_NORMS) for module in network.modules()):
+        raise ValueError(
+            f"{options.model} normalises over batches, which takes at least 2 images per process and part, not {rows}: "
+            "raise --batch, or lower --accumulate"
+        )
 
 
 def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
@@ -245,7 +273,7 @@ def chosen(options: TrainOptions, recipes: Mapping[str, Recipe]) -> list[str]:
     if options.sampler == "class_balanced":
         names = [name for name in names if name not in WITH_PRIOR]
     if options.mixup or options.cutmix:
-        names = [name for name in names if name not in ("ldam", "focal", "eql")] if "all" in options.losses else names
+        names = [name for name in names if name not in ONE_CLASS]
     return names
 
 
@@ -264,6 +292,10 @@ def run_before(out: Path) -> dict[str, Any]:
     path = out / RUN
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
+    above = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        why = "is a file" if not above.is_dir() else "may not be written to"
+        raise ValueError(f"--out {out} cannot be made, as {above} {why}: name another folder")
     if not path.is_file():
         if out.is_dir() and any(not entry.name.startswith(".") for entry in out.iterdir()):
             raise ValueError(f"--out {out} holds other files: name a new folder")
@@ -292,10 +324,25 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
         f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
     )
     chosen = "" if options.size is not None else " (chosen here; --size sets another)"
+    both = shared_files(data.train, data.test)
+    if both:
+        log(f"WARNING: {both:,} of the images to judge on are also trained on: accuracy will look too good")
     log(f"{options.model} at {data.size} × {data.size} pixels{chosen}")
     batch = batch_for(options, data)
     if options.batch not in (None, batch):
-        log(f"batches of {batch} images, not {options.batch}: in equal parts, of the images there are")
+        why = "there are no more images" if batch == len(data.train) else "every process and part gets as many"
+        log(f"batches of {batch:,} images instead of {options.batch:,}: {why}")
+
+
+def shared_files(train: ImageList, test: ImageList) -> int:
+    """How many files are in both lists; of images inside tables none is counted."""
+    if train.embedded is not None or test.embedded is not None:
+        return 0
+    own, other = (
+        {os.path.normpath(os.path.join(root, path)) for path in images.paths}
+        for images, root in ((train, train.root.resolve()), (test, test.root.resolve()))
+    )
+    return len(own & other)
 
 
 def kind_of(

@@ -84,8 +84,17 @@ def _folder(source: Path) -> Listed:
     empty = [name for name, files in found.items() if not files]
     names = tuple(name for name, files in found.items() if files)
     labels = np.repeat(np.arange(len(names)), [len(found[name]) for name in names])
-    notes = (f"left out {_folders(len(empty))} without an image: {shown(empty)}",) if empty else ()
+    loose = sorted(entry.name for entry in os.scandir(source) if _is_image(entry))
+    notes: tuple[str, ...] = (f"left out {_folders(len(empty))} without an image: {shown(empty)}",) if empty else ()
+    if loose:
+        images = "1 image" if len(loose) == 1 else f"{len(loose):,} images"
+        notes += (f"left out {images} beside the folders of the classes: {shown(loose)}",)
     return Listed([path for name in names for path in found[name]], labels.astype(np.int64), names, notes=notes)
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    """Whether it is called as an image is; hidden files are not looked at, as in the folders of the classes."""
+    return os.path.splitext(entry.name)[1].lower() in IMAGES and not entry.name.startswith(".") and entry.is_file()
 
 
 def _folders(number: int) -> str:
