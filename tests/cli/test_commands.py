@@ -78,6 +78,7 @@ def test_the_shell_completes_commands_and_options() -> None:
         ("cat\ncat\nowl\n", {"cat": 2, "owl": 1}),
         ("id,label\n1,cat\n2,owl\n", {"cat": 1, "owl": 1}),
         ("id\tlabel\n1\tcat\n", {"cat": 1}),
+        ("label\ncat\ncat\nowl\n", {"cat": 2, "owl": 1}),
         ('{"cat": 5, "owl": 3}', {"cat": 5, "owl": 3}),
     ],
 )

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import equipoise as eq
 from equipoise.cli import app
+from equipoise.metrics import multilabel
 from equipoise.metrics.intervals import wilson_interval
 from equipoise.report import multilabel_data
 from equipoise.report.figures import save
@@ -69,6 +70,28 @@ def test_the_page_holds_the_numbers_of_the_evaluation() -> None:
 
 def columns(shown: Any, name: str) -> list[Any]:
     return [shown["columns"][key] for key in (name, f"{name}_low", f"{name}_high")]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_calibration_is_in_bins_of_equal_mass(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not kept:
+        monkeypatch.setattr(multilabel, "EXACT_PAIRS", 10)
+    logits, target = sample(rows=1200)
+    target[:7, 0] = -1  # not known
+    found = eq.judge_multilabel(logits, target, PRIOR)
+    assert found.evaluation.binned is not kept
+    rows = data_of(made(found).to_html())["models"][0]["rows"]["calibration"]
+    head = [row for row in rows if row["group"] == "head"]
+    assert sum(row["items"] for row in head) == 1193
+    assert [row["confidence"] for row in head] == sorted(row["confidence"] for row in head)
+    if not kept:
+        return
+    assert len(head) == 10
+    assert {row["items"] for row in head} <= {119, 120}
+    chance = 1 / (1 + np.exp(-logits[7:, 0]))
+    order = np.argsort(chance)
+    assert head[0]["accuracy"] == pytest.approx(100 * target[7:, 0][order][: head[0]["items"]].mean(), abs=0.051)
+    assert head[-1]["confidence"] == pytest.approx(100 * chance[order][-head[-1]["items"] :].mean(), abs=0.051)
 
 
 def test_the_best_threshold_of_a_class_is_where_its_f1_is_highest() -> None:

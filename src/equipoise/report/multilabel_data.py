@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.metrics.calibration import Bin, equal_mass_bins
 from equipoise.metrics.evaluation import percent
-from equipoise.metrics.intervals import wilson_intervals
-from equipoise.metrics.multilabel import LabelResult, MultilabelEvaluation
+from equipoise.metrics.multilabel import KeptScores, LabelResult, MultilabelEvaluation
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.metrics.resampling import Resampled, interval_of
 from equipoise.prior import FloatArray, IntArray, Prior
 from equipoise.report.class_table import as_tenths, with_interval
 from equipoise.report.groups import USUAL, Cuts
 from equipoise.report.multilabel_specs import GROUPS
-from equipoise.report.page_data import apart, cut, interval, numbers, one_digit, paired, rounded
+from equipoise.report.page_data import apart, calibration_rows, cut, interval, numbers, one_digit, paired, rounded
 
 HEADLINES = (
     ("map", "mAP", ""),
@@ -29,6 +29,7 @@ HEADLINES = (
     ("f1_micro", "F1 of all pairs", ""),
     ("ece", "ECE", ""),
 )
+BIN_SUMS = ("items", "positives", "probability")
 MOST_RESAMPLED = 1 << 22  # (item, label) pairs: beyond, drawing the items again takes minutes
 
 
@@ -264,18 +265,18 @@ def _curve_rows(curve: Mapping[str, FloatArray]) -> list[dict[str, Any]]:
 
 
 def _calibration(model: Model) -> list[dict[str, Any]]:
-    rows = []
-    for name, members in model.members:
-        items, positives, chance = (
-            getattr(model.evaluation, sums)[members].sum(0)
-            for sums in ("bin_items", "bin_positives", "bin_probability")
-        )
-        low, high = wilson_intervals(positives, items)
-        for b in np.flatnonzero(items):
-            row = {"group": name, "items": int(items[b]), "share": rounded(items[b] / items.sum())}
-            row |= {"confidence": one_digit(chance[b] / items[b]), "accuracy": one_digit(positives[b] / items[b])}
-            rows.append(row | {"low": one_digit(low[b]), "high": one_digit(high[b])})
-    return rows
+    return [row for name, members in model.members for row in calibration_rows(name, _bins(model, members))]
+
+
+def _bins(model: Model, members: IntArray) -> list[Bin]:
+    """Bins of equal mass, from single scores where they are kept, else from finer bins."""
+    kept, evaluation = model.evaluation.scores_, model.evaluation
+    if isinstance(kept, KeptScores):
+        known = kept.target[:, members] >= 0
+        scores, truth = (part[:, members][known].astype(np.float64) for part in (kept.scores, kept.target))
+        chance = scores if evaluation.probabilities else np.exp(-np.logaddexp(0.0, -scores))
+        return equal_mass_bins(np.ones(len(truth)), truth, chance)
+    return equal_mass_bins(*(getattr(evaluation, f"bin_{part}")[members].sum(0) for part in BIN_SUMS))
 
 
 def _group_ece(model: Model, group: str) -> float | None:

@@ -297,8 +297,9 @@ def _calibration_section(several: bool) -> Section:
     return section(
         "calibration",
         "How sure, and how right",
-        "How often a label holds against its predicted probability, for each group, with a band of 95 %. On the thin "
-        "diagonal a model says what is so; below it, labels are predicted too often. The expected calibration error "
-        "(ECE, in percent) is the mean over the classes of a group.",
+        "How often a label holds against its predicted probability, for each group, in bins with equally many pairs of "
+        "item and class; the band is its 95 % interval. Where the thin diagonal is within the band, a model is as sure "
+        "as it is right; below the diagonal it is too sure. The expected calibration error (ECE, in percent, over 15 "
+        "bins of equal width) is the mean over the classes of a group.",
         pair("calibration", several, below="ece"),
     )
