@@ -22,7 +22,7 @@ can be off.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -63,20 +63,37 @@ class LabelResult:
 
 @dataclass(frozen=True, eq=False)
 class KeptScores:
-    """Every score: [n, K], and 1, 0 or −1 (missing) beside it."""
+    """Every score: arrays [n, K], and 1, 0 or −1 (missing) beside them, in the order of the items.
 
-    scores: NDArray[Any]
-    target: NDArray[np.int8]
+    Parts are joined once they are as large as the part before them, so that the scores of many small batches are copied
+    a few times each, not once per batch.
+    """
+
+    parts: tuple[tuple[NDArray[Any], NDArray[np.int8]], ...]
+
+    @property
+    def size(self) -> int:
+        """How many (item, class) pairs there are."""
+        return sum(target.size for _, target in self.parts)
+
+    def joined(self) -> tuple[NDArray[Any], NDArray[np.int8]]:
+        """All scores and labels, [N, K] each."""
+        return _joined(self.parts)
 
     def __add__(self, other: KeptScores) -> KeptScores:
-        parts = (self, other)
-        return KeptScores(np.concatenate([p.scores for p in parts]), np.concatenate([p.target for p in parts]))
+        parts = list(self.parts)
+        for part in other.parts:
+            parts.append(part)
+            while len(parts) > 1 and len(parts[-2][0]) <= len(parts[-1][0]):
+                parts[-2:] = [_joined(parts[-2:])]
+        return KeptScores(tuple(parts))
 
     def average_precisions(self) -> tuple[FloatArray, FloatArray]:
-        """AP per class and, last, of all pairs; each with its error, 0."""
-        columns: list[int | slice] = [*range(self.scores.shape[1]), slice(None)]
-        values = np.array([known_ranking(self.scores[:, c], self.target[:, c]).average_precision() for c in columns])
-        return values, np.zeros_like(values)
+        """AP per class and, last, of all pairs; each with its error, 0 (NaN without positives)."""
+        scores, target = self.joined()
+        columns: list[int | slice] = [*range(scores.shape[1]), slice(None)]
+        values = np.array([known_ranking(scores[:, c], target[:, c]).average_precision() for c in columns])
+        return values, 0 * values
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,13 +105,14 @@ class BinnedScores:
 
     @classmethod
     def of(cls, kept: KeptScores, probabilities: bool) -> BinnedScores:
-        scores = kept.scores.astype(np.float64)
+        values, target = kept.joined()
+        scores = values.astype(np.float64)
         if probabilities:
             with np.errstate(divide="ignore"):
                 scores = np.log(scores) - np.log1p(-scores)
         classes = scores.shape[1]
         place = bin_of(scores) + SCORE_BINS * np.arange(classes)
-        counts = [np.bincount(place[kept.target == value], minlength=classes * SCORE_BINS) for value in (1, 0)]
+        counts = [np.bincount(place[target == value], minlength=classes * SCORE_BINS) for value in (1, 0)]
         return cls(*(count.reshape(classes, SCORE_BINS) for count in counts))
 
     def __add__(self, other: BinnedScores) -> BinnedScores:
@@ -126,7 +144,7 @@ class MultilabelEvaluation:
     bin_items: IntArray  # [K, 15] labelled items by predicted probability
     bin_positives: IntArray  # [K, 15] of these, items that have the class
     bin_probability: FloatArray  # [K, 15] their predicted probability, summed
-    rows: FloatArray  # [7] over items: number, F1; number with both kinds, ranking loss; with positives, coverage, LRAP
+    rows: FloatArray  # [8] over items: number; labelled, F1; with both kinds, ranking loss; positives, coverage, LRAP
     scores_: KeptScores | BinnedScores  # every score, or histograms of them
 
     # ---------------------------------------------------------------- numbers
@@ -159,11 +177,11 @@ class MultilabelEvaluation:
         found |= {f"f1_{name}": _mean(per_class[index]) for name, index in members}
         hits, positives, predicted = (int(sums.sum()) for sums in (self.hits, self.positives, self.predicted))
         found["f1_micro"] = _ratio(2 * hits, positives + predicted)
-        found["f1_samples"] = _ratio(self.rows[1], self.rows[0])
+        found["f1_samples"] = _ratio(self.rows[2], self.rows[1])
         found |= {"precision_micro": _ratio(hits, predicted), "recall_micro": _ratio(hits, positives)}
-        found["ranking_loss"] = _ratio(self.rows[3], self.rows[2])
-        found["coverage"] = _ratio(self.rows[5], self.rows[4])
-        found["lrap"] = _ratio(self.rows[6], self.rows[4])
+        found["ranking_loss"] = _ratio(self.rows[4], self.rows[3])
+        found["coverage"] = _ratio(self.rows[6], self.rows[5])
+        found["lrap"] = _ratio(self.rows[7], self.rows[5])
         found["ece"] = _mean(self._calibration_errors())
         return found
 
@@ -192,7 +210,7 @@ class MultilabelEvaluation:
         kept = self.scores_
         if isinstance(kept, BinnedScores) or not self.num_items:
             return None
-        return resample(kept.scores, kept.target, self.thresholds, resamples=resamples, seed=seed)
+        return resample(*kept.joined(), self.thresholds, resamples=resamples, seed=seed)
 
     # ---------------------------------------------------------------- adding up
 
@@ -286,6 +304,7 @@ def evaluate_multilabel(
 
     `prior` is that of the training set. The first argument holds logits or, with `probabilities=True`, probabilities.
     `threshold` is a probability, for all classes or one per class: what reaches it is predicted. 0.5 is logit 0.
+    Where every label is missing, as may be so of a batch, all scores are NaN.
 
     threshold   probability from which a class is predicted: one number, or one per class
 
@@ -308,9 +327,9 @@ def evaluate_multilabel(
         weights = None if weight is None else weight[of]
         return np.bincount(bins[of], weights, minlength=prior.num_classes * BINS).reshape(-1, BINS)
 
-    kept: KeptScores | BinnedScores = KeptScores(scores, truth)
+    kept: KeptScores | BinnedScores = KeptScores(((scores, truth),))
     if truth.size > EXACT_PAIRS:
-        kept = BinnedScores.of(KeptScores(scores, truth), probabilities)
+        kept = BinnedScores.of(KeptScores(((scores, truth),)), probabilities)
     return MultilabelEvaluation(
         prior,
         limits,
@@ -355,16 +374,23 @@ def _row_sums(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.
         loss = np.where(yes, misses, 0).sum(1) / (number * negatives)
         lrap = np.where(yes, hits / rank, 0.0).sum(1) / number
         cover = np.where(yes, rank, 0).max(1, initial=0) / known.sum(1)
-    some, pairs = number > 0, (number > 0) & (negatives > 0)
-    sums = [len(truth), f1.sum(), pairs.sum(), loss[pairs].sum(), some.sum(), cover[some].sum(), lrap[some].sum()]
-    return np.array(sums, np.float64)
+    some, pairs, labelled = number > 0, (number > 0) & (negatives > 0), known.any(1)
+    counted = [len(truth), labelled.sum(), f1.sum(), pairs.sum(), loss[pairs].sum()]
+    return np.array([*counted, some.sum(), cover[some].sum(), lrap[some].sum()], np.float64)
+
+
+def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[np.int8]]]) -> tuple[NDArray[Any], NDArray[np.int8]]:
+    """Scores and labels of all parts; one part is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([scores for scores, _ in parts]), np.concatenate([target for _, target in parts])
 
 
 def _together(
     one: KeptScores | BinnedScores, other: KeptScores | BinnedScores, probabilities: bool
 ) -> KeptScores | BinnedScores:
     kept = [part for part in (one, other) if isinstance(part, KeptScores)]
-    if len(kept) == 2 and kept[0].target.size + kept[1].target.size <= EXACT_PAIRS:
+    if len(kept) == 2 and kept[0].size + kept[1].size <= EXACT_PAIRS:
         return kept[0] + kept[1]
     one, other = (p if isinstance(p, BinnedScores) else BinnedScores.of(p, probabilities) for p in (one, other))
     return one + other

@@ -40,17 +40,15 @@ def check_multilabel(
         row, column = np.argwhere(bad)[0].tolist()
         what = "a probability from 0 to 1; are these logits?" if probabilities else "a number"
         raise ValueError(f"row {row}, column {column} of the predictions is {scores[row, column]}: expected {what}")
-    labels = np.where(missing, -1, np.where(missing, 0, truth)).astype(np.int8)
-    if scores.size and (labels < 0).all():
-        raise ValueError("every label is missing: there is nothing to judge")
-    return scores, labels
+    return scores, np.where(missing, -1, truth).astype(np.int8)
 
 
 def check_thresholds(
     threshold: float | ArrayLike | Tensor, num_classes: int, *, probabilities: bool = False
 ) -> FloatArray:
     """One limit per class, of what is judged: logits, or probabilities."""
-    given = as_array(threshold).astype(np.float64)
+    given = as_array(threshold)
+    given = given.astype(np.float64) if given.dtype.kind in "iuf" else np.full(given.shape, np.nan)
     if given.shape not in ((), (num_classes,)) or not ((given > 0) & (given < 1)).all():
         raise ValueError(
             f"threshold is {threshold!r}: expected a probability between 0 and 1, or one per class, {num_classes}"

@@ -48,7 +48,8 @@ def resample(
         precision = [ranking.average_precision(times[of]) for ranking, of in rankings]
         every = np.broadcast_to(times[:, None], known.shape)[known]
         hits, positives, predicted = times @ hit, times @ positive, times @ chosen
-        micro = 2 * hits.sum() / max(float(positives.sum() + predicted.sum()), 1.0)
+        either = float(positives.sum() + predicted.sum())
+        micro = 2 * hits.sum() / either if either else math.nan
         f1 = np.where(positives > 0, 2 * hits / np.maximum(positives + predicted, 1), math.nan)
         drawn.append((precision, f1, pooled.average_precision(every), micro))
     return Resampled(*(np.array([one[part] for one in drawn]) for part in range(4)))
