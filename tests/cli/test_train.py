@@ -124,7 +124,7 @@ def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_p
     rows = list(csv.DictReader(result.stdout.splitlines()))
     assert [Path(row["path"]).parent.name for row in rows] == ["class1"] * 4 + [tmp_path.name]
     assert all(row["label"].startswith("class") for row in rows[:4])
-    assert rows[4]["label"] == "error: no image that Pillow can read"
+    assert rows[4]["label"] == "error: not an image that Pillow can read"
     assert "1 of 5 could not be read" in result.stderr
 
 
@@ -241,7 +241,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "nothing there": (["{empty}"], "has no folders: expected one folder per class"),
     "one class": (["{one}"], "images of one class only"),
     "unknown classes": (["{photos}/train", "--val", "{other}"], "that the training set lacks"),
-    "a list without files": (["{list}"], "none is there"),
+    "a list without files": (["{list}"], "none of them exists"),
     "gaps": (["{gaps}", "--images", "{photos}/train"], "without gaps"),
     "no such model": (["{photos}", "--model", "resnet19"], "did you mean resnet18"),
     "no such loss": (["{photos}", "--loss", "balanced"], "no loss is named 'balanced'"),
@@ -311,7 +311,7 @@ def test_a_killed_run_ends_with_the_same_weights(moment: float, photos: Path, tm
         started.kill()
     assert not list((tmp_path / "run").glob("*/model.safetensors"))
     resumed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "taken up at iteration" in resumed.stdout
+    assert "resumed at iteration" in resumed.stdout
     whole = equipoise("train", photos, "--out", tmp_path / "whole", *SMALL, "--epochs", "6")
     assert whole.exit_code == 0, whole.output
     records = [tmp_path / name / "balanced_softmax" / "record.json" for name in ("run", "whole")]
