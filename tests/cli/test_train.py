@@ -124,17 +124,17 @@ def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_p
     rows = list(csv.DictReader(result.stdout.splitlines()))
     assert [Path(row["path"]).parent.name for row in rows] == ["class1"] * 4 + [tmp_path.name]
     assert all(row["label"].startswith("class") for row in rows[:4])
-    assert [row["error"] for row in rows] == [""] * 4 + ["no image that Pillow can read"]
+    assert [row["error"] for row in rows] == [""] * 4 + ["not an image that Pillow can read"]
     assert (rows[4]["label"], rows[4]["probability"]) == ("", "")
     assert "1 of 5 photos could not be read" in result.stderr
     two = equipoise("predict", run / "softmax", tmp_path / "bad.jpg", photos / "val" / "class1" / "0.jpg", "--top", "2")
     columns = ["path", "label_1", "probability_1", "label_2", "probability_2", "error"]
     assert [line.split(",")[1:] for line in two.stdout.splitlines()[:2]] == [
         columns[1:],
-        ["", "", "", "", "no image that Pillow can read"],
+        ["", "", "", "", "not an image that Pillow can read"],
     ]
     lines = equipoise("predict", run / "softmax", tmp_path / "bad.jpg", "--json").stdout.splitlines()
-    assert [json.loads(line)["error"] for line in lines] == ["no image that Pillow can read"]
+    assert [json.loads(line)["error"] for line in lines] == ["not an image that Pillow can read"]
 
 
 def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "nothing there": (["{empty}"], "has no folders: expected one folder per class"),
     "one class": (["{one}"], "images of one class only"),
     "unknown classes": (["{photos}/train", "--val", "{other}"], "that the training set lacks"),
-    "a list without files": (["{list}"], "none is there"),
+    "a list without files": (["{list}"], "none of them exists"),
     "gaps": (["{gaps}", "--images", "{photos}/train"], "without gaps"),
     "no such model": (["{photos}", "--model", "resnet19"], "did you mean resnet18"),
     "no such loss": (["{photos}", "--loss", "balanced"], "--loss balanced: expected softmax"),
@@ -355,7 +355,7 @@ def test_a_run_that_is_killed_twice_ends_with_the_same_weights(photos: Path, tmp
             started.kill()
         assert not list((tmp_path / "run").glob("*/model.safetensors"))
     resumed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "taken up at iteration" in resumed.stdout
+    assert "resumed at iteration" in resumed.stdout
     place = command.index(str(tmp_path / "run"))
     subprocess.run([*command[:place], str(tmp_path / "whole"), *command[place + 1 :]], capture_output=True, check=True)
     records = [tmp_path / name / "balanced_softmax" / "record.json" for name in ("run", "whole")]

@@ -228,7 +228,7 @@ def test_anything_else_is_read_item_by_item_with_a_warning() -> None:
         (Plain([("a", [0, 1])]), r"label of item 0 has shape \(2,\).*from_multilabel"),
         (Plain([("a", 0.5)]), "expected integers"),
         (Undecodable(targets=[[0, 1], [1, 1]]), r"Prior\.from_multilabel"),
-        (3, "no data set"),
+        (3, "not a data set"),
     ],
     ids=["empty", "no targets", "no label", "other key", "two labels", "fraction", "multi-label", "a number"],
 )

@@ -120,7 +120,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     stream = EncodedStream(ImageList.of_files(sorted(tmp_path.iterdir())), 8)
     with pytest.raises(ValueError, match=r"empty\.jpg cannot be read: an empty file$"):
         stream[0]
-    with pytest.raises(ValueError, match=r"text\.jpg cannot be read: no image that Pillow can read$"):
+    with pytest.raises(ValueError, match=r"text\.jpg cannot be read: not an image that Pillow can read$"):
         stream[1]
 
 

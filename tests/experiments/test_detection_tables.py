@@ -129,7 +129,7 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     said = equipoise(*command, "--only", "lws", "--only", "balanced_sigmoid", "--seeds", 3, "--budget", 0)
     assert "out of time at iteration 1 of 2" in said  # of the first stage, which was not asked for but is needed
     said = equipoise(*command, "--only", "lws", "--only", "balanced_sigmoid", "--seeds", 3)
-    assert "rfs/3: taken up at iteration 1 of 2" in said
+    assert "rfs/3: resumed at iteration 1 of 2" in said
     records = list(read_jsonl(out))
     assert [(record.method, record.seed) for record in records] == [("lws", 3), ("balanced_sigmoid", 3)]
     assert all(record.complete and record.iterations == 1 for record in records)
@@ -179,7 +179,7 @@ def test_features_that_do_not_fit_are_computed_anew(voc: Path, tmp_path: Path, m
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
         "--only", "eql", "--seeds", 0,
     )  # fmt: skip
-    assert "would take 0 GB: computed anew in every step" in said
+    assert "would take 0 GB: computed again in every step" in said
     assert [record.engine["features"] for record in read_jsonl(out)] == ["computed anew"]
 
 
@@ -350,8 +350,8 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     every = ("run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--seeds", 0, "--results", tmp_path)
     command = (*every, "--only", "rfs")
     name = f"rfs_{voc2012_lt.BASE.repeat_threshold}"
-    assert "taken up" not in equipoise(*every, "--only", name, "--validate")
-    assert "rfs/0: taken up at iteration 2 of 2" in equipoise(*command)
+    assert "resumed" not in equipoise(*every, "--only", name, "--validate")
+    assert "rfs/0: resumed at iteration 2 of 2" in equipoise(*command)
     chosen, final = read_jsonl(out)
     assert (chosen.table, final.table) == ("choices/voc2012-lt", "voc2012-lt")
     assert (chosen.weights, chosen.loss_curve, chosen.seconds) == (final.weights, final.loss_curve, final.seconds)
@@ -360,10 +360,10 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     (first, *others) = voc2012_lt.METHODS
     changed = replace(first, recipe=replace(first.recipe, lr=0.01))
     monkeypatch.setattr(voc2012_lt, "METHODS", (changed, *others))
-    assert "taken up" not in equipoise(*command)
+    assert "resumed" not in equipoise(*command)
     out.unlink()
     edit(voc / "train_lt.json", lambda content: content["annotations"].pop())
-    assert "taken up" not in equipoise(*command)
+    assert "resumed" not in equipoise(*command)
 
 
 def test_workers_leave_ctrl_c_to_the_main_process(voc: Path) -> None:
@@ -421,7 +421,7 @@ def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatc
         raise URLError("no route")
 
     monkeypatch.setattr("torchvision.models.resnet50", offline)
-    with pytest.raises(OSError, match=r"torchvision's weights of resnet50 cannot be fetched .*no route.*: pass a file"):
+    with pytest.raises(OSError, match=r"weights of resnet50 cannot be downloaded .*no route.*: pass a file"):
         resnet_fpn("resnet50", "torchvision")
 
 
@@ -499,7 +499,7 @@ def test_a_run_that_is_evaluated_later_says_that_its_features_were_computed_once
         patch.setattr("equipoise.training.detection_runs.Detection.judge", ended)
         assert CliRunner().invoke(app, [str(word) for word in command]).exit_code == 1
     said = equipoise(*command)
-    assert "eql/0: taken up at iteration 1 of 1" in said
+    assert "eql/0: resumed at iteration 1 of 1" in said
     assert "features of all boxes" not in said
     assert [record.engine["features"] for record in read_jsonl(out)] == ["computed once"]
 
@@ -512,11 +512,11 @@ def test_no_run_begins_when_the_time_is_over(voc: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "rfs/0: out of time at iteration 1 of 2" in equipoise(*command)
     said = equipoise(*command)
-    assert "rfs/0: taken up at iteration 1 of 2" in said
-    assert "0 s are left, too few for lws/0: stopping with 1 run to go" in said
+    assert "rfs/0: resumed at iteration 1 of 2" in said
+    assert "0 s are left, not enough for lws/0: stopping with 1 run to go" in said
     assert "training: lws/0" not in said
     said = equipoise(*command)
-    assert "lws/0: trained, but too little time is left to judge it; saved for next time" in said
+    assert "lws/0: trained, but not enough time is left to evaluate it; saved" in said
     assert "lws/0: AP_mask" in equipoise(*command)  # the first thing that a command does is always begun
 
 

@@ -239,7 +239,7 @@ def test_a_student_is_taken_up_to_the_bit_but_not_with_other_teachers(
     (whole,) = command.records("whole.jsonl").values()
     assert "out of time at iteration 20 of 25; saved" in command(*given, "--budget", "0")
     saved = next(command.checkpoints.glob("*.checkpoint.pt")).read_bytes()
-    assert "taken up at iteration 20 of 25" in command(*given)
+    assert "resumed at iteration 20 of 25" in command(*given)
     (resumed,) = command.records().values()
     assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
 
@@ -248,8 +248,8 @@ def test_a_student_is_taken_up_to_the_bit_but_not_with_other_teachers(
     weights = torch.load(path, weights_only=True)
     torch.save(weights | {"head.bias": weights["head.bias"] + 1}, path)
     said = command(*given, out="other.jsonl")
-    assert "cifar10-lt-10-distilled-0.checkpoint.pt is not of this run (taught_by" in said
-    assert "taken up" not in said
+    assert "cifar10-lt-10-distilled-0.checkpoint.pt belongs to another run (taught_by" in said
+    assert "resumed" not in said
 
 
 def test_a_missing_teacher_is_refused_by_name(command: Command) -> None:

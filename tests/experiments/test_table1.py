@@ -460,9 +460,9 @@ def test_import_says_in_one_line_what_became_of_every_line(tmp_path: Path) -> No
     for change in ({"seed": 1}, {"complete": False}, {"complete": False, "seed": 1}):
         append_record(lines, a_record(**change))
     lines.write_bytes(lines.read_bytes() + a_record(seed=2).to_json().encode()[:300])
-    told = "1 was there already, 2 smoke tests and 1 half-written line left out"
+    told = "1 was already there, 2 smoke tests and 1 half-written line left out"
     assert imported(lines, results) == (0, f"1 new record under {results}; {told}\n")
-    told = "2 were there already, 2 smoke tests and 1 half-written line left out"
+    told = "2 were already there, 2 smoke tests and 1 half-written line left out"
     assert imported(lines, results) == (0, f"0 new records under {results}; {told}\n")
 
 

@@ -115,7 +115,7 @@ def test_two_processes_train_what_one_does(results: list[dict[str, Any]], name: 
 def test_a_batch_that_cannot_be_shared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = CocoImages(write_lvis(tmp_path), tmp_path)
     monkeypatch.setattr("equipoise.training.detection.world", lambda: (3, 0))
-    with pytest.raises(ValueError, match="batch of 2 images cannot be shared by 3 processes"):
+    with pytest.raises(ValueError, match="batch of 2 images cannot be split among 3 processes"):
         DetectionTraining(FIRST, data, 0, CPU)
 
 

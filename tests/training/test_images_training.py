@@ -121,7 +121,7 @@ def test_what_diverges_is_not_trained_to_the_end(data: ImageData, monkeypatch: p
 
 
 def test_a_batch_that_processes_cannot_share_is_refused(data: ImageData) -> None:
-    with pytest.raises(ValueError, match="a batch of 8 images cannot be shared by 1 processes in 3 parts"):
+    with pytest.raises(ValueError, match="a batch of 8 images cannot be split among 1 processes in 3 parts"):
         Training(replace(RECIPE, accumulate=3), training_set(data, CPU), 0)
 
 

@@ -1,6 +1,6 @@
 """ResNet for 32×32 images: three stages of 16, 32 and 64 channels, parameter-free shortcuts, global average pooling.
 
-ResNet-32 has 5 basic blocks a stage: 31 convolutions, 463,504 parameters before the head. Where a stage halves the
+ResNet-32 has 5 basic blocks per stage: 31 convolutions, 463,504 parameters before the head. Where a stage halves the
 image, the shortcut takes every second pixel and pads the channels with zeros ("option A"). Convolutions start from
 Kaiming's normal distribution (fan in); the head is a module of its own with torch's default initialisation.
 

@@ -1,7 +1,7 @@
 """Runs of image classifiers for the queue: images of any size from folders or lists, any network, one machine or many.
 
-Images are decoded once. Where they fit they stay on the device, else they are decoded again as they are needed. Under
-torchrun every process does the same, on its rows of each batch; the first one writes files and records.
+Images are decoded once. If they fit they stay on the device, otherwise they are decoded again as needed. Under torchrun
+every process does the same, on its rows of each batch; the first one writes files and records.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ from equipoise.training.weights import weights_digest
 
 Decode: TypeAlias = Literal["auto", "cpu", "gpu"]
 
-SHARE = 0.4  # of the memory that is free: what images may take
+SHARE = 0.4  # of the free memory that images may take
 JUDGED_AT_ONCE = 256
-FEATURES_AT_ONCE = 64  # of a backbone that stays as it is: then progress is reported
-TELLING = 5.0  # seconds of training, after the first steps, that tell how long the rest takes
+FEATURES_AT_ONCE = 64  # images between progress reports for a frozen backbone
+TELLING = 5.0  # seconds of training, after the first steps, before the time to go is estimated
 FIRST_GUESS = 0.02  # seconds per iteration on a GPU before one was measured
 
 
 def stored_side(size: int) -> int:
-    """How wide images are kept for a model that sees `size` pixels: larger ones with some room for crops.
+    """How wide images are stored for a model that sees `size` pixels: large ones with some room for crops.
 
     >>> stored_side(64), stored_side(224)
     (64, 256)
@@ -64,19 +64,19 @@ def stored_side(size: int) -> int:
 
 @dataclass(frozen=True)
 class ImageData:
-    """Images to train on and to judge on, for a model that sees `size` pixels; both were found readable.
+    """Images to train on and to evaluate on, for a model that sees `size` pixels; all are known to be readable.
 
-    Of each the middle square is kept or, with `resize` "square", all of it, squeezed, and judged as a whole."""
+    The middle square of each is kept or, with `resize` "square", the whole image, squeezed and evaluated as a whole."""
 
     train: ImageList
     test: ImageList
     size: int
     evaluated_on: str = "val"
     workers: int = 0
-    resident: bool | None = None  # images stay on the device; None: where they fit
+    resident: bool | None = None  # images stay on the device; None: if they fit
     resize: Resize = "shorter"
     decode: Decode = "auto"  # where images that do not stay are decoded; auto: on a GPU that can
-    pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # what was decoded already, by digest
+    pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # images decoded so far, by digest
 
     def fits(self, device: torch.device) -> bool:
         """Whether the images stay in memory."""
@@ -97,17 +97,17 @@ class ImageData:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that nothing holds, on the device."""
+    """Free bytes on the device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):  # not every system tells
+    except (ValueError, OSError, AttributeError):  # not every system reports it
         return 8e9
 
 
 def training_set(data: ImageData, device: torch.device) -> Photographs:
-    """What runs are trained on: images on the device where they fit, else streamed from their files."""
+    """What runs are trained on: images on the device if they fit, otherwise streamed from their files."""
     side, labels = stored_side(data.size), torch.from_numpy(data.train.labels).to(device)
     shared: dict[str, Any] = {
         "labels": data.train.labels,
@@ -136,7 +136,7 @@ def decodes_on(device: torch.device, asked: Decode) -> bool:
 
 
 def middle(images: Tensor, size: int, resize: Resize = "shorter") -> Tensor:
-    """The middle of stored images [N, 3, S, S], `size` pixels wide; of squeezed ones the whole."""
+    """The middle of stored images [N, 3, S, S], `size` pixels wide; squeezed images whole."""
     kept = "none" if resize == "shorter" else "whole"
     windows = draw_windows(len(images), kept, size, images.shape[-1], np.random.default_rng(0))
     return cut(images, windows, size)
@@ -144,19 +144,19 @@ def middle(images: Tensor, size: int, resize: Resize = "shorter") -> Tensor:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that was judged: what is written of it besides its record."""
+    """A run that was evaluated: what is written besides its record."""
 
     cell: MethodCell
     run: Training
     logits: Tensor
     evaluation: Evaluation
     model: str  # the name of the network
-    backbone: nn.Module | None = None  # where the run trained a head alone: what computed its features
+    backbone: nn.Module | None = None  # what computed the features, if the run trained only a head
 
 
 class ImageClassification(Kind[MethodCell, Training]):
     """The kind of runs that `recipes` describe, by method. `start` are the tensors that backbones start from, and
-    `starts_from` the name of their file; `deliver` gets every run that was judged."""
+    `starts_from` the name of their file; `deliver` receives every run that was evaluated."""
 
     def __init__(
         self,
@@ -247,7 +247,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         train(runs, after)
 
     def _foretell(self, run: Training, pace: Pace) -> None:
-        """Log once how long everything will take, as soon as some steps after the first tell."""
+        """Log once how long everything will take, as soon as there are enough steps to estimate it from."""
         seconds, first = pace.since(run.iteration, time.monotonic())
         if self._foretold or run.iterations < LONG or seconds < TELLING or run.iteration - first < 2:
             return
@@ -260,7 +260,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         )
 
     def seconds_an_iteration(self, cells: Sequence[MethodCell]) -> float:
-        """A guess for a GPU. On a CPU, where a budget must be kept to, a few iterations are timed."""
+        """An assumption for a GPU. A CPU is timed with a few iterations if there is a budget to keep."""
         recipes = [self.recipe(cell) for cell in cells]
         self._planned = sum(recipe.iterations for recipe in recipes)
         self._several = sum(recipe.iterations > 0 for recipe in recipes) > 1
@@ -275,7 +275,7 @@ class ImageClassification(Kind[MethodCell, Training]):
     # judging
 
     def test_items(self) -> Iterator[Tensor]:
-        """The test images as a model sees them, on the device, batch after batch."""
+        """The test images as a model sees them, on the device, in batches."""
         device, size, side = self.settings.device, self.data.size, stored_side(self.data.size)
         if self.data.fits(device):
             pixels = torch.from_numpy(self.data.decoded(self.data.test))
@@ -308,7 +308,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         return record
 
     def noted(self, cell: MethodCell, run: Training, context: Context) -> dict[str, Any]:
-        """What a record of any kind of labels holds."""
+        """The part of a record that does not depend on the kind of labels."""
         return {
             "table": self.table,
             "method": cell.method,
@@ -335,7 +335,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         }
 
     def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
-        """What is delivered of a run."""
+        """What is delivered for a run."""
         return Finished(cell, run, logits, result, run.recipe.model)
 
     def in_words(self, record: Any) -> str:
@@ -345,7 +345,7 @@ class ImageClassification(Kind[MethodCell, Training]):
 
 
 class FrozenClassification(ImageClassification):
-    """Heads on the features of one backbone that stays as it is: computed once, of the middle of every image."""
+    """Heads on the features of one frozen backbone, computed once, from the middle of every image."""
 
     def __init__(self, *args: Any, network: str, backbone: nn.Module, width: int, **options: Any) -> None:
         super().__init__(*args, **options)

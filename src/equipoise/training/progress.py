@@ -1,4 +1,4 @@
-"""How long runs take and how far they are, and what Ctrl-C does to them."""
+"""How long runs take, how far they have got, and what Ctrl-C does to them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
-STRETCH = 60.0  # seconds that tell how fast a run is now
-SETUP = 15.0  # seconds a group needs beside its iterations, before that was measured
+STRETCH = 60.0  # seconds over which the present speed is measured
+SETUP = 15.0  # seconds a group needs besides its iterations, before that was measured
 
 
 def in_words(seconds: float) -> str:
-    """A time as people say it.
+    """A time in words.
 
     >>> in_words(42), in_words(600), in_words(9_000), in_words(500_000)
     ('42 s', '10 min', '2.5 h', '5.8 days')
@@ -29,7 +29,7 @@ def in_words(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a group of runs is."""
+    """The progress of a group of runs."""
 
     done: int
     iterations: int
@@ -39,7 +39,7 @@ class Status:
 
     @classmethod
     def at(cls, done: int, of: int, images: float, seconds: float, since: int = 0, what: str = "iterations") -> Status:
-        """After `done` of so many steps of `images` each; those from `since` on took `seconds`."""
+        """The status after `done` steps with `images` each; those from `since` on took `seconds`."""
         each = max(seconds, 1e-9) / max(done - since, 1)
         return cls(done, of, images / each, each * (of - done), what)
 
@@ -86,14 +86,15 @@ class Pace:
 
 @dataclass
 class Timing:
-    """What iterations have taken so far, by whether the run starts from the weights of another."""
+    """The time that iterations have taken so far, by whether the run starts from another's weights."""
 
     guess: float = 0.0  # seconds per iteration of one run
     per_iteration: dict[bool, tuple[int, float]] = field(default_factory=dict)  # -> (group size, seconds)
     setup: float = SETUP
 
     def estimate(self, size: int, iterations: int, second_stage: bool) -> float:
-        """Seconds for a group. A smaller group than measured is not quite as much faster as it is smaller."""
+        """Estimated seconds for a group. A group smaller than the measured one is faster, but less than
+        proportionally."""
         measured, seconds = self.per_iteration.get(second_stage, (0, 0.0))
         if measured:
             share = 0.15 + 0.85 * size / measured if size < measured else size / measured
@@ -107,7 +108,7 @@ class Timing:
 
 
 class Interrupts:
-    """What Ctrl-C and SIGTERM do: stop at once, but while training, only `pressed` the first time."""
+    """What Ctrl-C and SIGTERM do: they stop at once, except that the first one during training only sets `pressed`."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self.pressed, self._training, self._log = False, False, log
