@@ -150,7 +150,7 @@ def why_not_on(device: torch.device) -> str | None:
     if device.type != "cuda":
         return "there is no GPU to decode on"
     if device.index is None:
-        device = torch.device("cuda", torch.cuda.current_device())
+        device = torch.device("cuda", torch.cuda.current_device())  # type: ignore[unreachable,unused-ignore]
     try:
         from torchvision.io import encode_jpeg
 
