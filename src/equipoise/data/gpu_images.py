@@ -154,7 +154,7 @@ def why_not_on(device: torch.device) -> str | None:
     """Why JPEG files cannot be decoded on the device; None: they can, as one was."""
     if device.type != "cuda":
         return "there is no GPU to decode on"
-    if device.index is None:
+    if str(device) == "cuda":  # without its number
         device = torch.device("cuda", torch.cuda.current_device())
     try:
         from torchvision.io import encode_jpeg
