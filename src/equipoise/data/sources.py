@@ -6,7 +6,7 @@
     .txt                      one label per line, or "path label" lines as in the lists of ImageNet-LT
     .csv, .tsv, .parquet      one column of class indices or names, or of lists of them (`tags.py`); without a label
                               column, columns of zeros and ones, one per class
-    .npz                      predictions with several labels per item: their multi-hot `targets` are counted
+    .npz                      several labels per item: a multi-hot array `targets`, with or without predictions
     .json                     counts or probabilities (a list, {class: n}, `Prior.to_json()`), COCO or LVIS annotations
 
 Labels are class indices where all of them are whole numbers ("7.0" is 7, as pandas writes it), else names, numbered in
@@ -417,9 +417,14 @@ def _parquet(path: Path, column: str | None) -> Source:
 
 
 def _targets(path: Path) -> Source | None:
-    """Several labels per item, in a file of predictions; unknown ones do not count. None where items have one."""
+    """Several labels per item, in arrays; unknown ones do not count. None for predictions of one label per item."""
+    from equipoise.data.multilabel_predictions import bare_targets
     from equipoise.data.predictions import NpzPredictions
 
+    bare = bare_targets(path)
+    if bare is not None:
+        target, names = bare
+        return Source(path, Prior.from_counts((target == 1).sum(0), len(target), class_names=names), multilabel=True)
     opened = NpzPredictions(path, labelled=False, several=True)
     if not opened.multilabel:
         return None
