@@ -279,6 +279,27 @@ def test_arrays_without_predictions_may_hold_unknown_labels_and_nothing_else(tmp
         read_source(write_targets(tmp_path / "c", [1, 0]))
 
 
+@pytest.mark.parametrize("target", ["target_", ""])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_of_a_training_set_may_hold_unknown_labels(target: str, ending: str, tmp_path: Path) -> None:
+    a, b, c = (target + name for name in "abc")
+    columns: dict[str, list[Any]] = {"id": [7, 8, 9], a: [1, None, 1], b: [0, 1, -1], c: [0.0, 1.0, None]}
+    if ending == "parquet":
+        path = write_parquet(tmp_path / "train", **columns)
+    else:
+        rows = [["" if value is None else value for value in row] for row in zip(*columns.values(), strict=True)]
+        path = write_csv(tmp_path / "train", [*columns], rows)
+    assert read_source(path).prior == eq.Prior.from_counts({"a": 2, "b": 1, "c": 1}, total=3)
+
+
+def test_of_predictions_with_labels_only_the_labels_are_counted(tmp_path: Path) -> None:
+    header = ["a", "b", "target_a", "target_b"]
+    path = write_csv(tmp_path / "a", header, [[1, 0, 1, 1], [1, 0, 0, 1]])
+    assert read_source(path).prior == eq.Prior.from_counts({"a": 1, "b": 2}, total=2)
+    with pytest.raises(ValueError, match=r"b\.csv.*column 'target_b' holds more than 0, 1"):
+        read_source(write_csv(tmp_path / "b", header, [[1, 0, 1, 1], [1, 0, 0, 2]]))
+
+
 def test_a_named_column_of_lists_is_read_and_a_label_column_holds_one(tmp_path: Path) -> None:
     rows = [["x", "Mass|Edema"], ["y", "Mass"], ["z", ""]]
     found = read_source(write_csv(tmp_path / "a", ["image", "Findings"], rows), column="Findings")

@@ -26,9 +26,7 @@ from equipoise.data.parquet import open_parquet
 from equipoise.data.predictions import TARGETS, NpzPredictions, Predictions, as_text, check_once, open_predictions
 from equipoise.data.reading import SEPARATORS, read_table, reading, shown
 from equipoise.data.sources import LABEL_COLUMNS, is_number
-from equipoise.data.tags import is_list, multi_hot, tags_of
-
-TARGET = "target_"
+from equipoise.data.tags import TARGET, is_list, multi_hot, tags_of
 
 
 def open_either(path: str | os.PathLike[str], *, label: str | None = None) -> Predictions:

@@ -170,7 +170,7 @@ def label_column(
     usual: Sequence[str] = LABEL_COLUMNS,
     what: str = "labels",
 ) -> int:
-    """Which column of a table holds the labels (or `what`); `option` of the command line names it."""
+    """Which column of a table holds the labels (or `what`); `option` of the command line names it, if there is one."""
     if wanted is not None:
         if wanted not in columns:
             raise ValueError(f"{where} has no column {wanted!r}: its columns are {shown(columns)}")
@@ -180,9 +180,10 @@ def label_column(
             return columns.index(name)
     if len(columns) == 1:
         return 0
-    raise ValueError(
-        f"{where} has the columns {shown(columns)}: say which holds the {what}, e.g. {option} {shown(columns[-1:])}"
-    )
+    there = f"{where} has the columns {shown(columns)}"
+    if not option:
+        raise ValueError(f"{there}: expected one with the {what}, called {', '.join(usual[:-1])} or {usual[-1]}")
+    raise ValueError(f"{there}: say which holds the {what}, e.g. {option} {shown(columns[-1:])}")
 
 
 # -------------------------------------------------------------------- folders
