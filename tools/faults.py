@@ -271,6 +271,13 @@ FAULTS = [
     # several labels per item: thresholds, files, the page
     Fault("serving/thresholds.py", "(1.0, 1.0) if rate is None else (rate / hits[-1], (1 - rate) / misses[-1])", "(1.0, 1.0)", "test_thresholds.py"),
     Fault("serving/thresholds.py", "        if positive.all() or not positive.any():", "        if not positive.any():", "test_thresholds.py"),
+    Fault("serving/thresholds.py", "kept = (limits <= above) & (limits > below)", "kept = np.ones(len(limits), bool)", "test_thresholds.py"),
+    Fault("metrics/multilabel.py", "_ratio(self.rows[2], self.rows[1])", "_ratio(self.rows[2], self.rows[0])", "metrics/test_multilabel.py"),
+    Fault("metrics/multilabel.py", "while len(parts) > 1 and len(parts[-2][0]) <= len(parts[-1][0]):", "while len(parts) > 1:", "metrics/test_multilabel.py"),
+    Fault("metrics/resampling.py", "2 * hits.sum() / either if either else math.nan", "2 * hits.sum() / max(either, 1)", "metrics/test_multilabel.py"),
+    Fault("data/tags.py", "        binary = targets\n", "        pass\n", "test_multilabel_predictions.py"),
+    Fault("data/tags.py", 'binary[column] = cell in ("0", "1", "", "-1")', 'binary[column] = cell in ("0", "1")', "test_multilabel_predictions.py"),
+    Fault("cli/__init__.py", "if not error.message:", "if False:", "cli/test_commands.py"),
     Fault("serving/rebalanced.py", "now.copy_(limit)  # in place, like the shift", "pass", "test_thresholds.py"),
     Fault("serving/correction.py", 'content.get("threshold", "0.5")', 'content["threshold"]', "test_thresholds.py"),
     Fault("metrics/average_precision.py", "    known = target >= 0\n", "    known = target >= -1\n", "test_multilabel.py"),
