@@ -57,7 +57,7 @@ def test_commands_for_users_come_first_and_the_papers_have_a_group_of_their_own(
     text = run("--help")
     users, paper = text.partition("The paper's experiments")[::2]
     names = re.findall(r"^│ ([a-z]+) ", users.partition("Your data and models")[2], re.MULTILINE)
-    assert names == ["inspect", "train", "predict", "report", "adapt", "demo", "detect"]
+    assert names == ["inspect", "train", "predict", "evaluate", "report", "adapt", "demo", "detect"]
     assert re.findall(r"^│ ([a-z]+) ", paper, re.MULTILINE) == ["run", "table", "records"]
 
 

@@ -8,6 +8,7 @@ import html
 import json
 import re
 import sys
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -450,6 +451,34 @@ def test_the_command_compares_files_whatever_the_counts_are_in(files: Path, coun
     assert "softmax: taken to mean the training prior" in " ".join(Texts(out.read_text()).texts)
 
 
+def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
+    files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    arguments = [files / "softmax.npz", files / "balanced.npz", "--counts", files / "counts.json"]
+    page = json.loads(report(*arguments, "--out", files / "report.html", "--json"))
+    (files / "report.html").unlink()
+    before = sorted(files.iterdir())
+    runner = partial(CliRunner().invoke, app, env={"COLUMNS": "400"})
+    told = runner(["evaluate", *map(str, arguments)])
+    assert told.exit_code == 0, told.output
+    assert f"balanced {100 * eq.evaluate(logits(2.0), TARGET, PRIOR).top1:.1f}" in " ".join(told.output.split())
+    assert "taken to mean" not in told.output  # that is for the sweep
+    as_json = runner(["evaluate", *map(str, arguments), "--json", "--many", "500", "--few", "20"])
+    found = json.loads(as_json.stdout)
+    assert "page" not in found
+    headlines_of = [[model["headline"] for model in one["models"]] for one in (page, found)]
+    assert headlines_of[0][1]["top1"] == headlines_of[1][1]["top1"]
+    assert headlines_of[0][1]["many"] != headlines_of[1][1]["many"]
+    assert [model["notes"] for model in found["models"]] == [[], []]
+    runs = runner(["evaluate", str(ROOT / "results" / "table1" / "cifar100-lt" / "100")])
+    assert runs.exit_code == 0, runs.output
+    missing = runner(["evaluate", str(files / "softmax.npz")])
+    assert missing.exit_code == 2
+    assert "--counts is missing" in missing.output
+    assert sorted(files.iterdir()) == before
+
+
 def test_the_command_takes_names_and_what_logits_mean(files: Path) -> None:
     out = files / "report.html"
     both = [files / "softmax.npz", files / "balanced.npz", "--counts", files / "counts.json", "--out", out]
@@ -498,8 +527,11 @@ def test_inspect_writes_a_page_too(files: Path) -> None:
 
 def test_the_options_are_these() -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    options = {name: [o for p in commands[name].params for o in p.opts] for name in ("inspect", "report")}
+    options = {name: [o for p in commands[name].params for o in p.opts] for name in ("inspect", "report", "evaluate")}
     assert options == {
+        "evaluate": [
+            *("predictions", "--counts", "--name", "--label", "--column", "--threshold", "--many", "--few", "--json"),
+        ],
         "inspect": ["source", "--column", "--json", "--html"],
         "report": [
             *("predictions", "--counts", "--out", "--logits-mean", "--name", "--label", "--column", "--threshold"),

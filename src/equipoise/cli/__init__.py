@@ -1,4 +1,5 @@
-"""The command line: equipoise inspect | train | predict | report | adapt | demo | detect, and run | table | records
+"""The command line: equipoise inspect | train | predict | evaluate | report | adapt | demo | detect, and
+run | table | records
 
 Every command is a thin function over the library; what it prints can be had from Python too.
 """
@@ -18,7 +19,7 @@ from equipoise.cli.detect import detect_app
 from equipoise.cli.inspect import inspect
 from equipoise.cli.predict import predict
 from equipoise.cli.records import records_app
-from equipoise.cli.report import report
+from equipoise.cli.report import evaluate, report
 from equipoise.cli.run import run_app
 from equipoise.cli.table import table
 from equipoise.cli.train import train
@@ -26,7 +27,7 @@ from equipoise.data.reading import visible
 
 USE = "Your data and models"
 PAPER = "The paper's experiments"
-ORDER = ("inspect", "train", "predict", "report", "adapt", "demo", "detect", "run", "table", "records")
+ORDER = ("inspect", "train", "predict", "evaluate", "report", "adapt", "demo", "detect", "run", "table", "records")
 
 
 class VisibleErrors(TyperGroup):
@@ -74,6 +75,7 @@ def main_options(
 app.command(rich_help_panel=USE)(inspect)
 app.command(rich_help_panel=USE)(train)
 app.command(rich_help_panel=USE)(predict)
+app.command(rich_help_panel=USE)(evaluate)
 app.command(rich_help_panel=USE)(report)
 app.command(rich_help_panel=USE)(adapt)
 app.command(rich_help_panel=USE)(demo)

@@ -1,7 +1,9 @@
-"""`equipoise report`: models before and after, on a page."""
+"""`equipoise report`: models before and after, on a page; `equipoise evaluate`: the same numbers without one."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 
 
 DEFAULT_TITLE = "The tail, before and after"
-
 
 PredictionFiles = Annotated[
     list[Path],
@@ -66,6 +67,14 @@ Images = Annotated[
 ]
 
 
+Name = Annotated[list[str] | None, typer.Option(help="A model's name, once per file in their order.")]
+Label = Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")]
+Column = Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")]
+Many = Annotated[int, typer.Option(metavar="N", help="More training items than this are many, or the head.")]
+Few = Annotated[int, typer.Option(metavar="N", help="Fewer training items than this are few, or the tail.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON in place of a table.")]
+
+
 @dataclass(frozen=True)
 class _Options:
     """What was asked for beside the files."""
@@ -79,6 +88,7 @@ class _Options:
     title: str
     cuts: Cuts
     images: str | None
+    page: bool = True  # with a prior sweep
 
     @property
     def shared(self) -> dict[str, Any]:
@@ -91,20 +101,16 @@ def report(
     counts: Counts = None,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     logits_mean: LogitsMean = None,
-    name: Annotated[list[str] | None, typer.Option(help="A model's name, once per file in their order.")] = None,
-    label: Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")] = None,
-    column: Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")] = None,
+    name: Name = None,
+    label: Label = None,
+    column: Column = None,
     threshold: Threshold = None,
-    many: Annotated[
-        int, typer.Option(metavar="N", help="More training items than this are many, or the head.")
-    ] = USUAL.many,
-    few: Annotated[
-        int, typer.Option(metavar="N", help="Fewer training items than this are few, or the tail.")
-    ] = USUAL.few,
+    many: Many = USUAL.many,
+    few: Few = USUAL.few,
     images: Images = None,
     title: Annotated[str, typer.Option(help="The page's title.")] = DEFAULT_TITLE,
     figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON in place of a table.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare models, class by class and from head to tail, on a page of HTML: one self-contained file.
 
@@ -114,25 +120,64 @@ def report(
     """
     cuts = Cuts(many, few)
     options = _Options(counts, logits_mean or [], name or [], label, column, threshold, title, cuts, images)
-    named = predictions if counts is None else [*predictions, counts]
-    with refusing(), given(named) as found:
-        if any(path.is_dir() for path in predictions):
-            made: Report | MultilabelReport = _report_of_runs(predictions, options)
-        else:
-            made = _report_of_files(predictions, found, options)
+    with _read(predictions, options) as made:
         path = made.save(out)
         written = [] if figures is None else made.save_figures(figures)
     if as_json:
         print_json(made.to_dict() | {"page": str(path), "figures": [str(figure) for figure in written]})
         return
+    _tell(made)
+    typer.echo(f"page: {visible(path)} ({path.stat().st_size / 1e6:.1f} MB)")
+    if written:
+        typer.echo(f"figures: {len(written)} files in {visible(figures)}")
+
+
+def evaluate(
+    predictions: PredictionFiles,
+    counts: Counts = None,
+    name: Name = None,
+    label: Label = None,
+    column: Column = None,
+    threshold: Threshold = None,
+    many: Many = USUAL.many,
+    few: Few = USUAL.few,
+    as_json: AsJson = False,
+) -> None:
+    """Print how good predictions are, overall and for classes with many, medium and few training items.
+
+    The numbers of `equipoise report`, without its page.
+
+    \bequipoise evaluate predictions.npz --counts train_labels.npy
+    equipoise evaluate before.csv after.csv --counts photos/train --label species --json
+    """
+    options = _Options(
+        counts, [], name or [], label, column, threshold, DEFAULT_TITLE, Cuts(many, few), "none", page=False
+    )
+    with _read(predictions, options) as made:
+        found = made.to_dict()
+    if as_json:
+        print_json(found)
+        return
+    _tell(made)
+
+
+@contextmanager
+def _read(predictions: list[Path], options: _Options) -> Iterator[Report | MultilabelReport]:
+    """What the files give; a mistake in them, or in what is done with it, is one message."""
+    named = predictions if options.counts is None else [*predictions, options.counts]
+    with refusing(), given(named) as found:
+        if any(path.is_dir() for path in predictions):
+            yield _report_of_runs(predictions, options)
+        else:
+            yield _report_of_files(predictions, found, options)
+
+
+def _tell(made: Report | MultilabelReport) -> None:
     _summary(made).print(Console())
     typer.echo(visible(made.conclusion()))
     for model in made.models:
         for note in model.notes:
             typer.echo(visible(f"{model.name}: {note}"))
-    typer.echo(f"page: {visible(path)} ({path.stat().st_size / 1e6:.1f} MB)")
-    if written:
-        typer.echo(f"figures: {len(written)} files in {visible(figures)}")
 
 
 def _report_of_runs(folders: list[Path], options: _Options) -> Report:
@@ -143,7 +188,7 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
         raise ValueError("a folder of run records stands alone: pass one folder, or files of predictions")
     if options.counts is not None or options.logits_mean or options.names:
         raise ValueError("run records know their counts, names and loss: leave --counts, --logits-mean and --name out")
-    if options.threshold is not None or options.images is not None:
+    if options.threshold is not None or options.images not in (None, "none"):
         raise ValueError("run records hold no predictions: leave --threshold and --images out")
     return Report(read_runs(folders[0]), **options.shared)
 
@@ -188,9 +233,9 @@ def _single_label_report(
             mean: Any = means[number] if means else file.logits_mean or "train"
             task = progress.add_task(visible(f"judging {file.path.name}"), total=file.num_items)
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
-            if not means and file.logits_mean is None:
+            if options.page and not means and file.logits_mean is None:
                 notes[name] = [
-                    "taken to mean the training prior, as after a plain loss. After a balanced loss say --logits-mean "
+                    "taken to mean the training prior, as after a plain loss. After a balanced loss pass --logits-mean "
                     "uniform: it matters for the prior sweep only."
                 ]
     return Report(results, notes=notes, **_pictured(files, options), **options.shared)
