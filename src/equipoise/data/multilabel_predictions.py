@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.data.parquet import open_parquet
-from equipoise.data.predictions import TARGETS, NpzPredictions, Predictions, as_text, check_once, open_predictions
+from equipoise.data.predictions import TARGETS, NpzPredictions, Predictions, check_once, open_predictions
 from equipoise.data.reading import SEPARATORS, read_table, reading, shown
-from equipoise.data.sources import LABEL_COLUMNS, is_number
+from equipoise.data.sources import LABEL_COLUMNS, as_text, is_number
 from equipoise.data.tags import TARGET, is_list, multi_hot, tags_of
 
 
