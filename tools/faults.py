@@ -406,7 +406,7 @@ FAULTS = [
     Fault("training/classification_runs.py", "if logits_mean(recipe) != logits_mean(student):", "if False:", "test_record.py"),
     Fault("data/cifar.py", "places % LEFT_OUT != LEFT_OUT - 1", "places % LEFT_OUT >= 0", "test_record.py"),
     Fault("experiments/record/report.py", "if len(runs) < ENOUGH:", "if False:", "test_record.py"),
-    Fault("cli/record.py", "if str(teacher) not in known]", "]", "test_record.py"),
+    Fault("cli/record.py", "if str(cell) not in known]", "]", "test_record.py"),
     Fault("losses/kernels.py", "there = row < number - start\n    if K <= C:", "there = row < number\n    if K <= C:", KERNELS),
     Fault("losses/kernels.py", "sums = sums * tl.exp(high - safe) + tl.exp(z - safe)", "sums = sums + tl.exp(z - safe)", KERNELS),
     Fault("losses/kernels.py", "tl.where(higher == float(\"-inf\"), 0.0, higher)", "higher", KERNELS),
