@@ -193,7 +193,7 @@ def test_any_recipe_can_have_teachers_also_of_a_larger_network(command: Command)
     file.write_text(OWN.replace('"own"', '"other"').replace("TEACHER", "nobody"))
     done = CliRunner().invoke(app, words)
     assert done.exit_code != 0
-    assert "recipe_of knows no 'nobody'" in done.output
+    assert "recipe_of does not know 'nobody'" in done.output
 
 
 # -------------------------------------------------------------------- teachers that are refused

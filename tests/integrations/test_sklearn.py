@@ -423,7 +423,7 @@ def test_a_classifier_with_several_outputs_or_unknown_labels_is_refused() -> Non
     with pytest.raises(ValueError, match="several outputs need one PriorShiftClassifier each"):
         PriorShiftClassifier(several, source=[0.5, 0.5]).predict(X)
     frozen = FrozenEstimator(GaussianNB().fit(X, y))
-    with pytest.raises(ValueError, match="y holds 2, which is none of the classes 0, 1"):
+    with pytest.raises(ValueError, match="y holds 2, which is not one of the classes 0, 1"):
         PriorShiftClassifier(frozen).fit(X, y + 1)
 
 

@@ -331,7 +331,7 @@ def test_the_command_reads_stdin(files: Path) -> None:
     both = (files / "a.npz", "--counts", "-", "--out", files / "r.html", "--json")
     assert json.loads(run(*both, stdin=counts))["models"][0]["headline"] == found["models"][0]["headline"]
     assert "stdin is not JSON" in run(*both, stdin=b"{", code=2)
-    assert "can be read once" in run("-", "--counts", "-", stdin=b"", code=2)
+    assert "can be read only once" in run("-", "--counts", "-", stdin=b"", code=2)
 
 
 # -------------------------------------------------------------------- several labels per item

@@ -1,6 +1,6 @@
 """The command line: equipoise inspect | train | predict | report | adapt | demo | detect, and run | table | records
 
-Every command is a thin function over the library; what it prints can be had from Python too.
+Every command is a thin function over the library; everything it prints is available from Python, too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ORDER = ("inspect", "train", "predict", "report", "adapt", "demo", "detect", "ru
 
 
 class VisibleErrors(TyperGroup):
-    """The commands, those for users first; what their errors quote shows control characters as escapes."""
+    """The commands, those for users first; quoted text in their errors shows control characters as escapes."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))

@@ -22,7 +22,7 @@ from equipoise.training.records import Record, Recorded
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """What the command takes beside the options of every table."""
+    """What the command takes in addition to the options of every table."""
 
     data: Path
     download: bool = False
@@ -31,7 +31,7 @@ class RecordOptions:
 
 
 def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
-    """Judge exported students again from their files."""
+    """Evaluate exported students again from their files."""
     from equipoise.experiments.record.exported import exported, judged
 
     with refusing():
@@ -42,7 +42,7 @@ def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
 
 
 def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool) -> None:
-    """Train the students that are missing, and before them the teachers that they need."""
+    """Train the missing students and, before them, the teachers that they need."""
     table, plan = (record.TRIES, record.choices_plan()) if options.validate else (record.NAME, record.plan())
     place = device_of(options.device)
     kernels = kernels_of(place, **asked_kernels)
@@ -78,7 +78,7 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
 
 
 def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], None]:
-    """What is done with a judged run: a student is exported, where that was asked for."""
+    """What is done with an evaluated run: a student is exported, if requested."""
     if folder is None:
         return lambda run, made: None
     from equipoise.experiments.record.exported import export_student
@@ -91,8 +91,8 @@ def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], No
 
 
 def unrecorded_teachers(students: list[Cell], teachers: Recorded) -> list[Cell]:
-    """The teachers of all students that have no record yet. One that has, and whose weights are gone, is trained again
-    for its students, and gets no second record."""
+    """The teachers without a record, of all students. A teacher that has a record but whose weights are gone is trained
+    again for its students, and gets no second record."""
     with refusing():
         known = teachers.committed() | teachers.appended()
     every = [teacher for student in students for teacher in record.recipe_of(student).teacher_cells(student)]

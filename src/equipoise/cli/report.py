@@ -1,4 +1,4 @@
-"""`equipoise report`: models before and after, on a page."""
+"""`equipoise report`: compare models before and after on one page."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DEFAULT_TITLE = "The tail, before and after"
 PredictionFiles = Annotated[
     list[Path],
     typer.Argument(
-        help="Files of predictions, first before, last after: .npz with logits or probabilities [N, K] and labels [N], "
+        help="Files of predictions, from before to after: .npz with logits or probabilities [N, K] and labels [N], "
         "or .parquet or .csv with a label column and one column per class; - is stdin. Several labels per item: "
         "targets [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS. Or a folder of run records."
     ),
@@ -44,7 +44,7 @@ LogitsMean = Annotated[
     list[str] | None,
     typer.Option(
         metavar="train|uniform",
-        help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Once for all, "
+        help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Give it once, "
         "or once per file in their order; train by default.",
     ),
 ]
@@ -59,15 +59,15 @@ Images = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|none",
-        help="The folder that `paths` of an .npz file start from: shows pictures of the surest mistakes. Absolute "
-        "paths need no folder; none leaves all pictures out.",
+        help="The folder that `paths` in an .npz file are relative to, for pictures of the most confident mistakes. "
+        "Absolute paths need no folder; none leaves all pictures out.",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class _Options:
-    """What was asked for beside the files."""
+    """The options besides the files."""
 
     counts: Path | None
     logits_mean: list[str]
@@ -81,7 +81,7 @@ class _Options:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What the page of one label per item takes."""
+        """The options of the page for one label per item."""
         return {"title": self.title, "many": self.cuts.many, "few": self.cuts.few}
 
 
@@ -92,16 +92,16 @@ def report(
     logits_mean: LogitsMean = None,
     name: Annotated[list[str] | None, typer.Option(help="A model's name, once per file in their order.")] = None,
     label: Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")] = None,
-    column: Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")] = None,
+    column: Annotated[str | None, typer.Option(help="The label column of --counts, if it is a table.")] = None,
     threshold: Threshold = None,
-    many: Annotated[int, typer.Option(metavar="N", help="More training items than this are many.")] = USUAL.many,
-    few: Annotated[int, typer.Option(metavar="N", help="Fewer training items than this are few.")] = USUAL.few,
+    many: Annotated[int, typer.Option(metavar="N", help="A class with more training items is many.")] = USUAL.many,
+    few: Annotated[int, typer.Option(metavar="N", help="A class with fewer training items is few.")] = USUAL.few,
     images: Images = None,
     title: Annotated[str, typer.Option(help="The page's title.")] = DEFAULT_TITLE,
-    figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON in place of a table.")] = False,
+    figures: Annotated[Path | None, typer.Option(help="Folder for every figure as PNG and SVG.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead of a table.")] = False,
 ) -> None:
-    """Compare models, class by class and from head to tail, on a page of HTML: one self-contained file.
+    """Compare models, class by class and from head to tail, on one self-contained HTML page.
 
     \bequipoise report softmax.npz balanced.npz --counts train_labels.npy
     equipoise report run/ce/predictions.npz run/balanced/predictions.npz --counts photos/train --images photos/val
@@ -137,12 +137,12 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
     if len(folders) > 1:
         raise ValueError("a folder of run records stands alone: pass one folder, or files of predictions")
     if options.counts is not None or options.logits_mean or options.names:
-        raise ValueError("run records know their counts, names and loss: leave --counts, --logits-mean and --name out")
+        raise ValueError("run records hold counts, names and loss: leave --counts, --logits-mean and --name out")
     return Report(read_runs(folders[0]), **options.shared)
 
 
 def _report_of_files(given: list[Path], found: list[Path], options: _Options) -> Report | MultilabelReport:
-    """The page of files that were `given`, which are `found`, and last the counts, where they lie."""
+    """The page for the files that were `given`; `found` are their paths and, last, that of the counts."""
     from equipoise.data.multilabel_predictions import open_either
     from equipoise.data.prediction_priors import training_prior
 
@@ -185,12 +185,12 @@ def _single_label_report(
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
             if not means and file.logits_mean is None:
                 notes[name] = [
-                    "taken to mean the training prior, as after a plain loss. After a balanced loss say --logits-mean "
-                    "uniform: it matters for the prior sweep only."
+                    "assumed to mean the training prior, as after a plain loss. After a balanced loss pass "
+                    "--logits-mean uniform: it matters only for the prior sweep."
                 ]
     root = None if options.images in (None, "none") else Path(options.images or "")
     if root is not None and not root.is_dir():
-        raise ValueError(f"--images {root} is no folder: expected the one that the paths of the images start from")
+        raise ValueError(f"--images {root} is not a folder: expected the one that image paths are relative to")
     paths = {} if options.images == "none" else {name: found for name, file in files.items() if (found := file.paths())}
     return Report(results, notes=notes, paths=paths, images=root, **options.shared)
 
@@ -215,7 +215,7 @@ def _multilabel_report(
 
 
 def _thresholds(text: str, file: Predictions) -> float | FloatArray:
-    """A number, or the numbers of a .json file: a list in column order, or by class name."""
+    """A number, or the numbers in a .json file: a list in column order, or by class name."""
     import numpy as np
 
     from equipoise.data.reading import read_json
@@ -226,7 +226,7 @@ def _thresholds(text: str, file: Predictions) -> float | FloatArray:
         names = file.columns or [str(index) for index in range(file.num_classes)]
         if set(found) != set(names):
             raise ValueError(
-                f"{text} has thresholds of other classes than {file.path}: give one for each of its columns"
+                f"{text} has thresholds for other classes than {file.path}: give one for each of its columns"
             )
         found = [found[name] for name in names]
     values = np.asarray(found, np.float64) if _are_numbers(found) else np.zeros(0)
@@ -246,7 +246,7 @@ def _one_per_file(values: list[str], paths: list[Path], option: str, *, share: b
     if share and len(values) == 1:
         return values * len(paths)
     if values and len(values) != len(paths):
-        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give one per file, in their order")
+        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give it once per file, in their order")
     if not share and len(set(values)) < len(values):
         raise ValueError(f"two files have the same {option}: {', '.join(values)}")
     return values
@@ -262,7 +262,7 @@ def _names_of(paths: list[Path]) -> list[str]:
 
 
 def _summary(made: Report | MultilabelReport) -> Table:
-    """A row of numbers for every model, and one of their intervals."""
+    """A row of numbers for every model, and one with their intervals."""
     from equipoise.report import multilabel_data, page_data
     from equipoise.report.page import Report
 

@@ -1,4 +1,4 @@
-"""`equipoise table`: an experiment from its records, beside the published numbers."""
+"""`equipoise table`: show an experiment from its records, beside the published numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from equipoise.data.reading import visible
 from equipoise.files import write_text
 
 # Each offers read(results), shown_tables(records), notes(records) and documents(root, results); draw(root, results)
-# where it has a figure.
+# if it has a figure.
 EXPERIMENTS = {
     "table1": "equipoise.experiments.table1.report",
     "record": "equipoise.experiments.record.report",
@@ -55,8 +55,8 @@ def table(
         records = report.read(results)
     if not records:
         raise typer.BadParameter(
-            f"{results} holds no record of {table}: the records are in a checkout of the repository, and not in the "
-            "installed package. Run this in one, or pass the folder of your own records as --results"
+            f"{results} holds no record of {table}: the records are in a checkout of the repository, not in the "
+            "installed package. Run this in a checkout, or pass the folder of your own records as --results"
         )
     show(table, records)
     if write:
@@ -83,18 +83,18 @@ def show_own(path: Path, results: Path, write: bool) -> None:
 
 @contextmanager
 def _of_a_checkout(root: Path) -> Iterator[None]:
-    """Documents that are not there are those of a checkout."""
+    """Explain missing documents: they are part of a checkout."""
     try:
         yield
     except FileNotFoundError as error:
         raise ValueError(
-            f"--write renders the documents of a checkout of the repository, and {root} is none ({error.filename} is "
-            "not there): run this in one"
+            f"--write renders the documents of a checkout of the repository, which {root} is not ({error.filename} is "
+            "missing): run this in a checkout"
         ) from None
 
 
 def show(table: str, records: Sequence[Any], console: Console | None = None) -> None:
-    """Print the tables of an experiment from records, and what to know about them."""
+    """Print the tables of an experiment from records, and the notes on them."""
     report: Any = import_module(EXPERIMENTS[table])
     console = console or Console()
     for each in report.shown_tables(records):
