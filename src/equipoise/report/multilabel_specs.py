@@ -1,4 +1,4 @@
-"""The charts of the page for several labels per item that the page for one label has not; see `specs`."""
+"""The charts of the multi-label page that the page for one label does not have; see `specs`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from equipoise.report.sweep_specs import swept
 if TYPE_CHECKING:
     from equipoise.prior import Prior
 
-GROUPS = {"many": "head", "medium": "medium", "few": "tail"}  # what this literature calls them
+GROUPS = {"many": "head", "medium": "medium", "few": "tail"}  # the names in this literature
 WORDS = {"head": "head, > 100", "medium": "medium, 20 to 100", "tail": "tail, < 20"}
 BY_PLACE = looks(list(GROUPS.values()), group_legend(WORDS))
 # An axis of log odds that is read as probabilities.
@@ -74,7 +74,8 @@ def class_f1(prior: Prior) -> Spec:
 
 
 def missed(pairs: int) -> Spec:
-    """Which classes are missed where which others are present: a bar with its interval, a tick for everywhere else."""
+    """Which classes are missed when which others are present: a bar with its interval, and a tick for all other
+    items."""
     y = {"field": "rank", "type": "ordinal", "axis": None, "scale": {"domain": list(range(max(pairs, 1)))}}
     words = {"name": "class", "other": "beside", "times": "missed", "interval": "share, 95 %", "without": "without it"}
     shown = tooltip(**words)

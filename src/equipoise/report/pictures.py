@@ -1,6 +1,6 @@
-"""Small pictures of what was confused most, for the page: bounded in number and bytes, and held in the page itself.
+"""Small pictures of the worst confusions, for the page: bounded in number and bytes, and embedded in the page itself.
 
-Only files are looked at that are there: below the folder that was given, or at an absolute path where none was.
+Only existing files are opened: below the given folder or, if none was given, at absolute paths.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ MOST_BYTES = 16_000  # of a picture
 
 
 def pictures(models: list[Model], root: Path | None) -> tuple[list[list[dict[str, Any]]], int]:
-    """Of each model its most telling mistakes: a picture, both classes, and how sure the model was; and how many files
-    were looked for and not there."""
+    """Each model's most telling mistakes: a picture, both classes, and the model's confidence; and how many files were
+    missing."""
     found, missing = [], 0
     for model in models:
         shown: list[dict[str, Any]] = []
@@ -43,7 +43,7 @@ def pictures(models: list[Model], root: Path | None) -> tuple[list[list[dict[str
 
 
 def _telling(model: Model) -> Iterator[int]:
-    """Items of the pairs in the chart of swallowed classes, the surest mistakes first; pairs of all groups in turn."""
+    """Items of the pairs in the chart of swallowed classes, the most confident mistakes first; all groups in turn."""
     if model.paths is None or model.confusions is None or not model.answers:
         return
     answers, prior = model.answers[0], model.runs[0].prior
@@ -71,7 +71,7 @@ def _words(model: Model, row: int) -> dict[str, str]:
 
 
 def _thumbnail(path: str, root: Path | None) -> str | None:
-    """A data address of the picture, or None where there is none that can be shown."""
+    """The picture as a data URL, or None if it cannot be shown."""
     from equipoise.data.image_files import open_rgb, quiet
 
     file = _existing(path, root)
@@ -80,7 +80,7 @@ def _thumbnail(path: str, root: Path | None) -> str | None:
     try:
         with quiet():
             image = open_rgb(file, at_least=SIDE)
-    except Exception:  # Pillow raises anything of a file that is no image
+    except Exception:  # Pillow may raise anything for a file that is not an image
         return None
     image.thumbnail((SIDE, SIDE))
     for quality in (80, 50, 20):
@@ -92,7 +92,7 @@ def _thumbnail(path: str, root: Path | None) -> str | None:
 
 
 def _existing(path: str, root: Path | None) -> str | None:
-    """The file, if it is there: below `root`, and nowhere else, or at an absolute path where there is no root."""
+    """The file, if it exists: below `root` and nowhere else or, without a root, at an absolute path."""
     if root is None:
         return path if os.path.isabs(path) and os.path.isfile(path) else None
     whole = os.path.realpath(os.path.join(root, path))

@@ -1,4 +1,4 @@
-"""The charts that a slider moves: accuracy as the world, or the correction for it, changes; see `specs`."""
+"""The charts that a slider moves: accuracy as the prior in use, or the correction for it, changes; see `specs`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def tau_sweep(tau: float = 1) -> Spec:
 
 
 def swept(field: str, encoding: Spec, dash: Spec, marked: Spec, width: float, size: int) -> list[Spec]:
-    """Lines over `field`, a rule at what the slider chose (the parameter of that name), and points where they cross."""
+    """Lines over `field`, a rule at the slider's value (the parameter of that name), and points where they cross."""
     rule = {"color": "var(--muted)", "strokeWidth": 1, "strokeDash": [3, 3]}
     chosen = {"data": {"values": [{}]}, "transform": computed(**{field: field})}
     crossed = [{"filter": f"abs(datum.{field} - {field}) < 0.01"}]

@@ -17,7 +17,7 @@ from equipoise.report.tables import UNKNOWN, Table, mean_std
 from equipoise.training.records import read_records
 
 FIGURE = "docs/images/prior-shift.png"
-COLUMNS = {  # what is shown, and where it is in a record
+COLUMNS = {  # the columns, and where each is in a record
     "as trained": ("raw", "as trained"),
     "known": ("raw", "known"),
     "EM": ("raw", "EM"),
@@ -26,18 +26,18 @@ COLUMNS = {  # what is shown, and where it is in a record
     "calibrated, known": ("calibrated", "known"),
     "calibrated, EM": ("calibrated", "EM"),
 }
-NAMES = {  # of what the figure shows: where the target prior comes from
+NAMES = {  # the lines of the figure: where the target prior comes from
     "as trained": "that of the logits, as trained",
     "EM": "estimated",
     "calibrated, EM": "estimated after calibration",
     "known": "known",
 }
-PLACES = [*range(len(SHIFTS) - 1), len(SHIFTS) - 0.6]  # the Dirichlet draws stand apart: they are not on the way
+PLACES = [*range(len(SHIFTS) - 1), len(SHIFTS) - 0.6]  # the Dirichlet draws are not part of the sequence
 LABELS = {"accuracy": "accuracy on the test set, %", "log_loss": "log-loss on the test set"}
 
 
 def values(records: Sequence[PriorShiftRecord], method: str, shift: str, column: str, what: str) -> list[float]:
-    """One number per seed: the mean over its test sets of that shift."""
+    """One number per seed: the mean over its test sets with that shift."""
     kind, treatment = COLUMNS[column]
     return [
         mean(float(one["results"][kind][treatment][what]) for one in record.test_sets if one["shift"] == shift)
@@ -47,7 +47,7 @@ def values(records: Sequence[PriorShiftRecord], method: str, shift: str, column:
 
 
 def shift_table(records: Sequence[PriorShiftRecord]) -> Table:
-    """Accuracy ± standard deviation over seeds / log-loss, a row for every loss and shift."""
+    """Accuracy ± standard deviation over seeds / log-loss, one row per loss and shift."""
     found = []
     for method, title in TITLES.items():
         n = sum(record.method == method for record in records)
@@ -61,7 +61,7 @@ def shift_table(records: Sequence[PriorShiftRecord]) -> Table:
 
 
 def estimate_table(records: Sequence[PriorShiftRecord]) -> Table:
-    """How far the estimated priors are from the true ones, and whether they know it."""
+    """How far the estimated priors are from the true ones, and whether their intervals and doubts reflect it."""
     header = ["loss", "estimate", "total variation to the truth", "as trained", "intervals that cover", "trusted", "n"]
     found = []
     for method, title in TITLES.items():
@@ -115,12 +115,12 @@ def drawn(records: Sequence[PriorShiftRecord]) -> dict[str, Any]:
 
 
 def digest(records: Sequence[PriorShiftRecord]) -> str:
-    """A name of what the figure shows."""
+    """Identifies what the figure shows."""
     return f"prior-shift {figures.digest(json.dumps(drawn(records), sort_keys=True))}"
 
 
 def figure(records: Sequence[PriorShiftRecord]) -> Spec:
-    """Accuracy above log-loss, a column per loss; test sets from like training to its reverse, then Dirichlet draws."""
+    """Accuracy above log-loss, one column per loss; test sets from training-like to reversed, then Dirichlet draws."""
     rows: list[Spec] = []
     for what, by_method in drawn(records).items():
         single = [value for by in by_method.values() for each in by.values() for seeds in each for value in seeds]
@@ -206,6 +206,6 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
 
 
 def draw(root: Path, results: Path) -> list[Path]:
-    """Draw the figure and write it where the documents show it; it carries the name of what it shows."""
+    """Draw the figure and write it where the documents show it; it carries the digest of what it shows."""
     records = read(results)
     return [save(figure(records), root / FIGURE, note=digest(records))]

@@ -1,6 +1,6 @@
-"""The record from its records: one network per cell, beside what was published for the same network.
+"""The record table: one network per cell, beside what was published for the same network.
 
-A cell is called above the best only with three seeds or more, by the mean of their last iterates.
+A cell is called above the best only with at least three seeds, by the mean of their last iterates.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def leaderboard(records: Sequence[Record]) -> Table:
 
 
 def others() -> Table:
-    """Networks of other widths and several experts: not to be compared with ours."""
+    """Networks of other widths and several experts: not comparable with ours."""
     return Table(_header(), [_row(row) for row in published.OTHERS], title="Other networks: not comparable")
 
 
@@ -64,7 +64,7 @@ def _row(row: Published) -> list[str]:
 
 
 def cells_table(records: Sequence[Record], teachers: Sequence[Record]) -> Table:
-    """A row per cell: the student beside its teachers, alone and together, and how long all of it took."""
+    """One row per cell: the student beside its teachers, alone and together, and how long everything took."""
     best, known = published.best(), {record.key.removeprefix(f"{record.table}/"): record for record in teachers}
     rows = []
     for column, runs in by_column(records).items():
@@ -85,7 +85,7 @@ def cells_table(records: Sequence[Record], teachers: Sequence[Record]) -> Table:
 
 
 def _seconds(run: Record, teachers: dict[str, Record]) -> float | None:
-    """Of a student and its teachers, as shares of what their groups took; None where a teacher has no record."""
+    """The seconds of a student and its teachers, as shares of their groups' time; None if a teacher has no record."""
     named = [teachers.get(name) for name in run.teachers or {}]
     if not all(named):
         return None
@@ -96,7 +96,7 @@ def _seconds(run: Record, teachers: dict[str, Record]) -> float | None:
 
 
 def verdict(records: Sequence[Record]) -> str:
-    """Where the students are above the best, where below, and where it is too early to tell."""
+    """In which cells the students are above the best, below it, or it is too early to tell."""
     ours, best = by_column(records), published.best()
     said: dict[str, list[str]] = {"Above the best published": [], "Not above it": [], "Fewer than three seeds": []}
     for column in COLUMNS:
@@ -114,7 +114,7 @@ def verdict(records: Sequence[Record]) -> str:
 
 
 def ablation(tries: Sequence[Record]) -> str:
-    """For docs/lab-notes.md: an ingredient at a time, judged on held-out training images."""
+    """For docs/lab-notes.md: one ingredient at a time, evaluated on held-out training images."""
     tried = by_column(tries)
     if not tried:
         return "Not run yet."

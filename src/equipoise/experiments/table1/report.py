@@ -1,10 +1,10 @@
 """Table 1 from its records, beside the published numbers. No number is typed here: ours come from records, the others
 from published.py.
 
-    ours              mean over the n runs of a cell, ± their sample standard deviation where n > 1, (n)
+    ours              mean over the n runs of a cell, ± their sample standard deviation if n > 1, (n)
     published         mean ± standard error over three runs, as printed
-    difference        ours − published; its standard error is √(s²/n + e²), e being the published one and s the cell's
-                      standard deviation. Fewer than three runs say too little of it: there s is pooled over the
+    difference        ours − published; its standard error is √(s²/n + e²), with e the published one and s the cell's
+                      standard deviation. Fewer than three runs say too little about s, so it is then pooled over the
                       cells with n > 1, s² = Σ (n − 1) s_cell² / Σ (n − 1)
 """
 
@@ -49,7 +49,7 @@ class Difference(NamedTuple):
 
 
 def shown(records: Iterable[Record]) -> list[Record]:
-    """What the table may show: whole runs, judged on the test set, all of a column trained on the same draw."""
+    """What the table may show: whole runs, evaluated on the test set, all of a column trained on the same draw."""
     kept = [record for record in records if record.complete and record.evaluated_on == "test"]
     draws: dict[tuple[str, int], tuple[str, str]] = {}
     for record in kept:
@@ -65,7 +65,7 @@ def by_cell(records: Iterable[Record]) -> dict[Cell, list[Record]]:
 
 
 def accuracies(records: Iterable[Record]) -> Mapping[Cell, list[float]]:
-    """Top-1 of the runs of each cell, in percent; of a cell without any an empty list."""
+    """Top-1 of the runs of each cell, in percent; an empty list for a cell without runs."""
     return defaultdict(list, {cell: [run.top1 for run in runs] for cell, runs in by_cell(records).items()})
 
 
@@ -83,7 +83,7 @@ def pooled_std(cells: Iterable[Sequence[float]]) -> float | None:
 
 
 def published(cell: Cell) -> dict[str, Published]:
-    """The printed numbers of a cell by where they stand: "paper", "companion"; a row that differs has both."""
+    """The printed numbers of a cell by source: "paper", "companion"; a row that differs has both."""
     data_set, imbalance, method = cell
     found = {}
     if imbalance in table1.IMBALANCES:
@@ -97,7 +97,7 @@ def published(cell: Cell) -> dict[str, Published]:
 
 
 def differences(records: Iterable[Record]) -> list[Difference]:
-    """Every cell with a run beside every number published for it, in the order of the table."""
+    """Every cell with a run, beside every number published for it, in the order of the table."""
     ours = accuracies(records)
     pooled = pooled_std(ours.values())
     found = []
@@ -142,7 +142,8 @@ def total_variation(marginal: Sequence[float]) -> float | None:
 
 
 def data_set_table(records: Iterable[Record], data_set: str, column: str = "{}") -> Table:
-    """Ours, the paper's and the companion's of every method, by imbalance; `column` is how one is headed."""
+    """Our, the paper's and the companion's numbers for every method, by imbalance; `column` makes a column's
+    heading."""
     ours, rows = accuracies(records), []
     for method, title in table1.METHODS.items():
         cells = [(data_set, imbalance, method) for imbalance in table1.IMBALANCES]
@@ -156,7 +157,7 @@ def data_set_table(records: Iterable[Record], data_set: str, column: str = "{}")
 
 
 def below_table(records: Iterable[Record]) -> Table:
-    """Ours and the companion's for every row under the line."""
+    """Our and the companion's numbers for every row under the line."""
     ours, rows = accuracies(records), []
     for method, title in table1.BELOW.items():
         cell = (*table1.BELOW_CELL, method)
@@ -208,7 +209,7 @@ def _printed(value: Published | None) -> str:
 
 
 def compact(records: Sequence[Record], methods: Iterable[str], columns: Iterable[tuple[str, int]]) -> Table:
-    """Ours / the paper's, one row per method."""
+    """Our numbers / the paper's, one row per method."""
     ours, columns = accuracies(records), list(columns)
 
     def text(cell: Cell) -> str:
@@ -242,7 +243,7 @@ def whole(records: Sequence[Record]) -> str:
 
 
 def groups(records: Sequence[Record]) -> str:
-    """A row per cell that has runs: accuracy by group, total variation of p(y), n."""
+    """One row per cell that has runs: accuracy by group, total variation of p(y), n."""
     cells, names = by_cell(records), ("many", "medium", "few")
     rows = []
     for cell in all_cells():
@@ -254,7 +255,7 @@ def groups(records: Sequence[Record]) -> str:
 
 
 def provenance(records: Iterable[Record]) -> str:
-    """On what, with what and how long: a row for runs of equal length, made alike."""
+    """On what device, with what and for how long: one row for runs of equal length that were made in the same way."""
 
     def made(record: Record) -> tuple[str, ...]:
         versions = versions_in_words(record.versions, torch="torch", cudnn="cuDNN")
@@ -281,7 +282,7 @@ def _engine(engine: Mapping[str, Any]) -> str:
 
 
 def draws(records: Iterable[Record]) -> str:
-    """The training sets: how many images, and the names of the draw and of its pixels."""
+    """The training sets: how many images, and the digests of the draw and of its pixels."""
     runs = {(record.data_set, record.imbalance): record for record in records}
     rows = []
     for column in table1.COLUMNS:
@@ -292,7 +293,7 @@ def draws(records: Iterable[Record]) -> str:
 
 
 def difference_table(records: Sequence[Record]) -> str:
-    """For docs/table1.md: every cell that has runs beside what was published for it, then what to make of it."""
+    """For docs/table1.md: every cell that has runs, beside what was published for it, followed by a summary."""
     found = differences(records)
     rows = []
     for cell, source, ours, theirs, points, error in found:
@@ -329,7 +330,7 @@ def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
 
 
 def _signed(value: float) -> str:
-    """With its sign, which zero does not have.
+    """With its sign, except for zero.
 
     >>> _signed(-0.31), _signed(0.28), _signed(-0.01)
     ('−0.3', '+0.3', '0.0')
@@ -339,7 +340,7 @@ def _signed(value: float) -> str:
 
 
 def choices_table(choices: Sequence[Record]) -> str:
-    """For docs/table1.md: what hyper-parameters are chosen from, judged on held-out training images."""
+    """For docs/table1.md: the runs behind the choice of hyper-parameters, evaluated on held-out training images."""
     if not choices:
         return "No run that a choice could be made from is recorded yet."
     rows = []
@@ -432,6 +433,6 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
 
 
 def draw(root: Path, results: Path) -> list[Path]:
-    """Draw p(y) and write it where the documents show it; the picture carries the name of what it shows."""
+    """Draw p(y) and write it where the documents show it; the picture carries the digest of what it shows."""
     panels = marginals(read(results))
     return [save(figure(panels), root / FIGURE, note=marginals_digest(panels))]

@@ -20,7 +20,7 @@ Records = Mapping[str, Sequence[DetectionRecord]]  # by backbone
 
 
 def backbone_table(records: Sequence[DetectionRecord], backbone: str) -> Table:
-    """Ours and the paper's of each method."""
+    """Our numbers and the paper's for each method."""
     rows = []
     for name, title in METHODS.items():
         rows.append([title, "ours", *numbers(runs_of(records, name))])
@@ -36,7 +36,7 @@ def methods_table(
     what: str = "method",
     columns: Sequence[str] = COLUMNS,
 ) -> Table:
-    """A row for every method (name, title) that has runs."""
+    """One row for every method (name, title) that has runs."""
     rows = [[title, *numbers(runs, columns)] for name, title in methods.items() if (runs := runs_of(records, name))]
     return Table([what, *columns, "n"], rows)
 
@@ -51,7 +51,7 @@ def numbers(runs: Sequence[DetectionRecord], columns: Sequence[str] = COLUMNS) -
 
 
 def provenance(records: Sequence[DetectionRecord]) -> str:
-    """Where the numbers come from: a row a device, versions and commit."""
+    """Where the numbers come from: one row per device, versions and commit."""
 
     def made(record: DetectionRecord) -> tuple[str, ...]:
         versions = versions_in_words(record.versions, torch="torch", torchvision="torchvision", hotcoco="hotcoco")
@@ -75,7 +75,7 @@ def provenance(records: Sequence[DetectionRecord]) -> str:
 
 
 def table2_part(records: Records) -> str:
-    """Ours beside the paper's, a table per backbone."""
+    """Our numbers beside the paper's, one table per backbone."""
     parts = []
     for backbone, title in BACKBONES.items():
         run = "" if records[backbone] else "Not run yet.\n\n"
@@ -86,7 +86,7 @@ def table2_part(records: Records) -> str:
 
 
 def benchmark_part(found: dict[str, Any]) -> str:
-    """What benchmarks/detection.py measured, `found` a device's JSON."""
+    """What benchmarks/detection.py measured; `found` is a device's JSON."""
     lines = []
     for device, content in found.items():
         lines.append(f"On {device}:")
@@ -142,7 +142,7 @@ def read(results: Path) -> Records:
 
 def there(results: Path) -> None:
     if not results.is_dir():
-        raise FileNotFoundError(f"{results} is not there: pass the folder of the records as --results")
+        raise FileNotFoundError(f"{results} does not exist: pass the folder of the records as --results")
 
 
 def shown_tables(records: Records) -> list[Table]:

@@ -31,7 +31,7 @@ FIGURE = "docs/images/tiny-imagenet-lt.png"
 
 
 def rows_of(records: Sequence[ImageRecord], titles: Mapping[str, str], columns: Sequence[str]) -> list[list[str]]:
-    """A row per title: its method's numbers, then the number of seeds."""
+    """One row per title: its method's numbers, then the number of seeds."""
     runs = grouped(records, lambda record: record.method)
     found = {title: runs.get(name, []) for name, title in titles.items()}
     return [
@@ -52,14 +52,14 @@ def methods_table(records: Sequence[ImageRecord]) -> Table:
 
 
 def short_table(records: Sequence[ImageRecord]) -> Table:
-    """Both ends, for those who have a minute."""
+    """Both ends of the table, as a short version."""
     header = ["accuracy, %", "all", "many (over 100)", "medium", "few (under 20)", "seeds"]
     ends = {name: METHODS[name] for name in ("softmax", "softmax_adjusted", "balanced_softmax")}
     return Table(header, rows_of(records, ends, COLUMNS))
 
 
 def ways_table(records: Sequence[ImageRecord]) -> Table:
-    """What people change first, beside each other: the loss's weights, the sampler, the prior."""
+    """The usual first changes side by side: the loss's weights, the sampler, the prior."""
     ways = {
         "softmax": "cross-entropy",
         "cbw": "class weights 1/n",
@@ -139,6 +139,6 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
 
 
 def draw(root: Path, results: Path) -> list[Path]:
-    """Draw before and after where the README shows it; the picture carries the name of what it shows."""
+    """Draw before and after where the README shows it; the picture carries the digest of what it shows."""
     found = bars(read(results))
     return [save(figure(found), root / FIGURE, note=bars_digest(found))]
