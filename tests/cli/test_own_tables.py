@@ -102,7 +102,7 @@ BAD: dict[str, tuple[Change, str]] = {
     "nothing": (("METHODS = {", "METHODS = {} and {"), "a dict of recipes by name"),
     "an unknown backbone": (
         ('backbone="softmax", head', 'backbone="soft", head'),
-        "builds on 'soft', which is no method",
+        "builds on 'soft', which is not a method",
     ),
     "a seed twice": (("(0, 1)", "(0, 0)"), "expected different numbers from 0"),
     "a name with a slash": (('"focal":', '"focal/2":'), "plans a method 'focal/2'"),

@@ -397,7 +397,7 @@ def test_a_run_says_what_its_backbone_starts_from(voc: Path, tmp_path: Path) -> 
     command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0, "--iterations", 1]
     command += ["--results", tmp_path / "none"]
     said = equipoise(*command, "--out", tmp_path / "a.jsonl")
-    assert "no --weights: the backbone starts from random numbers" in said
+    assert "no --weights: the backbone starts from random weights" in said
     said = equipoise(*command, "--out", tmp_path / "b.jsonl", "--weights", resnet18(tmp_path))
     assert "msra.pth, its stride in the 1x1 convolutions" in said
     assert "0 runs missing" in equipoise(*command, "--out", tmp_path / "b.jsonl")  # nor is a smoke test made twice

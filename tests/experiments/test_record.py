@@ -266,7 +266,7 @@ def test_a_teacher_with_other_classes_is_refused_by_name(command: Command) -> No
     weights["head.weight"], weights["head.bias"] = torch.zeros(100, 64), torch.zeros(100)
     torch.save(weights, path)
     said = command("--seeds", "0", "--teachers", str(teachers), ok=False)
-    assert "the weights of its teacher cifar10-lt/10/teacher/1001 are of another network" in said
+    assert "the weights of its teacher cifar10-lt/10/teacher/1001 are for another network" in said
     assert "100" in said
 
 

@@ -303,9 +303,7 @@ def test_weights_go_to_the_classifier_and_into_the_prior() -> None:
 def test_class_weights_inside_are_noticed_unless_the_source_is_said() -> None:
     X, y = gaussians([90, 20, 10])
     balanced = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced"))
-    with pytest.warns(
-        UserWarning, match="logisticregression__class_weight='balanced', so that its probabilities do not"
-    ):
+    with pytest.warns(UserWarning, match="logisticregression__class_weight='balanced', so its probabilities do not"):
         PriorShiftClassifier(balanced).fit(X, y)
     model = PriorShiftClassifier(balanced, source="uniform").fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), balanced.fit(X, y).predict_proba(X), atol=1e-12)

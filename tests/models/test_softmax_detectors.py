@@ -161,6 +161,6 @@ def test_softmax_needs_the_training_annotations_and_goes_without_a_rate(tmp_path
     truth = write_lvis(tmp_path, images=2)
     (tmp_path / "results.json").write_text("[]")
     evaluate = ("detect", "eval", tmp_path / "results.json", "--annotations", truth, "--softmax")
-    assert "--softmax needs the training annotations" in equipoise(*evaluate)
+    assert "--softmax needs to know the share" in equipoise(*evaluate)
     said = equipoise(*evaluate, "--prior", truth, "--target-rate", "mean")
     assert "--target-rate is for sigmoids, --softmax for a softmax" in said

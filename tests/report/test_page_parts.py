@@ -320,7 +320,7 @@ def test_the_command_takes_cut_offs_and_images(files: Path) -> None:
     assert page.count("data:image/jpeg") > 1
     run(*both, "--images", "none")
     assert "data:image/jpeg" not in (files / "r.html").read_text()
-    assert "is no folder" in run(*both, "--images", files / "nowhere", code=2)
+    assert "is not a folder" in run(*both, "--images", files / "nowhere", code=2)
 
 
 def test_the_command_reads_stdin(files: Path) -> None:
