@@ -193,7 +193,7 @@ def test_a_prior_is_read_in_every_form_it_is_written_in(tmp_path: Path, text: st
         ({"arrays": {"logits": LOGITS, "class_names": NAMES[:2]}}, "2 class_names for 3 columns"),
         ({"arrays": {"logits": LOGITS, "class_names": ["cat", "emu", "yak"]}}, "predictions.npz has the class 'emu'"),
         ({"arrays": {"logits": np.array([[{}, {}, {}]])}}, "logits are Python objects"),
-        ({"more": ["--out", "adapted.txt"]}, "expected a name that ends in .npz"),
+        ({"more": ["--out", "adapted.txt"]}, "expected a name ending in .npz"),
         ({"target": "predictions.npz"}, "ends in '.npz': expected a folder, .npy"),
     ],
 )

@@ -60,7 +60,7 @@ def test_recipes_of_images_are_trained_resumed_and_shown(losses: Path, tmp_path:
     assert by["adjusted", 0].backbone_weights == by["crt", 0].backbone_weights == by["softmax", 0].weights
     assert by["focal", 1].recipe["options"] == {"gamma": 2.0}
     assert by["softmax", 0].evaluated_on == "val"
-    assert "holds no record of losses: lay them out" in equipoise("table", losses, "--results", results, code=2)
+    assert "holds no record of losses: sort them in" in equipoise("table", losses, "--results", results, code=2)
     equipoise("records", "import", out, "--results", results)
     said = equipoise("table", losses, "--results", results)
     assert [line.split()[0] for line in said.splitlines() if line.strip() and line.split()[0] in order] == [
@@ -96,11 +96,11 @@ def test_recipes_of_detectors_are_trained_and_shown(tmp_path: Path, monkeypatch:
 
 Change = tuple[str, str]
 BAD: dict[str, tuple[Change, str]] = {
-    "another kind": (("METHODS = {", "METHODS = {'x': 1} or {"), "is to hold Recipes, or DetectionRecipes"),
+    "another kind": (("METHODS = {", "METHODS = {'x': 1} or {"), "must hold only Recipes, or only DetectionRecipes"),
     "nothing": (("METHODS = {", "METHODS = {} and {"), "a dict of recipes by name"),
     "an unknown backbone": (
         ('backbone="softmax", head', 'backbone="soft", head'),
-        "builds on 'soft', which is no method",
+        "builds on 'soft', which is not a method",
     ),
     "a seed twice": (("(0, 1)", "(0, 0)"), "expected different numbers from 0"),
     "a name with a slash": (('"focal":', '"focal/2":'), "plans a method 'focal/2'"),
@@ -120,7 +120,7 @@ def test_a_file_that_will_not_do_is_refused(name: str, losses: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("--fused",), "--fused means nothing for a table of images"),
+        (("--fused",), "--fused has no meaning for a table of images"),
         (("--validate",), "--validate trains the choices of table1"),
         ((), "which images? Give --data FOLDER, or --train and --val"),
         (("--data", "nowhere"), "nowhere"),

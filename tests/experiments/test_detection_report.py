@@ -160,7 +160,7 @@ def test_what_is_printed_is_what_is_rendered(tmp_path: Path) -> None:
         app, ["table", "voc2012-lt", "--results", str(tmp_path / "nowhere")], env={"COLUMNS": "300"}
     )
     assert result.exit_code == 2
-    assert "is not there" in result.output
+    assert "does not exist" in result.output
 
 
 def test_batches_with_undecided_boxes_are_told() -> None:

@@ -252,12 +252,10 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(
     assert "objects; the best score is 0." in predict(picture, *options, "--threshold", 1.5).output
     alone = weights.rename(tmp_path / "alone.weights.pt")
     refused = predict(picture, "--weights", alone, "--annotations", val).output  # it is a ResNet-18
-    assert "there is no alone.finished.json beside the weights: taken for a resnet50" in refused
+    assert "there is no alone.finished.json beside the weights: assuming a resnet50" in refused
     assert "these weights are of another detector: backbone.body.layer1.0.conv1.weight has shape" in refused
     edit(val, lambda content: content["categories"].append({"id": 99, "name": "another"}))
-    assert (
-        "is of 4 classes, the annotations have 5" in predict(picture, "--weights", alone, "--annotations", val).output
-    )
+    assert "has 4 classes, the annotations have 5" in predict(picture, "--weights", alone, "--annotations", val).output
 
 
 def test_boxes_train_mosaic_lt_and_its_measures_see_what_is_adjusted(voc: Path, tmp_path: Path) -> None:
@@ -399,7 +397,7 @@ def test_a_run_says_what_its_backbone_starts_from(voc: Path, tmp_path: Path) -> 
     command = ["run", "voc2012-lt", "--data", voc, "--device", "cpu", "--only", "rfs", "--seeds", 0, "--iterations", 1]
     command += ["--results", tmp_path / "none"]
     said = equipoise(*command, "--out", tmp_path / "a.jsonl")
-    assert "no --weights: the backbone starts from random numbers" in said
+    assert "no --weights: the backbone starts from random weights" in said
     said = equipoise(*command, "--out", tmp_path / "b.jsonl", "--weights", resnet18(tmp_path))
     assert "msra.pth, its stride in the 1x1 convolutions" in said
     assert "nothing left to train" in equipoise(

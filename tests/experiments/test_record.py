@@ -206,7 +206,7 @@ def test_any_recipe_can_have_teachers_also_of_a_larger_network(command: Command)
     file.write_text(OWN.replace('"own"', '"other"').replace("TEACHER", "nobody"))
     done = CliRunner().invoke(app, words)
     assert done.exit_code != 0
-    assert "recipe_of knows no 'nobody'" in done.output
+    assert "recipe_of does not know 'nobody'" in done.output
 
 
 # -------------------------------------------------------------------- teachers that are refused
@@ -279,7 +279,7 @@ def test_a_teacher_with_other_classes_is_refused_by_name(command: Command) -> No
     weights["head.weight"], weights["head.bias"] = torch.zeros(100, 64), torch.zeros(100)
     torch.save(weights, path)
     said = command("--seeds", "0", "--teachers", str(teachers), ok=False)
-    assert "the weights of its teacher cifar10-lt/10/teacher/1001 are of another network" in said
+    assert "the weights of its teacher cifar10-lt/10/teacher/1001 are for another network" in said
     assert "100" in said
 
 

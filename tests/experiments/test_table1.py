@@ -150,7 +150,7 @@ def test_only_and_seeds_take_a_part_and_what_is_recorded_is_not_missing(tmp_path
 
 def test_a_part_that_is_not_planned_with_these_seeds_is_refused() -> None:
     plan = [Cell("cifar10-lt", 100, "one", 0), Cell("cifar10-lt", 100, "two", 1)]
-    with pytest.raises(typer.BadParameter, match=r"--seeds \[1\]: the plan has seed 0 of --only cifar10-lt/100/one"):
+    with pytest.raises(typer.BadParameter, match=r"--seeds \[1\]: the plan has seed 0 for --only cifar10-lt/100/one"):
         asked_cells(plan, RunOptions(["cifar10-lt/100/one"], [1]))
 
 
@@ -651,8 +651,8 @@ def test_an_unknown_table_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (('{"gamma": gamma}', '{"gamma": object()}'), "its recipe cannot be noted in a record"),
-        (("loss=eq.FocalLoss", 'backbone="absent", loss=eq.FocalLoss'), "recipe_of knows no 'absent'"),
+        (('{"gamma": gamma}', '{"gamma": object()}'), "its recipe cannot be stored in a record"),
+        (("loss=eq.FocalLoss", 'backbone="absent", loss=eq.FocalLoss'), "recipe_of does not know 'absent'"),
     ],
     ids=["an option that is no plain data", "a backbone that is not planned"],
 )

@@ -134,7 +134,7 @@ def test_what_is_missing_is_said(small: Callable[..., Result], tmp_path: Path) -
     assert "holds no labels.csv" in said(small("--data", tmp_path))
     assert "there is no weights file" in said(small("--weights", tmp_path / "nothing.pth"))
     wanted = run("run", "voc-mlt", "--data", tmp_path, "--results", tmp_path, "--out", tmp_path / "r.jsonl")
-    assert (wanted.exit_code, "pass a file of ResNet-50's as --weights" in said(wanted)) == (2, True)
+    assert (wanted.exit_code, "pass a file for ResNet-50 as --weights" in said(wanted)) == (2, True)
     assert "the nearest is balanced_sigmoid" in said(small("--only", "balanced_sigmoit"))
     (tmp_path / "data" / "images" / "30.png").write_bytes(b"no image")
     assert "images/30.png" in said(small("--iterations", 1))

@@ -218,7 +218,7 @@ def test_a_loss_of_ones_own_is_kept_and_watched(tmp_path: Path) -> None:
 
 def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     weighted = Classifier(nn.CrossEntropyLoss(weight=torch.ones(3)))
-    with pytest.raises(ValueError, match="has a weight, and with the prior classes would be balanced twice"):
+    with pytest.raises(ValueError, match="has a weight; with the prior, classes would be balanced twice"):
         fit(weighted, LongTail(), tmp_path)
     several = Classifier()
     several.auxiliary = nn.CrossEntropyLoss()
@@ -280,7 +280,7 @@ def test_a_sampler_that_is_not_sharded_exactly_once_is_refused() -> None:
     once = eq.ClassBalancedSampler(LABELS, num_replicas=1, rank=0)
     start(DistributedSamplerWrapper(once, num_replicas=2, rank=0), 2)
     start(eq.ClassBalancedSampler(LABELS, num_replicas=2, rank=1), 2)
-    with pytest.raises(ValueError, match="is shared by 1, and there are 2 processes"):
+    with pytest.raises(ValueError, match="is shared by 1, but there are 2 processes"):
         start(once, 2)
     twice = eq.ClassBalancedSampler(LABELS, num_replicas=2, rank=0)
     with pytest.raises(ValueError, match="build it with num_replicas=1"):

@@ -303,9 +303,7 @@ def test_weights_go_to_the_classifier_and_into_the_prior() -> None:
 def test_class_weights_inside_are_noticed_unless_the_source_is_said() -> None:
     X, y = gaussians([90, 20, 10])
     balanced = make_pipeline(StandardScaler(), LogisticRegression(class_weight="balanced"))
-    with pytest.warns(
-        UserWarning, match="logisticregression__class_weight='balanced', so that its probabilities do not"
-    ):
+    with pytest.warns(UserWarning, match="logisticregression__class_weight='balanced', so its probabilities do not"):
         PriorShiftClassifier(balanced).fit(X, y)
     model = PriorShiftClassifier(balanced, source="uniform").fit(X, y)
     np.testing.assert_allclose(model.predict_proba(X), balanced.fit(X, y).predict_proba(X), atol=1e-12)
@@ -423,7 +421,7 @@ def test_a_classifier_with_several_outputs_or_unknown_labels_is_refused() -> Non
     with pytest.raises(ValueError, match="several outputs need one PriorShiftClassifier each"):
         PriorShiftClassifier(several, source=[0.5, 0.5]).predict(X)
     frozen = FrozenEstimator(GaussianNB().fit(X, y))
-    with pytest.raises(ValueError, match="y holds 2, which is none of the classes 0, 1"):
+    with pytest.raises(ValueError, match="y holds 2, which is not one of the classes 0, 1"):
         PriorShiftClassifier(frozen).fit(X, y + 1)
 
 

@@ -358,7 +358,7 @@ def test_scores_of_0_and_1_stay_and_others_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--target-rate", "mean"), "--target-rate needs the training annotations"),
+        (("--target-rate", "mean"), "--target-rate needs to know how often"),
         (("--target-rate", "much", "--prior"), "--target-rate much: expected a rate"),
         (("--target-rate", "2", "--prior"), "target_rate"),
         (("--caps", "0"), "Invalid value for '--caps'"),

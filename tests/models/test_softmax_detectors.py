@@ -153,7 +153,7 @@ def test_the_commands_move_a_softmax_and_nothing_else(tmp_path: Path, monkeypatc
     assert not (tmp_path / "c.json").exists()
     moved = tmp_path / "plain.json"
     said = equipoise("detect", "eval", moved, "--annotations", truth, "--softmax", "--prior", truth, "--tau", 0.5)
-    assert "has one score per box: moved as if the rest of each box were background's" in said
+    assert "has one score per box: moved as if the rest of each box were background" in said
     assert "bbox: AP" in said
 
 
@@ -161,6 +161,6 @@ def test_softmax_needs_the_training_annotations_and_goes_without_a_rate(tmp_path
     truth = write_lvis(tmp_path, images=2)
     (tmp_path / "results.json").write_text("[]")
     evaluate = ("detect", "eval", tmp_path / "results.json", "--annotations", truth, "--softmax")
-    assert "--softmax needs the training annotations" in equipoise(*evaluate)
+    assert "--softmax needs to know the share" in equipoise(*evaluate)
     said = equipoise(*evaluate, "--prior", truth, "--target-rate", "mean")
     assert "--target-rate is for sigmoids, --softmax for a softmax" in said

@@ -40,7 +40,7 @@ def test_two_results_are_drawn_beside_each_other(files: Any, tmp_path: Path) -> 
     result = compare(*words, "--out", tmp_path / "out", "--names", "RFS", "balanced")
     assert result.exit_code == 0, result.output
     # every fourth image has the rare class: the first and no other of four
-    assert "best-20.png: image 1000, the one with most rare classes (1)" in result.output
+    assert "best-20.png: image 1000, the one with the most rare classes (1)" in result.output
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["best-20.png", "shares.png"]
     with Image.open(tmp_path / "out" / "best-20.png") as picture:
         assert picture.width > 3 * SIDE
@@ -75,7 +75,7 @@ def test_the_image_with_most_rare_classes_and_fewest_instances_is_taken(files: A
     edit(truth, lambda content: [one.update(id=n) for n, one in enumerate(content["annotations"], 1)])
     result = compare(a, b, "--annotations", truth, "--images", tmp_path, "--out", tmp_path / "out")
     # both of the rare classes are in 998 and in 997, which holds one instance less
-    assert "image 997, the one with most rare classes (2)" in result.output, result.output
+    assert "image 997, the one with the most rare classes (2)" in result.output, result.output
 
 
 def test_right_and_wrong_are_told_apart_and_long_lists_are_cut() -> None:
@@ -131,7 +131,7 @@ def test_options_that_cannot_be_followed_are_one_message(files: Any, tmp_path: P
     assert "both results are called a: tell them apart with --names" in compare(a, a, *words).output
     assert "--image 5: " in compare(a, b, *words, "--image", 5).output
     edit(truth, lambda content: [category.pop("frequency") for category in content["categories"]])
-    assert "does not tell which classes are rare" in compare(a, b, *words).output
+    assert "does not show which classes are rare" in compare(a, b, *words).output
     assert "best-20.png" in compare(a, b, *words, "--prior", truth).output
     (tmp_path / "pictures" / "0.png").unlink()
     assert "0.png does not exist" in compare(a, b, *words, "--prior", truth, "--image", 1000).output

@@ -323,7 +323,7 @@ def test_the_command_takes_cut_offs_and_images(files: Path) -> None:
     assert page.count("data:image/jpeg") > 1
     run(*both, "--images", "none")
     assert "data:image/jpeg" not in (files / "r.html").read_text()
-    assert "is no folder" in run(*both, "--images", files / "nowhere", code=2)
+    assert "is not a folder" in run(*both, "--images", files / "nowhere", code=2)
 
 
 def test_the_command_reads_stdin(files: Path) -> None:
@@ -334,7 +334,7 @@ def test_the_command_reads_stdin(files: Path) -> None:
     both = (files / "a.npz", "--counts", "-", "--out", files / "r.html", "--json")
     assert json.loads(run(*both, stdin=counts))["models"][0]["headline"] == found["models"][0]["headline"]
     assert "stdin is not JSON" in run(*both, stdin=b"{", code=2)
-    assert "can be read once" in run("-", "--counts", "-", stdin=b"", code=2)
+    assert "can be read only once" in run("-", "--counts", "-", stdin=b"", code=2)
 
 
 # -------------------------------------------------------------------- several labels per item

@@ -448,7 +448,7 @@ def test_the_command_compares_files_whatever_the_counts_are_in(files: Path, coun
     assert f"{100 * expected.top1:.1f}" in text
     assert data["models"][0]["sweep"]["as_it_is"] == 0
     assert data["models"][1]["sweep"]["as_it_is"] == 20  # the file says so
-    assert "softmax: taken to mean the training prior" in " ".join(Texts(out.read_text()).texts)
+    assert "softmax: assumed to mean the training prior" in " ".join(Texts(out.read_text()).texts)
 
 
 def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
@@ -485,7 +485,7 @@ def test_the_command_takes_names_and_what_logits_mean(files: Path) -> None:
     report(*both, "--logits-mean", "uniform", "--name", "A", "--name", "<B>", "--title", "Mine")
     data = data_of(out.read_text())
     assert [(model["name"], model["sweep"]["as_it_is"]) for model in data["models"]] == [("A", 20), ("<B>", 20)]
-    assert "taken to mean" not in out.read_text()
+    assert "assumed to mean" not in out.read_text()
     report(*both, "--logits-mean", "uniform", "--logits-mean", "train")
     assert [model["sweep"]["as_it_is"] for model in data_of(out.read_text())["models"]] == [20, 0]
 

@@ -422,7 +422,7 @@ def test_a_stateful_data_loader_resumes_to_the_next_batch(workers, stop):
 
 
 def test_a_state_of_other_data_is_refused():
-    with pytest.raises(ValueError, match=r"state is of 81 items, this sampler has 80"):
+    with pytest.raises(ValueError, match=r"state is for 81 items, this sampler has 80"):
         ClassBalancedSampler(LABELS).load_state_dict({"epoch": 0, "position": 0, "seed": 0, "items": 81})
     with pytest.raises(ValueError, match=r"not the state of a sampler: \['yielded'\] lacks"):
         ClassBalancedSampler(LABELS).load_state_dict({"yielded": 3})
@@ -486,7 +486,7 @@ def test_the_prior_itself_is_silent():
     ("arguments", "message"),
     [
         ({}, "give either labels"),
-        ({"labels": [0, 1], "classes_per_item": [[0]]}, "and not both"),
+        ({"labels": [0, 1], "classes_per_item": [[0]]}, "not both"),
         ({"labels": []}, "no labels to count"),
         ({"labels": [[0, 1], [1, 0]]}, r"shape \(2, 2\): pass a multi-hot matrix .* as classes_per_item="),
         ({"labels": [0, -1]}, "label -1 is negative: pass ignore_index=-1"),

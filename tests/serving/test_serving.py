@@ -180,7 +180,7 @@ def test_the_same_source_and_target_get_a_note_and_nothing_changes(digits, plain
 
 
 def test_two_unnamed_priors_are_refused(plain):
-    with pytest.raises(ValueError, match=r"both None .* name at least one; source is what the logits mean"):
+    with pytest.raises(ValueError, match=r"both None .* pass at least one; source is what the logits mean"):
         eq.Rebalanced(plain)
 
 
@@ -599,7 +599,7 @@ def test_what_is_no_prior_leads_to_one():
         served.target = {"cat": 90, "owl": 10}
     served.target = {"cat": 0.2, "owl": 0.8}
     assert served.class_names == ("cat", "owl")
-    with pytest.raises(ValueError, match=r"in dimension 2, but logits have shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"dim is 2, but logits have shape \(3, 2\)"):
         eq.Rebalanced(nn.Linear(4, 2), source=[0.9, 0.1], dim=2)(torch.randn(3, 4))
 
 

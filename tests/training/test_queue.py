@@ -137,7 +137,7 @@ def test_a_later_run_is_begun_if_its_estimate_fits(queue: Queue, monkeypatch: py
     monkeypatch.setattr(queue_module.Timing, "estimate", lambda *_: 1000.0)
     records, said = queue("one", "two", budget=999)
     assert [record.method for record in records] == ["one"]
-    assert "too few for" in said[-1]
+    assert "not enough for" in said[-1]
     assert said[-1].endswith("two/0: stopping with 1 run to go")
     records, _ = queue("two", "one", budget=9999, recorded=lambda: [str(queue.cell("one"))])
     assert [record.method for record in records] == ["two"]

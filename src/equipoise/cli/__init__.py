@@ -1,7 +1,7 @@
 """The command line: equipoise inspect | train | predict | evaluate | report | adapt | demo | detect, and
 run | table | records
 
-Every command is a thin function over the library; what it prints can be had from Python too.
+Every command is a thin function over the library; everything it prints is available from Python, too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ORDER = ("inspect", "train", "predict", "evaluate", "report", "adapt", "demo", "
 
 
 class VisibleErrors(TyperGroup):
-    """The commands, those for users first; what their errors quote shows control characters as escapes."""
+    """The commands, those for users first; quoted text in their errors shows control characters as escapes."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))

@@ -1,4 +1,4 @@
-"""`equipoise adapt`: predictions in a file, moved from the prior they mean to the prior of their use."""
+"""`equipoise adapt`: move predictions in a file from the prior they mean to the prior in use."""
 
 from __future__ import annotations
 
@@ -45,39 +45,39 @@ class _Whole:
     labels: IntArray | None
 
 
-NOT_TRUSTED = 3  # the exit status where an estimate is not to be trusted: all is written, but look at it first
+NOT_TRUSTED = 3  # the exit status if an estimate cannot be trusted: everything is written, but look at it first
 
 PredictionFile = Annotated[
     Path,
     typer.Argument(
-        help="An .npz file with `logits` or `probabilities` [N, K], also `labels`, `class_names`; or a .parquet, .csv "
-        "or .tsv file with one column per class, perhaps labels. - is stdin."
+        help="An .npz file with `logits` or `probabilities` [N, K], optionally `labels`, `class_names`; or a .parquet, "
+        ".csv or .tsv file with one column per class and optional labels. - is stdin."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print what changed as JSON in place of tables.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the changes as JSON instead of tables.")]
 
 
 @refusing()
 def adapt(
     predictions: PredictionFile,
     source: Annotated[str, typer.Option(help=f"The prior that the predictions mean: {PRIOR}.")],
-    target: Annotated[str, typer.Option(help=f"The prior of their use: estimate (from the predictions), {PRIOR}.")],
-    out: Annotated[Path, typer.Option(help="Where the adapted predictions go: all that was there, and both priors.")],
+    target: Annotated[str, typer.Option(help=f"The prior in use: estimate (from the predictions), {PRIOR}.")],
+    out: Annotated[Path, typer.Option(help="The adapted predictions: everything from the input, and both priors.")],
     method: Annotated[str, typer.Option(help="How to estimate: em, or bbse, which needs --validation.")] = "em",
     validation: Annotated[
-        Path | None, typer.Option(help="A file of labelled predictions of the same model, to estimate with.")
+        Path | None, typer.Option(help="A file of labelled predictions by the same model, for the estimate.")
     ] = None,
     label: Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")] = None,
     column: Annotated[str | None, typer.Option(help="The label column of --source and --target, in a table.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make predictions right for another class prior, and say what changed.
+    """Adapt predictions to another class prior, and show what changed.
 
     A prior is a file of counts, probabilities (JSON) or labels, or a folder of images, as for `equipoise inspect`.
 
-    Where names are known on both sides, classes are matched by name.
+    If both sides have class names, classes are matched by name.
 
-    Exit status 3: the estimate is not to be trusted. The file is written all the same.
+    Exit status 3 means that the estimate cannot be trusted. The file is still written.
 
     \bequipoise adapt predictions.npz --source counts.json --target uniform --out adapted.npz
     equipoise adapt predictions.csv --source photos/train --target camera/labels.csv --out adapted.npz
@@ -107,7 +107,7 @@ def adapt(
 
 @dataclass(frozen=True)
 class Adapted:
-    """What was done: the file, its adapted logits, both priors, the estimate where there is one, and what to know."""
+    """What was done: the file, its adapted logits, both priors, the estimate if there is one, and notes."""
 
     found: _Whole
     adapted: Tensor
@@ -118,14 +118,14 @@ class Adapted:
 
     @property
     def changed(self) -> int:
-        """Predictions that changed."""
+        """How many predictions changed."""
         return int((self.adapted.argmax(1) != self.found.logits.argmax(1)).sum())
 
     def name(self, index: int) -> str:
         return self.found.file.columns[index] if self.found.file.columns else self.meant.name(index)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: shares from 0 to 1 of every class, and the scores where there are labels."""
+        """Plain data for JSON: the share of every class from 0 to 1, and the scores if there are labels."""
         before, after = (_shares(logits).tolist() for logits in (self.found.logits, self.adapted))
         priors = self.meant.probabilities.tolist(), self.wanted.probabilities.tolist()
         classes = [
@@ -152,7 +152,7 @@ class Adapted:
 
 def _check_out(out: Path, predictions: Path) -> None:
     if out.suffix != ".npz":
-        raise ValueError(f"--out {out}: expected a name that ends in .npz")
+        raise ValueError(f"--out {out}: expected a name ending in .npz")
     if out.is_dir() or (out.exists() and predictions.exists() and out.samefile(predictions)):
         raise ValueError(f"--out {out} is {'a folder' if out.is_dir() else 'the file that is read'}: name another")
 
@@ -168,7 +168,7 @@ def _print(told: Adapted, out: Path) -> None:
 
 
 def _shifted(found: _Whole, meant: Prior, wanted: Prior) -> tuple[Tensor, list[str]]:
-    """The adapted logits, and what to know: classes that were counted 0 times, priors that are the same."""
+    """The adapted logits, and notes: classes that were counted 0 times, priors that are the same."""
     import numpy as np
     import torch
 
@@ -187,7 +187,7 @@ def _shifted(found: _Whole, meant: Prior, wanted: Prior) -> tuple[Tensor, list[s
 
 
 def _write(out: Path, found: _Whole, adapted: Tensor, priors: dict[str, Any]) -> None:
-    """All that was in the file, its predictions adapted, and both priors."""
+    """Write everything from the file, with adapted predictions, and both priors."""
     import numpy as np
 
     values = adapted.softmax(1) if found.file.probabilities else adapted
@@ -208,7 +208,7 @@ def _write(out: Path, found: _Whole, adapted: Tensor, priors: dict[str, Any]) ->
 def _doubts(estimate: PriorEstimate) -> list[str]:
     found = [f"The estimate is not to be trusted: {doubt}" for doubt in estimate.doubts]
     if estimate.trusted and estimate.method == "em" and not estimate.calibration_checked:
-        found.append("Calibration was not checked: --validation does.")
+        found.append("Calibration was not checked: pass --validation to check it.")
     return found
 
 
@@ -234,7 +234,7 @@ def _estimate(found: _Whole, meant: Prior, method: str, validation: Path | None,
 
 
 def tables(told: Adapted) -> list[Table]:
-    """The classes whose prior changed most, and, where there are labels, how good the predictions are."""
+    """The classes whose prior changed most and, if there are labels, how good the predictions are."""
     import numpy as np
 
     meant, wanted, estimate = told.meant, told.wanted, told.estimate
@@ -306,7 +306,7 @@ def _read(path: Path, label: str | None, *, labelled: bool = False) -> _Whole:
 
 
 def _prior(text: str, path: Path, file: Predictions, option: str, column: str | None) -> Prior:
-    """The prior that an option names, which lies at `path`, its classes in the order of the columns."""
+    """The prior that an option names, read from `path`, with its classes in the order of the columns."""
     from equipoise.data.prediction_priors import prior_of_columns
 
     if text == "uniform":

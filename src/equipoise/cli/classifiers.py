@@ -26,7 +26,7 @@ from equipoise.training.records import Record, counted
 
 @dataclass(frozen=True)
 class ClassifierTable:
-    """What a recipe file says: the name of its records, the runs in order, the recipe of each."""
+    """The content of a recipe file: the name of its records, the runs in order, and the recipe of each."""
 
     name: str
     plan: Sequence[Cell]
@@ -37,7 +37,7 @@ class ClassifierTable:
 def train_classifiers(
     table: ClassifierTable, options: RunOptions, data: Path, *, download: bool, **asked_kernels: bool
 ) -> None:
-    """Train what is missing of a table."""
+    """Train the missing runs of a table."""
     place = device_of(options.device)
     kernels = kernels_of(place, **asked_kernels)
     asked = asked_cells(table.plan, options)
@@ -60,9 +60,9 @@ def train_classifiers(
 
 
 def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: bool) -> Kernels:
-    """The kernels that were asked for."""
+    """The requested kernels."""
     if fused and (place.type != "cuda" or compiled):
-        raise typer.BadParameter("--fused needs a GPU, and does what --compile does: pass one of the two")
+        raise typer.BadParameter("--fused needs a GPU and takes the place of --compile: pass one of the two")
     frozen = compiled_features() if compiled else features
     trained = asked = frozen
     if fused:
@@ -86,7 +86,7 @@ def table_of(name: str, validate: bool = False) -> ClassifierTable:
 
 
 def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) -> None:
-    """Whether every recipe is there and can be noted in a record: before the training, not after it."""
+    """Check before training that every recipe exists and can be stored in a record."""
     for cell in cells:
         try:
             recipe = recipe_of(cell)
@@ -96,16 +96,16 @@ def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) ->
                 recipe_of(teacher).as_dict()
             json.dumps(recipe.as_dict())
         except KeyError as error:
-            raise typer.BadParameter(f"{cell}: recipe_of knows no {error}") from None
+            raise typer.BadParameter(f"{cell}: recipe_of does not know {error}") from None
         except (TypeError, AttributeError) as error:
             raise typer.BadParameter(
-                f"{cell}: its recipe cannot be noted in a record ({error}): options are numbers, text or lists of "
-                "them, and the loss a class or a function with a name"
+                f"{cell}: its recipe cannot be stored in a record ({error}): options must be numbers, text or lists of "
+                "them, and the loss a class or a named function"
             ) from None
 
 
 def read_draws(store: Store, cells: Sequence[Cell], validate: bool) -> None:
-    """Read every draw that is needed: what is wrong with one is reported before the first is trained on."""
+    """Read every draw that is needed, so that errors are reported before training starts."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
@@ -120,7 +120,7 @@ def read_draws(store: Store, cells: Sequence[Cell], validate: bool) -> None:
 
 
 def present_cells(cells: list[Cell], data: Path, *, download: bool = False) -> list[Cell]:
-    """The cells whose data is there. If only some of it is missing, these runs are left out with a message."""
+    """The cells whose data exists. If only some of it is missing, its runs are left out with a message."""
     own = [layout.folder for layout in LAYOUTS.values() if data.resolve().name == layout.folder]
     if cells and own and data.is_dir() and not found_data_sets(data):
         raise typer.BadParameter(f"{data} is {own[0]} itself: pass its parent, --data {data.resolve().parent}")

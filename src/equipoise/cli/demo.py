@@ -38,11 +38,11 @@ def demo(
     if out.exists() and not out.is_dir():
         raise typer.BadParameter(f"{out} is a file: --out is the folder for the report")
     try:
-        vega_bundle()  # before the training, not after it
+        vega_bundle()  # before training, not after it
     except ImportError as error:
         raise typer.BadParameter(str(error)) from None
-    warnings.filterwarnings("ignore", message=".*have no item")  # the line below says how many are absent
-    torch.set_num_threads(1)  # steps are too small for threads to help, and they hinder on a busy machine
+    warnings.filterwarnings("ignore", message=".*have no item")  # the line below shows how many are absent
+    torch.set_num_threads(1)  # steps are too small for threads to help, and on a busy machine threads slow them down
     settings = Settings(imbalance=imbalance, seeds=seeds, iterations=iterations)
     digits = load_digits_lt(imbalance)
     console.print(f"Training set: {digits.prior}", soft_wrap=True)

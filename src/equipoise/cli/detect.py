@@ -18,24 +18,24 @@ from equipoise.cli.shared import device_of, print_json, progress, refusing
 from equipoise.files import write_text, written_whole
 
 Weights = Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")]
-Backbone = Annotated[str | None, typer.Option(help="resnet50 or resnet101; as trained by default.")]
-Size = Annotated[int | None, typer.Option(help="The shorter side at which images are looked at.")]
+Backbone = Annotated[str | None, typer.Option(help="resnet50 or resnet101; by default as trained.")]
+Size = Annotated[int | None, typer.Option(help="The shorter side to which images are resized.")]
 
 TargetRate = Annotated[
     str | None,
-    typer.Option(metavar="RATE", help="Move sigmoid scores to this rate of every class, or mean; needs --prior."),
+    typer.Option(metavar="RATE", help="Move sigmoid scores to this rate for every class, or mean; needs --prior."),
 ]
 Softmax = Annotated[
     bool,
     typer.Option("--softmax", help="Move scores of a softmax with background to equal classes; needs --prior."),
 ]
-Tau = Annotated[float, typer.Option(help="With --target-rate or --softmax: how much of the shift, 1 is all of it.")]
+Tau = Annotated[float, typer.Option(help="With --target-rate or --softmax: the share of the shift to apply.")]
 TrainingPrior = Annotated[
     Path | None, typer.Option("--prior", help="The training annotations, for --target-rate or --softmax.")
 ]
 
 detect_app = typer.Typer(
-    help="Detectors: evaluate, write and draw what they find; needs the extra detection.\n\n"
+    help="Detectors: evaluate, export and draw their detections; needs the extra detection.\n\n"
     "\bequipoise detect eval results.json --annotations val.json",
     no_args_is_help=True,
 )
@@ -66,7 +66,7 @@ def evaluate(
     tau: Tau = 1.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")] = False,
 ) -> None:
-    """Print the 13 LVIS numbers of a results file, for boxes and, where it has them, masks.
+    """Print the 13 LVIS numbers of a results file, for boxes and, if it has them, masks.
 
     \bequipoise detect eval results.json --annotations lvis_v1_val.json --prior lvis_v1_train.json
     equipoise detect eval results.json --annotations val.json --caps 300 50 --fixed --pool --json
@@ -80,15 +80,15 @@ def evaluate(
             found = found.adjusted(counted, rate[0], tau)
         if (shares := _shares(softmax, prior, target_rate)) is not None:
             found = found.adjusted_softmax(shares, tau)
-            said.append(f"{results} has one score per box: moved as if the rest of each box were background's")
+            said.append(f"{results} has one score per box: moved as if the rest of each box were background")
         if as_json:
             print_json(_measured(truth, found, caps, fixed=fixed, pool=pool))
             return
         if fixed or pool:
             most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
             said.append(
-                f"{results} has at most {most} detections per image: AP-fixed and AP-pool are of these, so if they "
-                "were capped when they were made, they are lower than without a cap"
+                f"{results} has at most {most} detections per image: if it was capped when written, AP-fixed and "
+                "AP-pool are lower than without a cap"
             )
         for kind in ("bbox", "segm"):
             if kind == "bbox" or (found.masks is not None and truth.has_masks):
@@ -115,7 +115,7 @@ def _measured(truth: Any, found: Any, caps: list[int] | None, *, fixed: bool, po
 
 @contextmanager
 def _about(path: Path) -> Iterator[None]:
-    """What is wrong with the content of a file is an error that names it."""
+    """Errors about the content of a file name the file."""
     try:
         yield
     except ValueError as error:
@@ -155,11 +155,11 @@ def _counted(path: Path | None) -> Any:
 
 
 def _rate(given: str | None, prior: Any) -> tuple[float | None] | None:
-    """What --target-rate asks for: None where it is not given, (None,) for the mean rate."""
+    """The value of --target-rate: None if it is not given, (None,) for the mean rate."""
     if given is None:
         return None
     if prior is None:
-        raise ValueError("--target-rate needs the training annotations, for how often each class occurs: --prior FILE")
+        raise ValueError("--target-rate needs to know how often each class occurs in training: pass --prior FILE")
     if given == "mean":
         return (None,)
     try:
@@ -169,24 +169,24 @@ def _rate(given: str | None, prior: Any) -> tuple[float | None] | None:
 
 
 def _shares(softmax: bool, path: Path | None, target_rate: str | None) -> Any:
-    """What --softmax asks for: the share of each class among the training instances; None where it is not given."""
+    """For --softmax: the share of each class among the training instances; None if it is not given."""
     from equipoise.prior import Prior
 
     if not softmax:
         return None
     if target_rate is not None:
-        raise ValueError("--target-rate is for sigmoids, --softmax for a softmax: give the one that the detector has")
+        raise ValueError("--target-rate is for sigmoids, --softmax for a softmax: give the one that fits the detector")
     if path is None:
-        raise ValueError("--softmax needs the training annotations, for the share of each class: --prior FILE")
+        raise ValueError("--softmax needs to know the share of each class in training: pass --prior FILE")
     return Prior.from_coco(path, by="instances")
 
 
 @detect_app.command("table")
 def table_(
-    table: Annotated[str, typer.Argument(help="As own/train/voc2012-lt, for your train.json, or choices/voc2012-lt.")],
+    table: Annotated[str, typer.Argument(help="E.g. own/train/voc2012-lt for your train.json, or choices/voc2012-lt.")],
     results: o.Results = o.RESULTS,
 ) -> None:
-    """Print any table of detectors from its records, as Markdown; those of the paper: equipoise table.
+    """Print any table of detectors from its records, as Markdown; for the paper's tables use equipoise table.
 
     \bequipoise detect table own/train/voc2012-lt
     """
@@ -226,7 +226,7 @@ def submit(
     tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
-    """Write what a detector finds as the results JSON that the LVIS test server and `detect eval` take.
+    """Write a detector's detections as a results JSON for the LVIS test server and `detect eval`.
 
     \bequipoise detect submit run.weights.pt --annotations lvis_v1_val.json --images coco
     """
@@ -251,8 +251,8 @@ def submit(
 
 
 def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
-    """The detector of a weights file. What is None is as it was trained, if the file's note is still beside it, else a
-    ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
+    """The detector of a weights file. Options that are None are as in training, if the file's note is still beside it;
+    otherwise a ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
     from equipoise.models.mask_rcnn import (
         SoftmaxClassification,
         detector,
@@ -271,13 +271,13 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
         trained |= json.loads(note.read_text()).get("detector", {})
     elif None in (backbone, stride, size):
         typer.echo(
-            f"there is no {note.name} beside the weights: taken for a {backbone or trained['backbone']}, its stride "
+            f"there is no {note.name} beside the weights: assuming a {backbone or trained['backbone']} with its stride "
             f"in the {stride or trained['stride']} convolutions, at {size or trained['size']} pixels",
             err=True,
         )
     regression = tensors.get("roi_heads.box_predictor.bbox_pred.weight")
     if regression is not None and len(regression) != 4 * num_classes:
-        raise ValueError(f"{weights} is of {len(regression) // 4} classes, the annotations have {num_classes}")
+        raise ValueError(f"{weights} has {len(regression) // 4} classes, the annotations have {num_classes}")
     columns = len(tensors.get("roi_heads.box_predictor.cls_score.bias", ()))
     part: Any = sigmoid(num_classes)
     if columns == num_classes + 1:
@@ -301,7 +301,7 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
 def _adjust(
     model: Any, path: Path | None, target_rate: str | None, softmax: bool, tau: float, class_ids: Sequence[int]
 ) -> None:
-    """Take the shift of the training prior off a detector's logits, where it is asked for."""
+    """Subtract the shift of the training prior from a detector's logits, if requested."""
     from equipoise.models.mask_rcnn import SigmoidClassification, SoftmaxClassification, adjust_bias, adjusted_sigmoid
     from equipoise.models.softmax_detectors import detector_shift
 
@@ -324,7 +324,7 @@ def _adjust(
 
 
 def _files_of(pictures: list[Path]) -> list[Path]:
-    """The image files that are named, or lie in a folder that is."""
+    """The named image files, and those in named folders."""
     from equipoise.data.sources import IMAGES
 
     found: list[Path] = []
@@ -343,9 +343,9 @@ def _files_of(pictures: list[Path]) -> list[Path]:
 def predict(
     pictures: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
     weights: Weights,
-    annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories it was trained on.")],
-    out: Annotated[Path, typer.Option(help="Folder for the drawn pictures.")] = Path("predictions"),
-    threshold: Annotated[float, typer.Option(help="Draw what scores at least this.")] = 0.3,
+    annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories of the training.")],
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("predictions"),
+    threshold: Annotated[float, typer.Option(help="Draw detections that score at least this.")] = 0.3,
     backbone: Backbone = None,
     stride: o.Stride = None,
     size: Size = None,
@@ -355,7 +355,7 @@ def predict(
     tau: Tau = 1.0,
     device: o.Device = None,
 ) -> None:
-    """Draw the boxes and masks that a detector finds on pictures.
+    """Draw the boxes and masks that a detector finds in images.
 
     \bequipoise detect predict photo.jpg --weights run.weights.pt --annotations train.json
     """
@@ -370,7 +370,7 @@ def predict(
     pictures = _files_of(pictures)
     twice = sorted({picture.stem for picture in pictures if sum(picture.stem == p.stem for p in pictures) > 1})
     if twice:
-        raise ValueError(f"two pictures are named {twice[0]}: both would be drawn to {out / twice[0]}.png")
+        raise ValueError(f"two images are named {twice[0]}: both would be written to {out / twice[0]}.png")
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
     _adjust(model, prior, target_rate, softmax, tau, list(categories))
@@ -391,21 +391,21 @@ def predict(
 @refusing()
 def compare(
     first: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
-    second: Annotated[Path, typer.Argument(help="Another, of the same images.")],
+    second: Annotated[Path, typer.Argument(help="Another results file for the same images.")],
     annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file of the images.")],
     images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
     prior: Annotated[
         Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
     ] = None,
     image: Annotated[
-        int | None, typer.Option(metavar="ID", help="Which image; by default the one with most rare classes.")
+        int | None, typer.Option(metavar="ID", help="The image; by default the one with the most rare classes.")
     ] = None,
     names: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="A B", help="What the two are called; by default as their files.")
+        tuple[str, str] | None, typer.Option(metavar="A B", help="Names for the two; by default their file names.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("compared"),
 ) -> None:
-    """Draw the 20 best detections of two results files in one image, and which classes fill the top of both.
+    """Draw the 20 best detections of two results files in one image, and the shares of classes among their best.
 
     \bequipoise detect compare plain.json balanced.json --annotations val.json --images photos --prior train.json
     """
@@ -420,7 +420,7 @@ def compare(
     renderer()
     truth = GroundTruth(annotations, _counted(prior))
     if not truth.grouped:
-        raise ValueError(f"{annotations} does not tell which classes are rare: give the training annotations, --prior")
+        raise ValueError(f"{annotations} does not show which classes are rare: give the training annotations, --prior")
     results = {}
     for title, path in zip(titles, (first, second), strict=True):
         with _about(path):
@@ -447,7 +447,7 @@ def _shares_at(shares: dict[str, Any], k: int) -> str:
 
 
 def _beside(results: dict[str, Any], annotations: Path, images: Path, wanted: int | None) -> tuple[Any, str]:
-    """The picture of an image with its instances and the best of each result, and which image it is."""
+    """The picture of an image with its instances and the best detections of each file, and which image it is."""
     from PIL import Image
 
     from equipoise.data.coco import CocoImages
@@ -480,8 +480,8 @@ def _beside(results: dict[str, Any], annotations: Path, images: Path, wanted: in
 
 
 def _image_of(data: Any, groups: Any, wanted: int | None) -> tuple[int, str]:
-    """The index of an image, and in words which it is: by its id, or the one with most rare classes and, of several,
-    with the fewest instances; no result is looked at."""
+    """The index of an image, and a description of it: by its id, or the one with the most rare classes and, among ties,
+    the fewest instances; the choice does not depend on the results."""
     ids = [image.id for image in data.images]
     if wanted is not None:
         if wanted not in ids:
@@ -490,4 +490,4 @@ def _image_of(data: Any, groups: Any, wanted: int | None) -> tuple[int, str]:
     offsets, classes = data.classes_per_item
     rare = [len(set(each[groups[each] == "r"].tolist())) for each in np.split(classes, offsets[1:-1])]
     index = min(range(len(ids)), key=lambda i: (-rare[i], offsets[i + 1] - offsets[i]))
-    return index, f"image {ids[index]}, the one with most rare classes ({rare[index]}) and fewest instances"
+    return index, f"image {ids[index]}, the one with the most rare classes ({rare[index]}) and the fewest instances"

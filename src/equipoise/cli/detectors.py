@@ -42,7 +42,8 @@ class Source:
     resident: bool | None
 
     def paths(self, find: Callable[[Path], tuple[Path, Path, Path]]) -> tuple[Path, Path, Path]:
-        """Annotations to train and to evaluate on, and the folder of the images; `find` looks in --data for them."""
+        """The annotations to train and to evaluate on, and the folder of the images; `find` looks for them in
+        --data."""
         if self.train and self.val and self.images:
             return self.train, self.val, self.images
         if self.train or self.val or self.images:
@@ -54,13 +55,13 @@ class Source:
 
     def in_words(self) -> str:
         if self.weights is None:
-            return "no --weights: the backbone starts from random numbers, and every layer is trained"
+            return "no --weights: the backbone starts from random weights, and every layer is trained"
         where = self.stride or stride_by_name(self.weights)
         return f"backbone from {self.weights}, its stride in the {where} convolutions"
 
 
 def changes_of(size: Sequence[int] | None, longest: int | None, federated: bool) -> tuple[dict[str, Any], str]:
-    """What the options change in every recipe, and what they add to the name of the records."""
+    """The changes that the options make to every recipe, and what they add to the name of the records."""
     if longest is not None and not size:
         raise typer.BadParameter("--longest goes with --size")
     changes: dict[str, Any] = {"federated": True} if federated else {}
@@ -70,7 +71,7 @@ def changes_of(size: Sequence[int] | None, longest: int | None, federated: bool)
 
 
 def train_detectors(table: str, options: RunOptions, source: Source, backbone: str | None, **changed: Any) -> None:
-    """Train what is missing of a table."""
+    """Train the missing runs of a table."""
     with refusing():
         check_stride(source.stride)
     methods, known_seeds, name = _rows(table, backbone, options.validate)
@@ -94,7 +95,8 @@ def train_rows(
     files: tuple[Path, Path, Path],
     evaluated_on: str = "val",
 ) -> None:
-    """Train what is missing of some methods, on `files`: annotations to train and to judge on, folder of images."""
+    """Train the missing runs of some methods on `files`: annotations to train and to evaluate on, and the image
+    folder."""
     plan = [MethodCell(method.name, seed) for seed in options.seeds or known_seeds for method in methods]
     asked = asked_cells(plan, options)
     place = join_processes(device_of(options.device))
@@ -119,7 +121,7 @@ def train_rows(
 def _rows(
     table: str, backbone: str | None, validate: bool
 ) -> tuple[tuple[Method[DetectionRecipe], ...], tuple[int, ...], str]:
-    """The methods of a table, its seeds, and the name that its records have."""
+    """The methods of a table, its seeds, and the name of its records."""
     if table == table2.NAME:
         if validate:
             raise typer.BadParameter("--validate is for voc2012-lt and mosaic-lt: nothing was chosen for table2")

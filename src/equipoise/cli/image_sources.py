@@ -1,4 +1,4 @@
-"""Images that a command was given: which to train and to judge on, what size they are, which cannot be read."""
+"""The images for a command: which to train and to evaluate on, what size they have, and which cannot be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from equipoise.data.reading import visible
 from equipoise.training.images import ImageData, stored_side
 from equipoise.training.progress import in_words
 
-LOOKED_AT = 200  # images whose sides tell what size to train at
+LOOKED_AT = 200  # how many images are opened to choose a training size
 SIZES = (32, 64, 96, 128, 160, 224)
 LARGEST_ON_CPU = 64
 MOST_WORKERS = 32
@@ -32,7 +32,7 @@ SECONDS_BETWEEN_COUNTS = 10
 
 @dataclass(frozen=True)
 class ImageSource:
-    """Where images are: a folder or list (`source`), or one to train and one to judge on, and how they are read."""
+    """Where images are, a folder or list (`source`) or one to train and one to evaluate on, and how they are read."""
 
     source: Path | None = None
     train: Path | None = None
@@ -46,7 +46,7 @@ class ImageSource:
 
 
 def read_lists(given: ImageSource) -> tuple[ImageList, ImageList, str]:
-    """The images to train and to judge on, and what the latter are called."""
+    """The images to train and to evaluate on, and a name for the latter."""
     place = given.train or given.source
     assert place is not None
     source, found, test = find_splits(place)
@@ -66,7 +66,7 @@ def read_lists(given: ImageSource) -> tuple[ImageList, ImageList, str]:
 
 
 def size_for(images: ImageList, device: torch.device) -> int:
-    """A size near that of the images themselves; on a CPU a small one, so that training ends the same day."""
+    """A size close to that of the images themselves; a small one on a CPU, so that training ends the same day."""
     step = max(1, len(images) // LOOKED_AT)
     found = []
     for index in range(0, len(images), step):
@@ -130,9 +130,9 @@ def readable(given: ImageSource, data: ImageData, device: torch.device, log: Any
             decoded = decode(images, stored_side(data.size), **reading) if kept_in_memory else None
             bad = decoded.bad if decoded is not None else check_images(images, **reading)
             if len(bad) and given.on_bad_image == "refuse":
-                raise ValueError(f"{images.source}: {bad}; --on-bad-image skip leaves them out")
+                raise ValueError(f"{images.source}: {bad}; pass --on-bad-image skip to skip them")
             if len(bad):
-                log(visible(f"{images.source}: {bad}; left out"))
+                log(visible(f"{images.source}: {bad}; skipped"))
             kept = images.without(bad) if len(bad) else images
             if decoded is not None:
                 pixels[kept.digest] = decoded.pixels[decoded.good] if len(bad) else decoded.pixels

@@ -23,7 +23,7 @@ from equipoise.training.recipe import MethodCell, Recipe
 
 
 def train_tiny_imagenet_lt(options: RunOptions, data: Path, *, compiled: bool) -> None:
-    """Train what is missing of Tiny-ImageNet-LT."""
+    """Train the missing runs of Tiny-ImageNet-LT."""
 
     def known() -> ImageData:
         train, judged, called = tiny.find(data, options.validate)
@@ -45,7 +45,7 @@ def train_image_table(
     start: Mapping[str, Tensor] | None = None,
     starts_from: str | None = None,
 ) -> None:
-    """Train what is missing of a table; its images are read once it is known that something is."""
+    """Train the missing runs of a table; its images are read only if some are missing."""
     place = device_of(options.device)
     recorded = options.recorded(name, ImageRecord)
     cells = missing_cells(asked_cells(plan, options), recorded)
@@ -71,7 +71,7 @@ def started(
     networks = {(recipe.model, recipe.size) for recipe in recipes.values()}
     if len(networks) > 1:
         found = ", ".join(sorted(f"{model} at {size} px" for model, size in networks))
-        raise ValueError(f"{weights} fits one network, and the recipes have {found}: give each a file of its own")
+        raise ValueError(f"{weights} fits one network, but the recipes have {found}: use a separate file for each")
     ((model, size),) = networks
     backbone, _ = make_backbone(model, size, PRETRAINED if weights == "torchvision" else weights, stride=where)
     return kept, {f"backbone.{name}": value for name, value in backbone.state_dict().items()}

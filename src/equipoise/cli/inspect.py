@@ -31,8 +31,8 @@ def inspect(
         ),
     ],
     column: Annotated[str | None, typer.Option(help="The label column of a .csv or .parquet file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the chart.")] = False,
-    page: Annotated[Path | None, typer.Option("--html", help="Write a page of HTML there.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of the chart.")] = False,
+    page: Annotated[Path | None, typer.Option("--html", help="Also write an HTML page to this file.")] = None,
 ) -> None:
     """Show how long the tail of a training set is, and what to do about it.
 
@@ -58,7 +58,7 @@ def inspect(
 
 
 def show_inspection(seen: Inspection, console: Console) -> None:
-    """Print what `equipoise inspect` prints."""
+    """Print the output of `equipoise inspect`."""
     from equipoise.report.inspection import chart, scale
 
     prior = seen.prior

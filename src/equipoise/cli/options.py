@@ -1,4 +1,4 @@
-"""The options that commands share, each declared once, and what the commands that train make of them."""
+"""The options that commands share, each declared once, and how the training commands use them."""
 
 from __future__ import annotations
 
@@ -19,54 +19,54 @@ from equipoise.training.records import Record, Recorded, StoredRecord
 Data = Annotated[Path, typer.Option(metavar="DIR", help="Folder with cifar-10-batches-py and cifar-100-python in it.")]
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="PART", help="A part, as cifar10-lt/100 or rfs/0: the beginning of runs' paths. Repeatable."),
+    typer.Option(metavar="PART", help="A part, as cifar10-lt/100 or rfs/0: the beginning of a run's path. Repeatable."),
 ]
 Seeds = Annotated[list[int] | None, typer.Option(metavar="N", help="Only these seeds: --seeds 0 1 2.")]
-Out = Annotated[Path, typer.Option(metavar="FILE", help="Where each record is appended as its run ends.")]
+Out = Annotated[Path, typer.Option(metavar="FILE", help="The file to which each record is appended when its run ends.")]
 Results = Annotated[Path, typer.Option(metavar="DIR", help="The folder of committed records.")]
-Budget = Annotated[float | None, typer.Option(metavar="N", min=0, help="Seconds to spend: as many runs as fit.")]
+Budget = Annotated[float | None, typer.Option(metavar="N", min=0, help="Seconds to spend: train as many runs as fit.")]
 Iterations = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="A smoke test of so many iterations; never in a table.")
+    int | None, typer.Option(metavar="N", min=1, help="A smoke test with this many iterations; never in a table.")
 ]
 Validate = Annotated[
-    bool, typer.Option("--validate", help="The runs that hyper-parameters are chosen from, on held-out images.")
+    bool, typer.Option("--validate", help="Train the runs for choosing hyper-parameters, on held-out images.")
 ]
 Together = Annotated[
-    int | None, typer.Option(metavar="N", min=1, help="Runs that share the device; 4 on a GPU, 1 on a CPU.")
+    int | None, typer.Option(metavar="N", min=1, help="Runs that share the device; by default 4 on a GPU, 1 on a CPU.")
 ]
-Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; the GPU if there is one.")]
+Device = Annotated[str | None, typer.Option(metavar="NAME", help="cpu, cuda or cuda:N; by default the GPU, if any.")]
 Checkpoints = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Where unfinished runs and weights are kept; beside --out.")
+    Path | None, typer.Option(metavar="DIR", help="Folder for unfinished runs and weights; by default beside --out.")
 ]
 Train = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Your own data to train on: a COCO or LVIS file, or a list of images."),
 ]
-Val = Annotated[Path | None, typer.Option(metavar="FILE", help="Your own data to judge on, likewise.")]
-Images = Annotated[Path | None, typer.Option(metavar="DIR", help="The folder that their file names start from.")]
-Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes that read images.")]
+Val = Annotated[Path | None, typer.Option(metavar="FILE", help="Your own data to evaluate on, in the same form.")]
+Images = Annotated[Path | None, typer.Option(metavar="DIR", help="The folder that file names are relative to.")]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="Number of processes that read images.")]
 Resident = Annotated[
-    bool | None, typer.Option(help="Keep decoded images on the device; by default on a GPU, where they fit.")
+    bool | None, typer.Option(help="Keep decoded images on the device; by default on a GPU, if they fit.")
 ]
 Weights = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to fetch them.")
+    str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to download them.")
 ]
 Stride = Annotated[
     str | None,
     typer.Option(
         metavar="WHERE",
-        help="Where the weights' network has its stride: 1x1 (MSRA, Caffe) or 3x3; what their name tells by default.",
+        help="Where the weights' network has its stride: 1x1 (MSRA, Caffe) or 3x3; by default from the file name.",
     ),
 ]
-Compiled = Annotated[bool, typer.Option("--compile", help="Compile the backbone: faster, half a minute at the start.")]
+Compiled = Annotated[bool, typer.Option("--compile", help="Compile the backbone: faster after the first half minute.")]
 Fused = Annotated[
     bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")
 ]
 Timed = Annotated[
-    bool, typer.Option("--no-deterministic", help="cuDNN's fastest kernels, found by timing, not deterministic ones.")
+    bool, typer.Option("--no-deterministic", help="Use cuDNN's fastest kernels, chosen by timing; not deterministic.")
 ]
-Download = Annotated[bool, typer.Option("--download", help="Fetch a data set that is not there.")]
-Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to note in records; git's by default.")]
+Download = Annotated[bool, typer.Option("--download", help="Download a missing data set.")]
+Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to store in records; by default git's.")]
 
 KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord, ImageRecord, MultilabelRecord)
 RECORDS = Path("records.jsonl")
@@ -75,7 +75,7 @@ RESULTS = Path("results")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What every command that trains takes."""
+    """The options of every training command."""
 
     only: Sequence[str] | None = None
     seeds: Sequence[int] | None = None
@@ -95,7 +95,7 @@ class RunOptions:
         return self.checkpoints or self.out.parent / "checkpoints"
 
     def recorded(self, table: str, kind: type[StoredRecord]) -> Recorded:
-        """Where the records of a table are, and go."""
+        """Where the records of a table are, and where new ones go."""
         return Recorded(self.out, self.results, table, kind, KINDS, self.iterations)
 
 

@@ -2,8 +2,8 @@
 
 A file defines NAME, the folder of its records, and one of
 
-    METHODS                     recipes by name, a row each: `Recipe`s for any images, `DetectionRecipe`s for COCO-style
-                                files; SEEDS, if they are not 0, 1 and 2
+    METHODS                     recipes by name, one per row: `Recipe`s for any images, `DetectionRecipe`s for
+                                COCO-style files; SEEDS, if they are not 0, 1 and 2
     plan() and recipe_of(cell)  for CIFAR-LT: the cells to train, in order, and the recipe of each
 """
 
@@ -38,13 +38,13 @@ from equipoise.training.images import ImageData
 from equipoise.training.recipe import Cell, Method, MethodCell, Recipe
 from equipoise.training.records import NAMES, Record, StoredRecord, names_a_folder, read_records
 
-TAKEN = ("choices", "benchmarks", "table1", "causes", "table2", "record", "own")  # folders of results/, not a user's
+TAKEN = ("choices", "benchmarks", "table1", "causes", "table2", "record", "own")  # folders of results/, not the user's
 ACCURACIES = ("top1", "balanced_accuracy", "many", "medium", "few")
 
 
 @dataclass(frozen=True)
 class MethodsTable:
-    """What a file says with METHODS: recipes of images, or of detectors."""
+    """A file with METHODS: recipes for images, or for detectors."""
 
     name: str
     methods: Mapping[str, Recipe] | Mapping[str, DetectionRecipe]
@@ -52,7 +52,7 @@ class MethodsTable:
 
     @property
     def plan(self) -> list[MethodCell]:
-        """Every method with the first seed, then with the next."""
+        """Every method with the first seed, then with the next, and so on."""
         return [MethodCell(method, seed) for seed in self.seeds for method in self.methods]
 
     @property
@@ -77,7 +77,7 @@ def read_table(path: Path) -> ClassifierTable | MethodsTable:
         raise typer.BadParameter(f"{path} does not define {', '.join(missing)}: see docs/own-tables.md")
     name = str(found["NAME"])
     if not re.fullmatch(r"\w+", name):
-        raise typer.BadParameter(f"{path} has NAME = {name!r}: letters, digits and _ only")
+        raise typer.BadParameter(f"{path} has NAME = {name!r}: expected letters, digits and _ only")
     if name in TAKEN:
         raise typer.BadParameter(f"{path} has NAME = {name!r}: give its records a folder of their own")
     try:
@@ -89,17 +89,17 @@ def read_table(path: Path) -> ClassifierTable | MethodsTable:
 def _with_methods(name: str, found: Mapping[str, Any]) -> MethodsTable:
     methods, seeds = found["METHODS"], found.get("SEEDS", (0, 1, 2))
     if not isinstance(methods, Mapping) or not methods:
-        raise ValueError("METHODS is to be a dict of recipes by name")
+        raise ValueError("METHODS must be a dict of recipes by name")
     kinds = {type(recipe) for recipe in methods.values()}
     if len(kinds) > 1 or not kinds <= {Recipe, DetectionRecipe}:
-        raise ValueError("METHODS is to hold Recipes, or DetectionRecipes, and nothing else")
+        raise ValueError("METHODS must hold only Recipes, or only DetectionRecipes")
     for method, recipe in methods.items():
         _check_name(method)
         before = recipe.start if isinstance(recipe, DetectionRecipe) else recipe.backbone
         if before is not None and before not in methods:
-            raise ValueError(f"{method} builds on {before!r}, which is no method of the file")
+            raise ValueError(f"{method} builds on {before!r}, which is not a method of the file")
         if isinstance(recipe, Recipe) and recipe.teacher is not None:
-            raise ValueError(f"{method} has a teacher: only tables of CIFAR-LT take one")
+            raise ValueError(f"{method} has a teacher: only tables of CIFAR-LT support one")
     if not all(type(seed) is int and seed >= 0 for seed in seeds) or len(set(seeds)) < len(seeds) or not seeds:
         raise ValueError(f"SEEDS is {seeds}: expected different numbers from 0")
     return MethodsTable(name, methods, tuple(seeds))
@@ -122,7 +122,7 @@ def _check_name(method: str) -> None:
 
 
 def train_own(path: Path, options: RunOptions, source: Source, *, download: bool, **kernels: bool) -> None:
-    """Train what is missing of a file's table."""
+    """Train the missing runs of a file's table."""
     table = read_table(path)
     if options.validate:
         raise typer.BadParameter("--validate trains the choices of table1: a file of your own lists what it tries")
@@ -150,10 +150,10 @@ def train_own(path: Path, options: RunOptions, source: Source, *, download: bool
 
 
 def _refuse(given: Mapping[str, Any], what: str, *words: str) -> None:
-    """Refuse options that mean nothing for this kind of table."""
+    """Refuse options that have no meaning for this kind of table."""
     odd = [word for word in words if given[word] not in (None, False)]
     if odd:
-        raise typer.BadParameter(f"{odd[0]} means nothing for {what}: leave it out")
+        raise typer.BadParameter(f"{odd[0]} has no meaning for {what}: leave it out")
 
 
 def _train_images(table: MethodsTable, options: RunOptions, source: Source, *, compiled: bool) -> None:
@@ -184,7 +184,7 @@ def _train_images(table: MethodsTable, options: RunOptions, source: Source, *, c
 
 
 def shown_own(path: Path, results: Path) -> list[Table]:
-    """A file's table from its records: every method that was run, then each beside the first, by seed."""
+    """A file's table from its records: every method that was run, then the differences from the first, by seed."""
     table = read_table(path)
     kind: type[StoredRecord] = ImageRecord
     if isinstance(table, ClassifierTable):
@@ -194,7 +194,7 @@ def shown_own(path: Path, results: Path) -> list[Table]:
     records: list[Any] = read_records(results, table.name, kind)
     if not records:
         raise ValueError(
-            f"{results} holds no record of {table.name}: lay them out there with equipoise records import RECORDS.jsonl"
+            f"{results} holds no record of {table.name}: sort them in with equipoise records import RECORDS.jsonl"
         )
     if isinstance(table, ClassifierTable):
         return [_cifar_table(table, records)]
@@ -229,7 +229,7 @@ def _images_table(table: MethodsTable, records: Sequence[ImageRecord]) -> Table:
 
 
 def _beside_first(table: MethodsTable, records: Sequence[Any], columns: Sequence[str]) -> list[Table]:
-    """What each method has more than the first, of the same seed."""
+    """Each method's difference from the first method, with the same seed."""
     first = next(iter(table.methods))
     runs = {(run.method, run.seed): run for run in records}
     rows = []

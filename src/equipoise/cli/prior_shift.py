@@ -15,13 +15,13 @@ from equipoise.training.recipe import MethodCell
 
 
 def train_prior_shift(options: RunOptions) -> None:
-    """Train what is missing, and print what came out."""
+    """Train the missing runs, and print the results."""
     plan = [MethodCell(method, seed) for seed in prior_shift.SEEDS for method in prior_shift.METHODS]
     recorded = options.recorded(prior_shift.NAME, PriorShiftRecord)
     cells = missing_cells(asked_cells(plan, options), recorded)
     if not cells:
         return
-    torch.set_num_threads(1)  # steps are too small for threads to help, and they hinder on a busy machine
+    torch.set_num_threads(1)  # steps are too small for threads to help, and on a busy machine threads slow them down
     train_cells(cells, options, recorded, torch.device("cpu"), PriorShift)
     keys = {f"{prior_shift.NAME}/{cell}" for cell in cells}
     made = [record for record in recorded.read() if record.key in keys]

@@ -1,4 +1,4 @@
-"""From the options of a command to the queue: which runs were asked for, which are missing, and training these."""
+"""From the options of a command to the queue: which runs are requested, which are missing, and training them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def asked_cells(plan: Sequence[C], options: RunOptions) -> list[C]:
     cells = [cell for cell in within if seeds is None or cell.seed in seeds]
     if not cells:
         has = ", ".join(map(str, sorted({cell.seed for cell in within})))
-        raise typer.BadParameter(f"--seeds {seeds}: the plan has seed {has} of --only {' '.join(only)}")
+        raise typer.BadParameter(f"--seeds {seeds}: the plan has seed {has} for --only {' '.join(only)}")
     return cells
 
 
@@ -53,7 +53,7 @@ def _within(cell: object, part: str) -> bool:
 
 
 def _nearest(plan: Sequence[object], part: str) -> str:
-    """What is planned, as long as `part`, and most like it."""
+    """The planned path of the same length as `part` that is most like it."""
     words = part.strip("/").count("/") + 1
     parts = dict.fromkeys("/".join(str(cell).split("/")[:words]) for cell in plan)
     (nearest,) = difflib.get_close_matches(part.strip("/"), list(parts), n=1, cutoff=0.0)
@@ -61,7 +61,7 @@ def _nearest(plan: Sequence[object], part: str) -> str:
 
 
 def missing_cells(asked: Sequence[C], recorded: Recorded, *, log: Callable[[str], None] = typer.echo) -> list[C]:
-    """Those that have no record yet. If there are none, where the records are is reported."""
+    """The cells without a record. If there are none, a message shows where the records are."""
     with refusing():
         committed, appended = recorded.committed(), recorded.appended()
     cells = [cell for cell in asked if str(cell) not in committed | appended]
@@ -95,10 +95,10 @@ def train_cells(
     finished: Callable[[], Collection[str]] | None = None,
     teachers: Path | None = None,
 ) -> None:
-    """Train the cells within the budget, each record appended to `--out`; `make` runs once files can be written.
+    """Train the cells within the budget, appending each record to `--out`; `make` runs once files can be written.
 
-    `shown` gives what says something and what reports progress, by default to the terminal. `finished` gives the cells
-    that have a record by now, where they are of several tables; `teachers` is a folder with their weights.
+    `shown` returns the functions for messages and for progress, by default to the terminal. `finished` returns the
+    cells that have a record by now, if they belong to several tables; `teachers` is a folder with their weights.
     """
     from equipoise.training.kinds import Settings
     from equipoise.training.queue import run_cells

@@ -22,7 +22,7 @@ from equipoise.training.records import Record, Recorded
 
 @dataclass(frozen=True)
 class RecordOptions:
-    """What the command takes beside the options of every table."""
+    """What the command takes in addition to the options of every table."""
 
     data: Path
     download: bool = False
@@ -31,7 +31,7 @@ class RecordOptions:
 
 
 def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
-    """Judge exported students again from their files."""
+    """Evaluate exported students again from their files."""
     from equipoise.experiments.record.exported import exported, judged
 
     with refusing():
@@ -83,7 +83,7 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
 
 
 def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], None]:
-    """What is done with a judged run: a student is exported, where that was asked for."""
+    """What is done with an evaluated run: a student is exported, if requested."""
     if folder is None:
         return lambda run, made: None
     from equipoise.experiments.record.exported import export_student

@@ -1,4 +1,4 @@
-"""`equipoise records`: lay the records of runs out under results/."""
+"""`equipoise records`: sort the records of runs into results/."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from equipoise.cli.shared import refusing
 from equipoise.training.records import counted, import_records
 
 records_app = typer.Typer(
-    help="The records of runs, one small JSON each: lay new ones out.\n\n\bequipoise records import records.jsonl",
+    help="The records of runs, one small JSON each: import new ones.\n\n\bequipoise records import records.jsonl",
     no_args_is_help=True,
 )
 
@@ -22,7 +22,7 @@ def import_(
     source: Annotated[Path, typer.Argument(help="A .jsonl file that `equipoise run` wrote.")],
     results: o.Results = o.RESULTS,
 ) -> None:
-    """Lay the records of a .jsonl file, of whatever experiments, out under results/; smoke tests are left out.
+    """Sort the records of a .jsonl file, from any experiments, into results/; smoke tests are skipped.
 
     \bequipoise records import records.jsonl
     """

@@ -30,7 +30,7 @@ DEFAULT_TITLE = "The tail, before and after"
 PredictionFiles = Annotated[
     list[Path],
     typer.Argument(
-        help="Files of predictions, first before, last after: .npz with logits or probabilities [N, K] and labels [N], "
+        help="Files of predictions, from before to after: .npz with logits or probabilities [N, K] and labels [N], "
         "or .parquet or .csv with a label column and one column per class; - is stdin. Several labels per item: "
         "targets [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS. Or a folder of run records."
     ),
@@ -45,7 +45,7 @@ LogitsMean = Annotated[
     list[str] | None,
     typer.Option(
         metavar="train|uniform",
-        help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Once for all, "
+        help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Give it once, "
         "or once per file in their order; train by default.",
     ),
 ]
@@ -77,7 +77,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON 
 
 @dataclass(frozen=True)
 class _Options:
-    """What was asked for beside the files."""
+    """The options besides the files."""
 
     counts: Path | None
     logits_mean: list[str]
@@ -112,7 +112,7 @@ def report(
     figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare models, class by class and from head to tail, on a page of HTML: one self-contained file.
+    """Compare models, class by class and from head to tail, on one self-contained HTML page.
 
     \bequipoise report softmax.npz balanced.npz --counts train_labels.npy
     equipoise report run/ce/predictions.npz run/balanced/predictions.npz --counts photos/train --images photos/val
@@ -194,7 +194,7 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
 
 
 def _report_of_files(given: list[Path], found: list[Path], options: _Options) -> Report | MultilabelReport:
-    """The page of files that were `given`, which are `found`, and last the counts, where they lie."""
+    """The page for the files that were `given`; `found` are their paths and, last, that of the counts."""
     from equipoise.data.multilabel_predictions import open_either
     from equipoise.data.prediction_priors import training_prior
 
@@ -245,7 +245,7 @@ def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any
     """The paths of the files' images, and the folder that they start from."""
     root = None if options.images in (None, "none") else Path(options.images or "")
     if root is not None and not root.is_dir():
-        raise ValueError(f"--images {root} is no folder: expected the one that the paths of the images start from")
+        raise ValueError(f"--images {root} is not a folder: expected the one that image paths are relative to")
     paths = {} if options.images == "none" else {name: found for name, file in files.items() if (found := file.paths())}
     if root is not None and not paths:
         raise ValueError("--images is given, but no file has `paths`: an .npz may hold them, one text per item")
@@ -276,7 +276,7 @@ def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, 
 
 
 def _thresholds(text: str, file: Predictions) -> float | FloatArray:
-    """A number, or the numbers of a .json file: a list in column order, or by class name."""
+    """A number, or the numbers in a .json file: a list in column order, or by class name."""
     import numpy as np
 
     from equipoise.data.reading import read_json
@@ -287,7 +287,7 @@ def _thresholds(text: str, file: Predictions) -> float | FloatArray:
         names = file.columns or [str(index) for index in range(file.num_classes)]
         if set(found) != set(names):
             raise ValueError(
-                f"{text} has thresholds of other classes than {file.path}: give one for each of its columns"
+                f"{text} has thresholds for other classes than {file.path}: give one for each of its columns"
             )
         found = [found[name] for name in names]
     values = np.asarray(found, np.float64) if _are_numbers(found) else np.zeros(0)
@@ -307,7 +307,7 @@ def _one_per_file(values: list[str], paths: list[Path], option: str, *, share: b
     if share and len(values) == 1:
         return values * len(paths)
     if values and len(values) != len(paths):
-        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give one per file, in their order")
+        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give it once per file, in their order")
     if not share and len(set(values)) < len(values):
         raise ValueError(f"two files have the same {option}: {', '.join(values)}")
     return values
@@ -323,7 +323,7 @@ def _names_of(paths: list[Path]) -> list[str]:
 
 
 def _summary(made: Report | MultilabelReport) -> Table:
-    """A row of numbers for every model, and one of their intervals."""
+    """A row of numbers for every model, and one with their intervals."""
     from equipoise.report import multilabel_data, page_data
     from equipoise.report.page import Report
 

@@ -1,4 +1,4 @@
-"""`equipoise run`: train an experiment; a table of the paper, or one of the user's own."""
+"""`equipoise run`: train an experiment: a table of the paper, or one of the user's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from equipoise.data.reading import visible
 
 
 class RunGroup(TyperGroup):
-    """The tables, and any path that ends in .py: a table of the user's own. Options may stand before the name."""
+    """The tables, and any path that ends in .py: a table of the user's own. Options may come before the name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         named = [word for word in args if word in self.commands or word.endswith(".py")]
@@ -42,7 +42,7 @@ run_app = typer.Typer(
 )
 
 
-@run_app.command("causes", cls=o.SeedsCommand, short_help="What was tried where Table 1 differs from the paper.")
+@run_app.command("causes", cls=o.SeedsCommand, short_help="Runs that test why Table 1 differs from the paper.")
 @run_app.command("table1", cls=o.SeedsCommand, short_help="Table 1 of the paper: classifiers on CIFAR-LT.")
 def run_classifiers(
     ctx: typer.Context,
@@ -63,7 +63,7 @@ def run_classifiers(
     timed: o.Timed = False,
     download: o.Download = False,
 ) -> None:
-    """Train classifiers: the most telling runs first, without those that have a record already.
+    """Train classifiers: the most informative runs first, skipping those that already have a record.
 
     \bequipoise run table1 --data DIR --budget 3600
     equipoise run table1 --data DIR --only cifar100-lt/100/balanced_softmax
@@ -97,16 +97,16 @@ def run_record(
     timed: o.Timed = False,
     download: o.Download = False,
     teachers: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Weights of all teachers, as checkpoints hold them: train none.")
+        Path | None, typer.Option(metavar="DIR", help="Folder with the weights of all teachers: none is trained.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also write each student there, as safetensors and ONNX.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for each student as safetensors and ONNX.")
     ] = None,
     judge: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Train nothing: judge exported students from their files.")
+        Path | None, typer.Option(metavar="DIR", help="Train nothing: evaluate exported students from their files.")
     ] = None,
 ) -> None:
-    """Train one network per cell from an ensemble of six: first the teachers of all cells, then the students.
+    """Distil one network per cell from an ensemble of six: first the teachers of all cells, then the students.
 
     \bequipoise run record --data DIR --fused --together 6 --only cifar100-lt/100 --seeds 0
     equipoise run record --data DIR --fused --validate
@@ -131,7 +131,7 @@ def run_own(
     ctx: typer.Context,
     data: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Its data: folders of images, COCO files train.json and val.json, or CIFAR."),
+        typer.Option(metavar="DIR", help="The data: folders of images, COCO files train.json and val.json, or CIFAR."),
     ] = None,
     train: o.Train = None,
     val: o.Val = None,
@@ -156,7 +156,7 @@ def run_own(
     workers: o.Workers = None,
     resident: o.Resident = None,
 ) -> None:
-    """Train the methods that a Python file lists, on your own data; what has a record is not trained again.
+    """Train the methods that a Python file lists, on your own data; runs that have a record are not trained again.
 
     \bequipoise run losses.py --data photos
     equipoise run losses.py --data photos --only balanced_softmax --seeds 0
@@ -173,7 +173,7 @@ def run_own(
     train_own(Path(str(ctx.info_name)), options, source, download=download, **kernels)
 
 
-@run_app.command("mosaic-lt", cls=o.SeedsCommand, short_help="The same and more on 200 classes of boxes.")
+@run_app.command("mosaic-lt", cls=o.SeedsCommand, short_help="The same detectors and more, on 200 classes of boxes.")
 @run_app.command("voc2012-lt", cls=o.SeedsCommand, short_help="The detectors of Table 2 on PASCAL VOC.")
 @run_app.command("table2", cls=o.SeedsCommand, short_help="Table 2 of the paper: detectors on LVIS.")
 def run_detectors(
@@ -191,13 +191,13 @@ def run_detectors(
     ] = None,
     size: Annotated[
         list[int] | None,
-        typer.Option(metavar="N", help="Shorter side of images; of several, one is drawn per image."),
+        typer.Option(metavar="N", help="Shorter side of images; if several, one is drawn per image."),
     ] = None,
     longest: Annotated[
-        int | None, typer.Option(metavar="N", help="With --size: the longer side at most; 5/3 of it by default.")
+        int | None, typer.Option(metavar="N", help="With --size: limit for the longer side; by default 5/3 of it.")
     ] = None,
     federated: Annotated[
-        bool, typer.Option("--federated", help="Leave classes that an image was not searched for out of the loss.")
+        bool, typer.Option("--federated", help="Exclude classes from the loss that an image was not searched for.")
     ] = False,
     only: o.Only = None,
     seeds: o.Seeds = None,
@@ -212,7 +212,7 @@ def run_detectors(
     workers: o.Workers = None,
     resident: o.Resident = None,
 ) -> None:
-    """Train detectors: what is still missing of a table.
+    """Train detectors: the runs of a table that are still missing.
 
     \bequipoise run table2 --data DIR --weights FILE
     equipoise run voc2012-lt --data DIR --weights FILE --only rfs --seeds 0 1 2
@@ -242,7 +242,7 @@ def run_tiny_imagenet_lt(
     commit: o.Commit = None,
     compiled: o.Compiled = False,
 ) -> None:
-    """Train classifiers of Tiny-ImageNet-LT: what is still missing of the table.
+    """Train classifiers on Tiny-ImageNet-LT: the runs of the table that are still missing.
 
     \bequipoise run tiny-imagenet-lt --data DIR --only balanced_softmax --seeds 0 1 2
     """
@@ -271,7 +271,7 @@ def run_voc_mlt(
     commit: o.Commit = None,
     compiled: o.Compiled = False,
 ) -> None:
-    """Train multi-label classifiers of VOC-MLT: what is still missing of the table.
+    """Train multi-label classifiers on VOC-MLT: the runs of the table that are still missing.
 
     \bequipoise run voc-mlt --data DIR --weights FILE --only balanced_sigmoid --seeds 0 1 2
     """
@@ -282,7 +282,7 @@ def run_voc_mlt(
 
 
 @run_app.command(
-    "prior-shift", cls=o.SeedsCommand, short_help="What the prior is worth when it changes: digits, on a CPU."
+    "prior-shift", cls=o.SeedsCommand, short_help="What knowing the prior is worth when it changes: digits, on a CPU."
 )
 def run_prior_shift(
     only: o.Only = None,
@@ -294,9 +294,10 @@ def run_prior_shift(
     checkpoints: o.Checkpoints = None,
     commit: o.Commit = None,
 ) -> None:
-    """Train long-tailed digits on the CPU and judge the models under shifted class frequencies (about two minutes).
+    """Train on long-tailed digits on the CPU and evaluate under shifted class frequencies (about two minutes).
 
-    Accuracy and log-loss as trained, with the true class frequencies, and with estimated ones; docs/estimation.md.
+    Shows accuracy and log-loss as trained, with the true class frequencies, and with estimated ones; see
+    docs/estimation.md.
 
     \bequipoise run prior-shift --seeds 0 1 2
     """

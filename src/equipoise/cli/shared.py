@@ -32,7 +32,7 @@ SECONDS_TO_FIRST_LINE = 10
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """A file that cannot be used is one message, without a traceback and without its control characters."""
+    """Turn a file that cannot be used into one message, without a traceback and without its control characters."""
     try:
         yield
     except (OSError, ValueError, TypeError) as error:
@@ -41,12 +41,12 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def given(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """Where the files lie that arguments name: "-" is what comes in on stdin, kept in a file while it is read.
+    """The files that arguments name: "-" is stdin, which is kept in a file while it is read.
 
-    An error names it as stdin.
+    Errors call it stdin.
     """
     if sum(str(path) == "-" for path in paths) > 1:
-        raise typer.BadParameter("- stands for stdin, which can be read once: name a file for the other one")
+        raise typer.BadParameter("- stands for stdin, which can be read only once: name a file for the other one")
     if Path("-") not in paths:
         yield list(paths)
         return
@@ -61,7 +61,7 @@ def given(paths: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def ending_of(content: bytes) -> str:
-    """The ending of a file of such content.
+    """The file ending for content like this.
 
     >>> [ending_of(text) for text in (b"PK..", b"PAR1", b"[5, 3]", b"id,label", b"label", b"cat", b"")]
     ['.npz', '.parquet', '.json', '.csv', '.csv', '.txt', '.txt']
@@ -78,7 +78,7 @@ def ending_of(content: bytes) -> str:
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """One line of JSON; NaN, which JSON has not, becomes null, and what is not to be printed an escape."""
+    """One line of JSON; NaN, which JSON lacks, becomes null, and unprintable characters become escapes."""
     text = json.dumps(_plain(content), ensure_ascii=False, allow_nan=False)
     typer.echo(text if text.isprintable() else json.dumps(_plain(content), allow_nan=False))
 
@@ -92,7 +92,7 @@ def _plain(content: Any) -> Any:
 
 
 def perhaps(known: Iterable[str], wanted: str) -> str:
-    """The name that was perhaps meant, as a question, or nothing.
+    """A question with the name that was perhaps meant, or nothing.
 
     >>> perhaps(["table1", "voc2012-lt"], "voc2012"), perhaps(["table1"], "nope")
     ('. Did you mean voc2012-lt?', '')
@@ -102,7 +102,7 @@ def perhaps(known: Iterable[str], wanted: str) -> str:
 
 
 def device_of(text: str | None) -> torch.device:
-    """What `--device` names; the GPU, if there is one, where it was left out."""
+    """The device that `--device` names; without the option, the GPU if there is one."""
     import torch
 
     if text is None:
@@ -120,12 +120,12 @@ def device_of(text: str | None) -> torch.device:
 
 
 def check_writable(out: Path, checkpoints: Path) -> None:
-    """Whether records can be appended to `out`, and `checkpoints` written: before the training, not after it."""
+    """Check before training that records can be appended to `out` and `checkpoints` can be written."""
     what, instead = f"--out {out}", "name another file"
     try:
         path = out.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
-        # one that is not there is not made: to remove it again could take what another process has written meanwhile
+        # a missing folder is not created: removing it again could delete what another process has written meanwhile
         with open(path, "a+b") if path.exists() else tempfile.TemporaryFile(dir=path.parent):
             what, instead = str(checkpoints), "name a folder with --checkpoints"
         checkpoints.mkdir(parents=True, exist_ok=True)
@@ -136,14 +136,14 @@ def check_writable(out: Path, checkpoints: Path) -> None:
 
 
 def counting_bar(console: Console, *, transient: bool = False) -> Progress:
-    """A bar with how many items are done, and the time that passed and is left."""
+    """A bar with how many items are done, and the elapsed and remaining time."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, TimeRemainingColumn(), console=console, transient=transient)
 
 
 @contextmanager
 def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]]]:
-    """How to say something, and how to report how far a group of runs is: a bar in a terminal, else a line at times."""
+    """The functions for messages and for a group's progress: a bar in a terminal, otherwise a line now and then."""
 
     console = Console()
     if not console.is_terminal:

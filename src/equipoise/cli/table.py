@@ -1,4 +1,4 @@
-"""`equipoise table`: an experiment from its records, beside the published numbers."""
+"""`equipoise table`: show an experiment from its records, beside the published numbers."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def table(
         records = report.read(results)
     if not records:
         raise typer.BadParameter(
-            f"{results} holds no record of {table}: the records are in a checkout of the repository, and not in the "
-            "installed package. Run this in one, or pass the folder of your own records as --results"
+            f"{results} holds no record of {table}: the records are in a checkout of the repository, not in the "
+            "installed package. Run this in a checkout, or pass the folder of your own records as --results"
         )
     show(table, records)
     if write:
@@ -101,8 +101,8 @@ def _of_a_checkout(root: Path) -> Iterator[None]:
         ) from None
     except FileNotFoundError as error:
         raise ValueError(
-            f"--write renders the documents of a checkout of the repository, and {root} is none ({error.filename} is "
-            "not there): run this in one"
+            f"--write renders the documents of a checkout of the repository, which {root} is not ({error.filename} is "
+            "missing): run this in a checkout"
         ) from None
 
 

@@ -19,10 +19,10 @@ from equipoise.training.multilabel_records import MultilabelRecord
 
 
 def train_voc_mlt(options: RunOptions, data: Path, weights: str | None, stride: str | None, *, compiled: bool) -> None:
-    """Train what is missing of the table."""
+    """Train the missing runs of the table."""
     place = device_of(options.device)
     if weights is None:
-        raise typer.BadParameter("the recipe starts from ImageNet weights: pass a file of ResNet-50's as --weights")
+        raise typer.BadParameter("the recipe starts from ImageNet weights: pass a file for ResNet-50 as --weights")
     asked = asked_cells(voc.plan(), options)
     recorded = options.recorded(voc.NAME, MultilabelRecord)
     cells = missing_cells(asked, recorded)

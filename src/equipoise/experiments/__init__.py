@@ -1,1 +1,1 @@
-"""The paper's tables and ours, one folder each: the recipe, what was published, how it is rendered."""
+"""The paper's tables and ours, one folder each: the recipe, what was published, and how it is rendered."""

@@ -1,7 +1,7 @@
-"""The demonstration: three losses on long-tailed digits, on a CPU, in about a minute.
+"""The demo: three losses on long-tailed digits, on a CPU, in about a minute.
 
-The same network, data and steps; only the loss differs. Softmax learns that nines are rare and says so at test time,
-where they are not. Inverse-frequency weights shout at the rare examples. Balanced Softmax is told the prior.
+Network, data and steps are the same; only the loss differs. Softmax learns that nines are rare and still assumes so at
+test time, where they are not. Inverse-frequency weights amplify the rare examples. Balanced Softmax is told the prior.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ class Settings:
 
 
 def runs(settings: Settings, digits: Digits) -> Iterator[tuple[str, int, Judged]]:
-    """Train every method with every seed; yields (method, seed, what the test split says) as each run ends."""
+    """Train every method with every seed; yields (method, seed, evaluation on the test split) as each run ends."""
     for seed in range(settings.seeds):
         for method, make_loss in METHODS.items():
             yield method, seed, train(make_loss(digits.prior), digits, settings, seed, LOGITS_MEAN[method])
 
 
 def train(loss: nn.Module, digits: Digits, settings: Settings, seed: int, logits_mean: LogitsMean = "train") -> Judged:
-    """One run, judged on the test split at its last iterate."""
+    """One run, evaluated on the test split at its last iterate."""
     model = fitted(loss, digits, settings, seed)
     with torch.inference_mode():
         logits = model(digits.test_images)
@@ -73,7 +73,7 @@ def fitted(loss: nn.Module, digits: Digits, settings: Settings, seed: int) -> nn
 
 
 def shifted(images: Tensor, generator: torch.Generator) -> Tensor:
-    """The batch, moved as one by at most a pixel in each direction."""
+    """The batch, shifted as a whole by at most one pixel in each direction."""
     down, right = torch.randint(-1, 2, (2,), generator=generator).tolist()
     return torch.roll(nn.functional.pad(images, (1, 1, 1, 1)), (down, right), (2, 3))[..., 1:-1, 1:-1]
 

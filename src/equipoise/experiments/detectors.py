@@ -1,4 +1,4 @@
-"""The rows that tables of detectors share, from one recipe of the first stage: for a table of any COCO-style data."""
+"""The rows that tables of detectors share, built from one recipe of the first stage, for any COCO-style data."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ Methods = tuple[Method[DetectionRecipe], ...]
 
 
 def second_stage(first: DetectionRecipe, start: str) -> DetectionRecipe:
-    """The classifier alone, from a detector that was trained with the recipe `first` under the name `start`."""
+    """Train the classifier alone, from a detector that was trained with the recipe `first` under the name `start`."""
     return replace(first, start=start, epochs=10, warmup=50, steps=(1 / 2, 9 / 11))
 
 
 def rows_of_the_paper(base: DetectionRecipe, rare: float) -> Methods:
-    """The methods of Table 2 and the control that it lacks; EQL spares classes in a smaller share than `rare`."""
+    """The methods of Table 2 and the control that it lacks; EQL treats classes in a smaller share than `rare` as
+    rare."""
     second = second_stage(base, "rfs")
     return (
         Method("rfs", base),
@@ -40,14 +41,14 @@ def rows_of_the_paper(base: DetectionRecipe, rare: float) -> Methods:
 
 
 def adjusted(base: DetectionRecipe, tau: float, name: str = "rfs_adjusted") -> Method[DetectionRecipe]:
-    """The first stage with `tau` times Balanced Sigmoid's shift taken off its logits: nothing is trained."""
+    """The first stage with `tau` times Balanced Sigmoid's shift subtracted from its logits; nothing is trained."""
     options = {"target_rate": None, "tau": tau}
     recipe = replace(base, start="rfs", epochs=0, warmup=0, classification=adjusted_sigmoid, options=options)
     return Method(name, recipe)
 
 
 def more_rows(base: DetectionRecipe) -> Methods:
-    """Second stages with losses that the paper does not compare with."""
+    """Second stages with losses that the paper does not compare."""
     second = second_stage(base, "rfs")
     return (
         Method("seesaw", replace(second, classification=seesaw, head="reset")),

@@ -84,7 +84,7 @@ def sigmoid_calibration_scores(
     p, answer = as_array(probabilities).astype(np.float64), as_array(labels).astype(np.float64)
     if p.ndim not in (1, 2) or answer.shape != p.shape or not np.isin(answer, (0, 1)).all():
         raise ValueError(
-            f"probabilities have shape {p.shape}, labels {answer.shape}: expected [N, K] for both, labels 0 or 1"
+            f"probabilities have shape {p.shape}, labels {answer.shape}: expected [N, K] for both, zeros and ones"
         )
     wrong = ~((p >= 0) & (p <= 1))
     if wrong.any():

@@ -1,7 +1,7 @@
-"""What changed from one model of a page to another, for whom, and whether it is more than chance.
+"""What changed from one model of a page to another, for which classes, and whether it is more than chance.
 
-Both models usually saw the same items. Then the interval of a change is that of paired proportions
-(`metrics.intervals.change_interval`), narrower than two intervals side by side suggest.
+Both models usually saw the same items. The interval of a change is then that of paired proportions
+(`metrics.intervals.change_interval`), which is narrower than two intervals side by side suggest.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MOST_MODELS = 8  # of more, only pairs with the first or the last
 
 @dataclass(frozen=True)
 class Changes:
-    """From one model to another: of each headline number, and of each class with its interval [K]; `paired` if both
-    saw the same items."""
+    """The changes from one model to another: of each headline number, and of each class with its interval [K];
+    `paired` if both saw the same items."""
 
     paired: bool
     headline: dict[str, Headline | None]
@@ -37,7 +37,7 @@ class Changes:
 
 
 def changes(before: Model, after: Model, classes: Sequence[int]) -> Changes:
-    """What changed; intervals of so many `classes`, in their order."""
+    """What changed; with intervals for these `classes`, in their order."""
     prior, both = before.runs[0].prior, both_right(before.answers, after.answers, before.runs[0].prior.num_classes)
     counts = (before.correct, before.runs[0].items, after.correct, after.runs[0].items, both)
     members = {"balanced": list(range(prior.num_classes))} | before.groups
@@ -57,7 +57,7 @@ def changes(before: Model, after: Model, classes: Sequence[int]) -> Changes:
 
 
 def difference(was: float, now: float) -> float:
-    """Of two shares as they are shown, so that a reader who subtracts them finds the same."""
+    """The difference of two shares as they are shown, so that a reader who subtracts them finds the same."""
     return (tenths(now) - tenths(was)) / 1000
 
 
@@ -70,7 +70,7 @@ def _ends(counts: Sequence[Any], classes: Sequence[int]) -> tuple[float, float]:
 
 
 def conclusion(before: Model, after: Model, found: Changes) -> str:
-    """What changed, for whom, and whether it is more than chance."""
+    """What changed, for which classes, and whether it is more than chance."""
     overall = found.headline["balanced"]
     old, new = headlines(before)["balanced"], headlines(after)["balanced"]
     if overall is None or old is None or new is None:
@@ -94,7 +94,7 @@ def opening(what: str, one: str, other: str, was: float, now: float, change: Hea
 
 
 def by_group(what: str, groups: Mapping[str, Headline | None], *, plural: bool = False) -> str:
-    """How something moved in each group, where there are several."""
+    """How something moved in each group, if there are several."""
     known = {name: change for name, change in groups.items() if change is not None}
     if len(known) < 2:
         return ""
@@ -103,7 +103,7 @@ def by_group(what: str, groups: Mapping[str, Headline | None], *, plural: bool =
 
 
 def alone(model: Model) -> str:
-    """The same of a model that stands alone: how the tail compares with the head."""
+    """The same for a single model: how the tail compares with the head."""
     found = headlines(model)
     whole, head, tail = found["top1"], found["many"], found["few"]
     if whole is None:
@@ -127,7 +127,7 @@ def called(model: Any) -> str:
 
 
 def sure(change: Headline) -> bool:
-    """Whether the interval leaves 0 out; not where there is none (NaN)."""
+    """Whether the interval excludes 0; False if there is no interval (NaN)."""
     return change.low > 0 or change.high < 0
 
 
@@ -177,8 +177,8 @@ def change_data(
 ) -> dict[str, Any]:
     """The changes between models by their places, "0-1" from the first to the second; page.js turns them around.
 
-    Ends of intervals of classes are in tenths of a percent, as they are shown; they are left out where there would be
-    too many.
+    The ends of the classes' intervals are in tenths of a percent, as they are shown; they are left out if there would
+    be too many.
     """
     found: dict[str, Any] = {}
     for i, j, classes in pairs_of(len(models), drawn):
@@ -189,7 +189,7 @@ def change_data(
 
 
 def pairs_of(models: int, drawn: Sequence[int]) -> Iterator[tuple[int, int, Sequence[int]]]:
-    """The pairs of models that a page compares, and the classes it has intervals of."""
+    """The pairs of models that a page compares, and the classes for which it has intervals."""
     last = models - 1
     pairs = [p for p in combinations(range(models), 2) if last < MOST_MODELS or p[0] == 0 or p[1] == last]
     every = len(pairs) * len(drawn) <= MOST_CLASSES
@@ -198,7 +198,7 @@ def pairs_of(models: int, drawn: Sequence[int]) -> Iterator[tuple[int, int, Sequ
 
 
 def shown(found: Changes) -> dict[str, Any]:
-    """Changes as page.js shows them, in tenths of a percent; None where there is no interval."""
+    """Changes as page.js shows them, in tenths of a percent; None if there is no interval."""
     return {
         "paired": found.paired,
         "headline": {

@@ -3,7 +3,7 @@
     precision    right / predicted, Wilson's interval
     F1           2J/(1 + J) of J = right / (items of the class or called it), and so for Wilson's ends of J
 
-What the table shows is sent as it is shown, in tenths of a percent.
+The numbers are sent as they are shown, in tenths of a percent.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ SHAPES = {"many": "many", "medium": "medium", "few": "few", "head": "many", "tai
 
 
 def precision_and_f1(model: Model) -> dict[str, FloatArray]:
-    """`precision`, `f1` and the ends of their intervals, `_low` and `_high`, [K]; NaN where undefined. Empty where it
-    is not known what was predicted."""
+    """`precision`, `f1` and the ends of their intervals, `_low` and `_high`, [K]; NaN if undefined. Empty if it is not
+    known what was predicted."""
     if model.confusions is None:
         return {}
     items, correct = model.runs[0].items, model.correct
@@ -36,14 +36,14 @@ def precision_and_f1(model: Model) -> dict[str, FloatArray]:
 
 
 def with_interval(name: str, part: FloatArray | IntArray, whole: FloatArray | IntArray) -> dict[str, FloatArray]:
-    """Shares with the ends of Wilson's interval, [K]; NaN of nothing."""
+    """Shares with the ends of Wilson's interval, [K]; NaN if there are no items."""
     low, high = wilson_intervals(part, whole)
     shares = (part / np.maximum(whole, 1e-9), low, high)
     return {name + level: np.where(whole > 0, values, np.nan) for level, values in zip(LEVELS, shares, strict=True)}
 
 
 def table_columns(model: Model, drawn: list[int]) -> dict[str, Any]:
-    """What the table shows of the drawn classes beyond the charts, in tenths of a percent; None where undefined."""
+    """What the table shows of the drawn classes beyond the charts, in tenths of a percent; None if undefined."""
     return {name: as_tenths(values[drawn]) for name, values in precision_and_f1(model).items()}
 
 
@@ -55,7 +55,7 @@ def table_scores(models: Sequence[Model]) -> list[dict[str, Any]]:
 
 
 def score(key: str, title: str, *columns: str) -> dict[str, Any]:
-    """A score of the table, with its interval; `columns` of the charts hold it as shares, else those of the table."""
+    """A score of the table with its interval: from the `columns` of the charts, as shares, or else from the table's."""
     return {"key": key, "title": title, "columns": columns}
 
 

@@ -1,4 +1,4 @@
-"""Two detectors beside each other: the best detections of one image, and which classes fill the top of the ranking.
+"""Two detectors side by side: the best detections of one image, and which classes fill the top of the ranking.
 
 Both show what average precision cannot: whether rare classes get a place among the first detections of an image.
 """
@@ -17,20 +17,21 @@ from equipoise.report.detections import Colour, Corners, Mark, draw_marks, font
 from equipoise.report.figures import finished, heading
 from equipoise.report.specs import DASHES, LINES, ROLE_COLOURS, Spec, by, layer, number
 
-GROUPS: dict[str, tuple[str, Colour]] = {  # what each is called, and its colour: told apart by the colour-blind too
+GROUPS: dict[str, tuple[str, Colour]] = {  # the name of each, and its colour: distinguishable for the colour-blind, too
     "r": ("rare", (232, 46, 140)),
     "c": ("common", (245, 180, 0)),
     "f": ("frequent", (60, 160, 240)),
 }
 INK, MUTED, LINE = (28, 33, 39), (91, 99, 110), (228, 230, 233)
-SIDE, TALLEST = 520, 640  # of a panel's picture, in pixels
+SIDE, TALLEST = 520, 640  # size of a panel's picture, in pixels
 GAP, ROW, LETTERS = 28, 27, 18
 LISTED = 20  # lines below a picture, in two columns
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A detection or an instance: its box, name and group, its score (None of an instance), and whether it is right."""
+    """A detection or an instance: its box, name and group, its score (None for an instance), and whether it is
+    right."""
 
     box: Corners
     name: str
@@ -77,7 +78,7 @@ def _panel(page: Image.Image, image: Image.Image, title: str, found: Sequence[Se
 
 
 def _line(pen: Any, x: int, y: int, rank: int, one: Seen) -> None:
-    """A line of the list: rank, whether it is right, what it is and how sure."""
+    """A line of the list: rank, whether it is right, its class and its score."""
     pen.text((x + 22, y), str(rank), fill=MUTED, font=font(LETTERS - 2), anchor="ra")
     _swatch(pen, x + 30, y + 3, GROUPS[one.group][1], filled=one.right)
     score = "" if one.score is None else f"{one.score:.2f}"
@@ -93,7 +94,7 @@ def _swatch(pen: Any, x: int, y: int, colour: Colour, *, filled: bool) -> None:
 
 
 def _legend(page: Image.Image, y: int, *, scored: bool) -> None:
-    """What colours, and full and empty boxes, stand for."""
+    """The legend for colours, and for full and empty boxes."""
     pen, x, written = ImageDraw.Draw(page), GAP, font(LETTERS - 2)
     entries = [(words, colour, True) for words, colour in GROUPS.values()]
     if scored:
@@ -106,7 +107,7 @@ def _legend(page: Image.Image, y: int, *, scored: bool) -> None:
 
 
 def _fitted(text: str, room: int, size: int) -> str:
-    """A text, cut where it is wider than there is room for."""
+    """A text, cut off if there is not enough room for it."""
     written = font(size)
     if written.getlength(text) <= room:
         return text
@@ -116,7 +117,7 @@ def _fitted(text: str, room: int, size: int) -> str:
 
 
 def shares_figure(shares: Mapping[str, Mapping[str, FloatArray]], truth: Mapping[str, float]) -> Spec:
-    """Which share of the best k detections per image is of rare, common and frequent classes, a panel per group.
+    """Which share of the best k detections per image belongs to rare, common and frequent classes, one panel per group.
 
     `shares` has, by detector and group, the share for k = 1, 2, ...; `truth` is that of the instances.
     """

@@ -1,4 +1,4 @@
-"""The curves of a training as a figure."""
+"""Training curves as a figure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from equipoise.training.image_records import ImageRecord
 
 
 def draw_curves(records: Mapping[str, ImageRecord], path: Path) -> None:
-    """The loss over the iterations, a line per method that was trained."""
+    """The loss over the iterations, with one line per trained method."""
     rows = [
         {"method": name, "iteration": (place + 0.5) * record.iterations / len(record.loss_curve), "loss": value}
         for name, record in records.items()

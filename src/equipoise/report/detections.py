@@ -1,8 +1,8 @@
 """Pictures with what a detector found: boxes, masks, names and scores.
 
-Lines and letters grow with the picture, a box has a dark seam, so that it is seen on any ground, and each label goes to
-the corner of its box where it covers the least of the labels of better detections. A label that these would hide by
-more than a quarter is left out.
+Lines and letters grow with the picture. A box has a dark outline, so that it is visible on any background, and each
+label goes to the corner of its box where it covers the least of the labels of better detections. A label that these
+would hide by more than a quarter is left out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 Colour = tuple[int, int, int]
 Corners = tuple[float, float, float, float]  # x0, y0, x1, y1
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
-GOLDEN = 0.618034  # of a turn of the hue from one class to the next: neighbours are never alike
+GOLDEN = 0.618034  # step of the hue from one class to the next: neighbours never look alike
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def draw_marks(
 def _label(
     picture: Image.Image, mark: Mark, place: Corners, above: Sequence[Corners], written: Any, width: int
 ) -> None:
-    """A label under those that are there already: what they take is kept as it is."""
+    """Draw a label under those that are already there, which keep their place."""
     x0, y0, x1, y1 = (round(side) for side in place)
     label = Image.new("RGB", (x1 - x0 + 1, y1 - y0 + 1), mark.colour)
     ImageDraw.Draw(label).text((width, 0), mark.text, fill=ink_on(mark.colour), font=written)
@@ -95,7 +95,7 @@ def _label(
 
 
 def _outline(pen: Any, mark: Mark, width: int) -> None:
-    """A box whose lines lie within it, with a dark seam of one pixel around it; or dashed."""
+    """A box whose lines are inside it, with a dark outline of one pixel around it; or dashed."""
     x0, y0, x1, y1 = (round(side) for side in mark.box)
     x1, y1 = max(x0, x1), max(y0, y1)
     if not mark.dashed:
@@ -122,7 +122,8 @@ def _corners(box: Corners, size: tuple[float, float]) -> list[tuple[float, float
 def _freest(
     places: Sequence[tuple[float, float]], size: tuple[float, float], limits: tuple[int, int], taken: Sequence[Corners]
 ) -> tuple[Corners, float]:
-    """The first of the places, moved into the picture, that covers the least of what is taken, and how much that is."""
+    """The first of the places, moved into the picture, that covers the least of what is already taken, and by how
+    much."""
     best, least = (0.0, 0.0, 0.0, 0.0), float("inf")
     for x, y in places:
         x0 = max(0.0, min(x, limits[0] - 1 - size[0]))

@@ -1,4 +1,4 @@
-"""Charts as files: specifications of the page, or an experiment's own, rendered by vl-convert without a browser."""
+"""Charts as files: the page's specifications, or an experiment's own, rendered by vl-convert without a browser."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from equipoise.report.specs import CONFIG, SCHEMA, Spec
 
 VEGA_LITE = "6.4"
 WIDTH = 620
-SCALE = 2  # pixels of a PNG for each of the chart
+SCALE = 2  # pixels of a PNG per pixel of the chart
 FONT = "Liberation Sans, Arial, sans-serif"  # the first comes with vl-convert
 
 
 def standing_alone(spec: Spec, rows: Sequence[Spec], *, title: str = "", subtitle: str = "") -> Spec:
-    """A chart of the page as a figure of its own: with its rows, a size, and the light page's colours on white."""
+    """A chart of the page as a separate figure: with its rows, a size, and the light page's colours on white."""
     made: Spec = finished(spec) | {"data": {"name": "rows", "values": list(rows)}, "width": WIDTH}
     del made["autosize"]
     if title:
@@ -46,7 +46,7 @@ def heading(text: str) -> Spec:
 
 
 def digest(text: str) -> str:
-    """A name of what a figure shows, so that a picture can be compared with the records."""
+    """Identifies what a figure shows, so that a picture can be compared with the records."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -69,7 +69,7 @@ def save(spec: Spec, path: str | Path, *, note: str = "") -> Path:
 
 
 def renderer() -> Any:
-    """vl-convert, which holds Vega and Vega-Lite and needs no network."""
+    """vl-convert, which contains Vega and Vega-Lite and needs no network."""
     try:
         import vl_convert  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:

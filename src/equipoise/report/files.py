@@ -1,4 +1,4 @@
-"""Judge files of predictions and folders of run records: what `equipoise report` reads."""
+"""Evaluate files of predictions and folders of run records: what `equipoise report` reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from equipoise.prior import FloatArray, Prior
 from equipoise.report.tables import grouped
 from equipoise.training.records import Record
 
-SWEPT_ROWS = 100_000  # the sweep predicts every row 41 times: of more, a seeded sample
+SWEPT_ROWS = 100_000  # rows: the sweep predicts each one 41 times, so with more it uses a seeded sample
 SEED = 0
 MERGED_AT_ONCE = 16
 
@@ -30,7 +30,7 @@ def judge_file(
     logits_mean: LogitsMean | None,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> Judged:
-    """Judge every row, batch after batch; classes in the order of `prior`, which was read from `where`."""
+    """Evaluate every row, in batches; classes in the order of `prior`, which was read from `where`."""
     columns = aligned(predictions, prior, where)
     place = None if columns is None else np.argsort(columns)
     swept = np.arange(predictions.num_items)
@@ -67,9 +67,9 @@ def judge_multilabel_file(
     threshold: float | FloatArray = 0.5,
     advance: Callable[[int], None] = lambda rows: None,
 ) -> JudgedMultilabel:
-    """Judge every row of a file with several labels per item; classes in the order of `prior`, read from `where`.
+    """Evaluate every row of a file with several labels per item; classes in the order of `prior`, read from `where`.
 
-    A threshold per class is in the order of the file's columns.
+    Thresholds per class are in the order of the file's columns.
     """
     columns = aligned(predictions, prior, where)
     limits = threshold
@@ -95,7 +95,7 @@ def judge_multilabel_file(
 
 
 def evaluation_of(record: Record) -> Evaluation:
-    """The evaluation that a run's record holds. It has no bins of confidence, so that its ECE is NaN."""
+    """The evaluation in a run's record. It has no bins of confidence, so its ECE is NaN."""
     correct, total = np.asarray(record.correct, np.int64), np.asarray(record.total, np.int64)
     bins = np.zeros((len(correct), 15), np.int64)
     return Evaluation(

@@ -1,4 +1,4 @@
-"""Which classes have many, medium and few training items on a page: the cut-offs are the reader's to choose."""
+"""Which classes have many, medium and few training items on a page; the cut-offs can be chosen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Cuts:
 
     @property
     def words(self) -> dict[str, str]:
-        """What each group is called.
+        """The name of each group.
 
         >>> Cuts().words, Cuts(many=9, few=10).words["medium"]
         ({'many': 'many, > 100', 'medium': 'medium, 20 to 100', 'few': 'few, < 20'}, 'medium, none')

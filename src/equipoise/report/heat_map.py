@@ -15,8 +15,9 @@ MOST_CELLS = 40_000  # of all models of a page
 
 
 def heat_map_data(confusions: Confusions, prior: Prior, models: int) -> dict[str, Any]:
-    """Rows and columns are classes from the most training items to the fewest; `share` is of the row's test items, in
-    tenths of a percent. Of very many cells the largest are kept, and `kept` is the share of the test items in them.
+    """Rows and columns are classes from the most training items to the fewest; `share` is the share of the row's test
+    items, in tenths of a percent. If there are very many cells, the largest are kept, and `kept` is the share of the
+    test items in them.
 
     >>> confusions = Confusions.count(np.array([0, 0, 1]), np.array([1, 0, 1]), 2)
     >>> found = heat_map_data(confusions, Prior.from_counts([5, 9]), 1)

@@ -1,7 +1,7 @@
 """Look at a training set before training: how long its tail is, and what to do about it, in plain words.
 
-`look` turns a `Source` into an `Inspection`: plain data with its advice. `chart` is the bar chart of a terminal, on a
-logarithmic scale, so that a class of five is seen beside one of five thousand.
+`look` turns a `Source` into an `Inspection`: plain data with advice. `chart` is the terminal's bar chart, on a
+logarithmic scale, so that a class of five is visible beside one of five thousand.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from equipoise.prior import Prior
 from equipoise.report.groups import GROUPS
 from equipoise.training.records import counted
 
-NEARLY_BALANCED = 1.5  # below this ratio of the largest to the smallest class there is nothing to gain
-LVIS_THRESHOLD = 0.001  # of repeat factors: the share of items below which a class counts as rare
-ROWS = 30  # of a chart; more classes share rows
+NEARLY_BALANCED = 1.5  # below this ratio of the largest class to the smallest there is nothing to gain
+LVIS_THRESHOLD = 0.001  # for repeat factors: the share of items below which a class counts as rare
+ROWS = 30  # rows of a chart; more classes share rows
 EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
@@ -34,7 +34,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing to do: what and why, and the line of code for it (empty where there is none)."""
+    """One thing to do: what and why, and the line of code for it (empty if there is none)."""
 
     title: str
     words: str
@@ -78,7 +78,7 @@ class Inspection:
 
 
 def look(source: Source) -> Inspection:
-    """Count groups, absent classes and the classes that hold half of the data; say what to do.
+    """Count groups, absent classes and the classes that hold half of the data, and add advice.
 
     >>> from pathlib import Path
     >>> seen = look(Source(Path("labels.npy"), Prior.from_counts([900, 60, 40, 0])))
@@ -239,7 +239,8 @@ def how_unequal(prior: Prior) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """A row of the chart: one class by its name with its count, or so many adjacent ones with the range of theirs."""
+    """A row of the chart: one class with its name and count, or several adjacent ones with the range of their
+    counts."""
 
     label: str
     count: str
@@ -250,8 +251,8 @@ class Bar:
 def chart(prior: Prior, width: int, rows: int = ROWS) -> list[Bar]:
     """Bars of class counts, largest first, on a logarithmic scale of `width` characters: log(1 + n)/log(1 + n_max).
 
-    Of more classes than rows, adjacent ones of a group share a row, whose bar is that of their median; the largest and
-    the smallest class keep rows of their own.
+    If there are more classes than rows, adjacent classes of a group share a row, whose bar is that of their median; the
+    largest and the smallest class keep rows of their own.
 
     >>> [bar.text for bar in chart(Prior.from_counts({"cat": 999, "owl": 9}), width=6)]
     ['██████', '██']
@@ -287,7 +288,7 @@ def _shared_rows(prior: Prior, rows: int) -> list[list[int]]:
 
 
 def scale(prior: Prior, width: int) -> str:
-    """The axis below the chart: powers of ten where they are on the scale."""
+    """The axis below the chart: the powers of ten that are on the scale."""
     most = int(prior.counts.max())
     line = [" "] * (width + 8)
     for power in range(len(str(most))):

@@ -1,7 +1,7 @@
-"""What changed from one model with several labels per item to another, in draws of the test items compared in pairs.
+"""What changed from one multi-label model to another, by a paired bootstrap of the test items.
 
-Items are drawn again in the same way for every model (`metrics.resampling`), so that where both models saw the same
-items the interval of a change is that of the differences, draw by draw: the paired bootstrap.
+Items are resampled in the same way for every model (`metrics.resampling`). If both models saw the same items, the
+interval of a change is that of the differences, draw by draw: the paired bootstrap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CALLED = {"tail": "the tail", "medium": "the medium group", "head": "the head"}
 
 
 def changes(before: Model, after: Model, classes: Sequence[int]) -> Changes:
-    """What changed, of the headline numbers and in the average precision of some classes."""
+    """What changed in the headline numbers and in the average precision of some classes."""
     paired = _same_items(before, after)
     found: dict[str, Headline | None] = {}
     for key, _, _ in HEADLINES:
@@ -59,7 +59,7 @@ def _class_ends(before: Model, after: Model, index: int, paired: bool) -> tuple[
 
 
 def conclusion(before: Model, after: Model, found: Changes) -> str:
-    """What changed, for whom, and whether it is more than chance."""
+    """What changed, for which classes, and whether it is more than chance."""
     overall, f1 = found.headline["map"], found.headline["f1_macro"]
     if overall is None:
         return f"{called(before)} and {called(after)} cannot be compared: a class with positives is missing."
@@ -72,7 +72,7 @@ def conclusion(before: Model, after: Model, found: Changes) -> str:
 
 
 def alone(model: Model) -> str:
-    """The same of a model that stands alone."""
+    """The same for a single model."""
     scores = model.scores
     if np.isnan(scores["map"]):
         return f"{called(model)} has no average precision and no F1: none of the test items is positive for any class."

@@ -35,7 +35,7 @@ MOST_RESAMPLED = 1 << 22  # (item, label) pairs: beyond, drawing the items again
 
 @dataclass(frozen=True)
 class Model:
-    """One model of the page: what was judged, its scores, and its items drawn again (None where there are too many)."""
+    """One model of the page: what was evaluated, its scores, and its bootstrap (None if there are too many items)."""
 
     name: str
     judged: JudgedMultilabel
@@ -58,7 +58,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Score:
-    """A number with its 95 % interval, None where items were not drawn again."""
+    """A number with its 95 % interval, None if items were not resampled."""
 
     value: float
     low: float | None
@@ -94,7 +94,7 @@ def as_models(
 
 
 def notes_of(models: list[Model], drawn: list[int], num_classes: int) -> list[str]:
-    """What is to be known of the numbers."""
+    """Notes on the numbers."""
     notes = [f"{model.name}: {note}" for model in models for note in model.notes]
     first = models[0].evaluation
     if any(not np.array_equal(model.evaluation.positives, first.positives) for model in models):
@@ -129,7 +129,7 @@ def headlines(model: Model) -> dict[str, Score | None]:
 
 
 def draws_of(model: Model, key: str) -> FloatArray | None:
-    """A headline number in every draw of the items; None where there is none."""
+    """A headline number in every draw of the items; None if there is none."""
     drawn = model.drawn
     if drawn is None or key == "ece":
         return None
@@ -140,7 +140,7 @@ def draws_of(model: Model, key: str) -> FloatArray | None:
 
 
 def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
-    """Of a model: its headline numbers, `columns` with a value per drawn class, and the `rows` of the other charts."""
+    """A model's headline numbers, `columns` with a value per drawn class, and the `rows` of the other charts."""
     judged, rows = model.judged, model.rows
     precision, f1 = ([getattr(row, name) for row in rows] for name in ("average_precision", "f1"))
     ends = {name: _ends(model, part) for name, part in (("precision", "precision"), ("f1", "f1"))}
@@ -188,7 +188,7 @@ def _table(evaluation: MultilabelEvaluation, drawn: list[int]) -> dict[str, Any]
 
 
 def rows_of(kind: str, models: Mapping[str, dict[str, Any]], classes: dict[str, Any]) -> list[dict[str, Any]]:
-    """What a chart shows of some models, by what they are called there; page.js has the same function."""
+    """What a chart shows of some models, by their names there; page.js has the same function."""
     if kind == "counts":
         return [classes]
     found = []
@@ -199,7 +199,7 @@ def rows_of(kind: str, models: Mapping[str, dict[str, Any]], classes: dict[str, 
 
 
 def _ends(model: Model, part: str) -> FloatArray:
-    """The 95 % interval of each class, [K, 2]; NaN where there is none."""
+    """The 95 % interval of each class, [K, 2]; NaN if there is none."""
     classes = model.judged.prior.num_classes
     if model.drawn is None:
         return np.full((classes, 2), np.nan)

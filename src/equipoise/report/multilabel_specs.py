@@ -1,4 +1,4 @@
-"""The charts of the page for several labels per item that the page for one label has not; see `specs`."""
+"""The charts of the multi-label page that the page for one label does not have; see `specs`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Small pictures of what was confused or missed most, for the page: bounded in number and bytes, and held
 in the page itself.
 
-Only files are looked at that are there: below the folder that was given, or at an absolute path where none was.
+Only existing files are opened: below the given folder or, if none was given, at absolute paths.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def with_paths(models: list[Either], items: Sequence[int], paths: Paths | None) 
 
 
 def _thumbnail(path: str, root: Path | None) -> str | None:
-    """A data address of the picture, or None where there is none that can be shown."""
+    """The picture as a data URL, or None if it cannot be shown."""
     from equipoise.data.image_files import open_rgb, quiet
 
     file = _existing(path, root)
@@ -141,7 +141,7 @@ def _thumbnail(path: str, root: Path | None) -> str | None:
     try:
         with quiet():
             image = open_rgb(file, at_least=SIDE)
-    except Exception:  # Pillow raises anything of a file that is no image
+    except Exception:  # Pillow may raise anything for a file that is not an image
         return None
     image.thumbnail((SIDE, SIDE))
     for quality in (80, 50, 20):
@@ -153,7 +153,7 @@ def _thumbnail(path: str, root: Path | None) -> str | None:
 
 
 def _existing(path: str, root: Path | None) -> str | None:
-    """The file, if it is there: below `root`, and nowhere else, or at an absolute path where there is no root."""
+    """The file, if it exists: below `root` and nowhere else or, without a root, at an absolute path."""
     if root is None:
         return path if os.path.isabs(path) and os.path.isfile(path) else None
     whole = os.path.realpath(os.path.join(root, path))

@@ -1,4 +1,4 @@
-"""The page as text: its sections, the template, and what keeps names from becoming markup."""
+"""The page as text: its sections, the template, and the escaping that keeps names from becoming markup."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCRIPTS = ("page.js", "table.js", "heat_map.js", "pictures.js")
 
 
 class Section(NamedTuple):
-    """A part of the page: the name of its anchor, its heading, and all of it."""
+    """A part of the page: the name of its anchor, its heading, and its HTML."""
 
     name: str
     title: str
@@ -32,7 +32,7 @@ class Section(NamedTuple):
 
 
 def headings(cuts: Cuts = USUAL) -> list[tuple[str, str]]:
-    """The headline numbers and what they are called."""
+    """The headline numbers and their names."""
     return [("top1", "top-1"), ("balanced", "mean over classes"), *cuts.words.items()]
 
 
@@ -40,7 +40,7 @@ LAST = len(WORLDS) - 1  # place of every slider: all sweeps have as many
 
 
 def conclusion_section(words: str) -> Section:
-    """What the page says, in a few sentences; page.js writes it anew for other models."""
+    """The conclusion in a few sentences; page.js rewrites it for other models."""
     html = (
         f'<section class="first" id="conclusion"><h2 class="unseen">Conclusion</h2><p class="conclusion" '
         f'id="conclusion-words" aria-live="polite">{text(words)}</p><p class="note" id="conclusion-how"></p></section>'
@@ -64,7 +64,7 @@ def headline_section(models: list[Model]) -> Section:
 
 
 def headline_table(how: str, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> Section:
-    """Cards of the chosen models, and a row of numbers per model, each with what stands below it."""
+    """Cards for the chosen models, and a row of numbers per model, each with the text below it."""
     lines = []
     for name, cells in rows:
         made = [f'<th scope="row" role="rowheader">{text(name)}</th>']
@@ -163,7 +163,7 @@ def swallowed_section(several: bool, kept: float) -> Section:
 
 
 def heat_map(role: str) -> str:
-    """A place that heat_map.js draws the confusion matrix in."""
+    """A place for heat_map.js to draw the confusion matrix."""
     buttons = "".join(
         f'<button type="button" data-zoom="{way}" aria-label="{words}">{sign}</button>'
         for way, words, sign in (("in", "zoom in", "+"), ("out", "zoom out", "−"), ("all", "show all classes", "all"))
@@ -231,7 +231,7 @@ def tau_section(several: bool) -> Section:
 
 
 def slider(name: str, label: str, *ends: str, readout: str = "world-readout") -> str:
-    """A slider over the places of a sweep, and where page.js writes what it shows."""
+    """A slider over the places of a sweep, and a place for page.js to write what it shows."""
     marks = "".join(f"<span>{end}</span>" for end in ends)
     return (
         f'<div class="slider"><label for="{name}">{label}</label><output id="{name}-value"></output>'
@@ -250,7 +250,7 @@ def counts_section() -> Section:
 
 
 def section(name: str, title: str, how: str, content: str) -> Section:
-    """A part of the page with its heading and how to read it; `name` is its anchor."""
+    """A part of the page with its heading and an explanation; `name` is its anchor."""
     html = f'<section id="{name}"><h2>{title}</h2><p class="how">{how}</p>{content}</section>'
     return Section(name, title, html)
 
@@ -264,7 +264,7 @@ def contents(parts: Sequence[Section]) -> str:
 def figure(
     chart: str, *, role: str = "", wide: bool = False, before: str = "", empty: str = "", below: str = ""
 ) -> str:
-    """A place that page.js draws a chart in."""
+    """A place for page.js to draw a chart."""
     chosen = f' data-role="{role}"' if role else ""
     missing = f'<p class="empty" hidden>{empty}</p>' if empty else ""
     size = ' class="wide"' if wide else ""
@@ -334,7 +334,7 @@ def page(title: str, body: str, data: dict[str, Any], specs: dict[str, Any]) -> 
     }
     pieces = (files / "page.html").read_text(encoding="utf-8").split("{{")
     found = [pieces[0]]
-    for piece in pieces[1:]:  # in one pass: what is filled in is never looked at again
+    for piece in pieces[1:]:  # in one pass: inserted text is never searched again
         key, rest = piece.split("}}", 1)
         found += [parts[key], rest]
     return "".join(found)
@@ -347,7 +347,7 @@ def frame(page: str, title: str) -> str:
 
 
 def _policy(scripts: list[str], css: str) -> str:
-    """What the page may do: run these scripts, named by their digests, and no other; no eval, no network."""
+    """What the page may do: run these scripts, named by their digests, and no others; no eval, no network."""
     digests = [base64.b64encode(hashlib.sha256(content.encode()).digest()).decode() for content in (*scripts, css)]
     *ours, style = (f"'sha256-{digest}'" for digest in digests)
     sources = f"script-src {' '.join(ours)}; style-src {style}; img-src data:"
@@ -362,7 +362,7 @@ def vega_bundle() -> str:
 
 
 def _json(content: Any) -> str:
-    """JSON that is safe within a script element: no character of it can end the element or start a tag."""
+    """JSON that is safe within a script element: no character can end the element or start a tag."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")

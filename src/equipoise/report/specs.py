@@ -1,9 +1,9 @@
 """The charts of the page and of its figures as Vega-Lite specifications: plain data, without their rows.
 
-`page_data` makes the rows, `page_files/page.js` fills a chart of the page with those of the chosen models, `figures`
-one of a file. Charts of classes take columns, a list per quantity, and unfold them. Colours are CSS variables of the
-page, so that light and dark need no second chart. Every group has a colour, a shape and a dash of its own, and so has
-every line: a chart can be read in grey and by the colour-blind.
+`page_data` makes the rows; `page_files/page.js` fills a chart of the page with those of the chosen models, `figures`
+fills one of a file. Charts of classes take columns, a list per quantity, and unfold them. Colours are CSS variables of
+the page, so that light and dark mode need no second chart. Every group has its own colour, shape and dash, and so does
+every line, so that a chart can be read in greyscale and by the colour-blind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 
 GROUP_COLOURS = ["var(--many)", "var(--medium)", "var(--few)"]
 GROUP_DASHES = [[1, 0], [6, 3], [2, 2]]
-# Of two lines the page's own; of more, the colours of Okabe and Ito.
+# For two lines the page's own colours; for more, those of Okabe and Ito.
 ROLE_COLOURS = ["var(--before)", "var(--after)"]
 COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000"]
 SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right"]
@@ -33,7 +33,7 @@ NAMES: Spec = {"name": "names", "value": {}}
 MODELS: Spec = {"labelExpr": CALLED, "aria": False}  # of an axis or a legend: what is spoken names them
 SPOKEN: Spec = {"description": {"field": "spoken"}}  # what a screen reader is told of a point or a bar
 PERCENT = {"scale": {"domain": [0, 100]}, "axis": {"values": [0, 25, 50, 75, 100]}}
-CROWDED = 150  # classes: beyond this, points are small and intervals faint
+CROWDED = 150  # classes: with more, points are small and intervals faint
 MOST_NAMES = 20  # of classes on an axis
 
 CONFIG: Spec = {
@@ -81,7 +81,7 @@ def number(field: str, title: str | None = None, **more: Any) -> Spec:
 
 
 def by(field: str, names: Sequence[str], looks: Sequence[Any], legend: Spec | None = None) -> Spec:
-    """A channel that shows each of the names of a field in a way of its own."""
+    """A channel that shows each name of a field in its own way."""
     return {"field": field, "scale": {"domain": list(names), "range": list(looks)}, "legend": legend}
 
 
@@ -91,13 +91,13 @@ def computed(**fields: str) -> list[Spec]:
 
 
 def smoothed(field: str, beside: int) -> Spec:
-    """The mean of each class and of so many on either side."""
+    """The mean of each class and its neighbours on either side."""
     mean = {"op": "mean", "field": field, "as": "around"}
     return {"window": [mean], "frame": [-beside, beside], "sort": [{"field": "rank"}]}
 
 
 def ticks(prior: Prior, *, decades: bool = False) -> list[int]:
-    """Round numbers of items on a logarithmic axis: 1, 10, 100, ... or, where these are few, 1, 3, 10, 30, ...
+    """Round numbers of items on a logarithmic axis: 1, 10, 100, ... or, if these are few, 1, 3, 10, 30, ...
 
     >>> from equipoise.prior import Prior
     >>> ticks(Prior.from_counts([500, 5])), ticks(Prior.from_counts([500_000, 5]))
@@ -113,12 +113,13 @@ def ticks(prior: Prior, *, decades: bool = False) -> list[int]:
 
 
 def neighbours(num_classes: int) -> int:
-    """How many classes on either side the line through the classes averages; none where there are few of them."""
+    """How many classes on either side the line through the classes averages; none if there are few classes."""
     return num_classes // 20
 
 
 def extent(prior: Prior) -> list[float]:
-    """Both ends of an axis of training items, absent classes at 0.5; of some width where all classes are equal."""
+    """Both ends of an axis of training items, with absent classes at 0.5; it has some width even if all classes are
+    equal."""
     low, high = max(float(prior.counts.min()), 0.5), float(prior.counts.max())
     return [low, high] if low < high else [low / 2, 2 * high]
 
@@ -136,7 +137,7 @@ def chart(description: str, height: int, **content: Any) -> Spec:
 
 
 def unfold(*fields: str) -> list[Spec]:
-    """Unfold columns into rows, a row per class."""
+    """Unfold columns into rows, one per class."""
     return [{"flatten": list(fields)}]
 
 
@@ -165,7 +166,7 @@ def tooltip(**fields: str) -> list[Spec]:
 
 
 class Looks(NamedTuple):
-    """How the three groups are told apart: by colour and shape, and their lines by dash."""
+    """How the three groups are distinguished: by colour and shape, and their lines by dash."""
 
     colour: Spec
     shape: Spec
@@ -173,7 +174,7 @@ class Looks(NamedTuple):
 
 
 def looks(names: Sequence[str], legend: Spec) -> Looks:
-    """The looks of groups of these names, from the largest classes to the smallest."""
+    """The looks of groups with these names, from the largest classes to the smallest."""
     dash = by("line", [f"{name} line" for name in names], GROUP_DASHES)
     return Looks(by("group", names, GROUP_COLOURS, legend), by("group", names, SHAPES[:3], legend), dash)
 
@@ -215,7 +216,7 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
 
 
 def class_counts(prior: Prior, most_names: int = 0, groups: Looks = BY_COUNT) -> Spec:
-    """Training items of each class, largest first, on a logarithmic axis; with names where they are few."""
+    """Training items of each class, largest first, on a logarithmic axis; with names if there are few classes."""
     x: Spec = {"field": "rank", "type": "ordinal", "axis": {"labels": False, "title": "class, largest first"}}
     if prior.class_names is not None and prior.num_classes <= most_names:
         x = _names("largest first", -40 if prior.num_classes <= MOST_NAMES else -90, 120)
@@ -240,7 +241,7 @@ def one_digit(share: str) -> str:
 
 
 def class_accuracy(prior: Prior, groups: Looks = BY_COUNT) -> Spec:
-    """Accuracy of each class against its training items, by group, with intervals; the absent at half an item."""
+    """Accuracy of each class against its training items, by group, with intervals; absent classes at half an item."""
     right = f"{one_digit('datum.accuracy')} + ' % of ' + format(datum.items, ',')"
     return class_scores(prior, "accuracy", "accuracy", ("low", "high"), ("right", right), groups)
 
@@ -248,8 +249,8 @@ def class_accuracy(prior: Prior, groups: Looks = BY_COUNT) -> Spec:
 def class_scores(
     prior: Prior, field: str, title: str, ends: tuple[str, str], words: tuple[str, str], groups: Looks
 ) -> Spec:
-    """A score of each class against its training items. `ends` are the fields of its interval, None where there is
-    none; `words` say what the tooltip calls the score, and how it is written."""
+    """A score of each class against its training items. `ends` are the fields of its interval, or None; `words` are the
+    score's name in the tooltip, and how it is written."""
     crowded, beside = prior.num_classes > CROWDED, neighbours(prior.num_classes)
     scale = {"type": "log", "reverse": True, "nice": False, "padding": 8, "domain": extent(prior)}
     low, high = ends
@@ -324,7 +325,7 @@ def marginal_likelihood(prior: Prior, lines: Sequence[str]) -> Spec:
 
 
 def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = BY_COUNT) -> Spec:
-    """Many, medium and few, before → after; numbers stand outside of the lines."""
+    """Many, medium and few, before → after; the numbers are outside of the lines."""
     several = len(lines) > 1
     axis = {"labels": several, "labelAngle": 0, "title": None, "labelFontSize": 13, "labelColor": "var(--ink)"}
     axis |= MODELS | {"labelLimit": {"expr": f"width / {len(lines)} - 12"}}
@@ -353,7 +354,7 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
 
 
 def group_flow() -> Spec:
-    """Where the items of each group go: right, or to a wrong class of each group."""
+    """Where the items of each group go: predicted right, or as a wrong class of each group."""
     words = "datum.value == 'right' ? 'right' : 'wrong, a class with ' + datum.value"
     legend = {"labelExpr": words, "columns": 2, "labelLimit": 0}
     colour = by("end", ["right", *GROUPS], ["var(--right)", *GROUP_COLOURS], legend)
@@ -382,7 +383,8 @@ def group_flow() -> Spec:
 
 
 def swallowed(pairs: int, groups: Looks = BY_COUNT) -> Spec:
-    """Which classes swallow which of fewer training items, by group: a bar with its interval, the names above it."""
+    """Which classes swallow which with fewer training items, by group: a bar with its interval, and the names above
+    it."""
     y = {"field": "rank", "type": "ordinal", "axis": None, "scale": {"domain": list(range(max(pairs, 1)))}}
     shown = tooltip(name="class", other="taken for", times="times", interval="share, 95 %")
     x = number("share", "share of the class's test items, %", **PERCENT)
@@ -404,7 +406,7 @@ def swallowed(pairs: int, groups: Looks = BY_COUNT) -> Spec:
 
 
 def calibration(said: str = "confidence", seen: str = "accuracy", groups: Looks = BY_COUNT) -> Spec:
-    """Accuracy against confidence, by group, with a band of 95 %; or what else was said and seen."""
+    """Accuracy against confidence, by group, with a 95 % band; or what else is compared, as `seen` against `said`."""
     x, y = number("confidence", f"{said}, %", **PERCENT), number("accuracy", f"{seen}, %", **PERCENT)
     group = {"x": x, "y": y, "color": groups.colour}
     titles = {"group": "group", "items": "test items", "confidence": f"{said}, %", "accuracy": f"{seen}, %"}

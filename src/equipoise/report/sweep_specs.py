@@ -1,4 +1,4 @@
-"""The charts that a slider moves: accuracy as the world, or the correction for it, changes; see `specs`."""
+"""The charts that a slider moves: accuracy as the prior in use, or the correction for it, changes; see `specs`."""
 
 from __future__ import annotations
 

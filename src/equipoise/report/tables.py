@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Key = TypeVar("Key", bound=Hashable)
 UNKNOWN = "–"
-STYLES = {"ours": "bold", "paper": "dim", "companion": "dim"}  # of a row, by what its second cell says
+STYLES = {"ours": "bold", "paper": "dim", "companion": "dim"}  # styles of a row, by the text of its second cell
 
 
 # -------------------------------------------------------------------- numbers
 
 
 def plus_minus(middle: float, deviation: float | None = None, *, digits: int = 1, sign: bool = False) -> str:
-    """A mean and how far it moves, with a minus sign as papers print it.
+    """A mean and its spread, with a typographic minus sign.
 
     >>> plus_minus(45.0, 0.44), plus_minus(45.0), plus_minus(-0.5, 0.25, digits=2, sign=True)
     ('45.0 ± 0.4', '45.0', '−0.50 ± 0.25')
@@ -32,7 +32,7 @@ def plus_minus(middle: float, deviation: float | None = None, *, digits: int = 1
 
 
 def mean_std(values: Iterable[float | None], *, digits: int = 1, sign: bool = False, n: bool = False) -> str:
-    """Mean ± standard deviation of what is known, and of how many values; a dash where nothing is.
+    """Mean ± standard deviation of the known values, and their number; a dash if there are none.
 
     >>> mean_std([20.0, 22.0]), mean_std([20.0]), mean_std([None]), mean_std([45.0, None, 45.6], n=True)
     ('21.0 ± 1.4', '20.0', '–', '45.3 ± 0.4 (2)')
@@ -58,7 +58,7 @@ def low_to_high(values: Sequence[float], digits: int = 0) -> str:
 
 
 def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
-    """Items with the same key together, in the order of their first.
+    """Items with the same key together, in the order of their first occurrence.
 
     >>> grouped(["owl", "cat", "ox"], lambda name: name[0])
     {'o': ['owl', 'ox'], 'c': ['cat']}
@@ -70,7 +70,7 @@ def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list
 
 
 def versions_in_words(versions: Mapping[str, str], **titles: str) -> str:
-    """What a run was made with, of what its record holds.
+    """The versions that a run was made with, from its record.
 
     >>> versions_in_words({"torch": "2.11", "cudnn": "9"}, torch="torch", cudnn="cuDNN", hotcoco="hotcoco")
     'torch 2.11, cuDNN 9'
@@ -103,7 +103,7 @@ class Table:
         return "\n".join([lines[0], alignment, *lines[1:]])
 
     def print(self, console: Console) -> None:
-        """In the terminal. A narrow one may break the first column, but cuts no number off."""
+        """Print in the terminal. A narrow one may wrap the first column, but cuts off no number."""
         from rich import box
         from rich.measure import Measurement
         from rich.table import Table as Shown

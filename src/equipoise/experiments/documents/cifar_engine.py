@@ -1,4 +1,4 @@
-"""What was measured of the CIFAR training engine on a GPU, in words and a table, from its record."""
+"""Measurements of the CIFAR training engine on a GPU, in words and a table, from their record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from equipoise.training.records import Record
 
 
 def engine_notes(record: Mapping[str, Any]) -> str:
-    """Whether the engine is right, and how fast where it was timed: what benchmarks/cifar_throughput.py wrote."""
+    """Whether the engine is right, and how fast, if it was timed: from what benchmarks/cifar_throughput.py wrote."""
     pillow, machine = record["augmentation_against_pillow"], record["machine"]
     lines = [
         f"- Augmentation on the GPU against Pillow: {pillow['atoms_that_differ']} of {pillow['atoms']} atoms and "

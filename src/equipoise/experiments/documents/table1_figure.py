@@ -33,13 +33,13 @@ def marginals(records: Iterable[Record]) -> dict[str, dict[str, FloatArray]]:
 
 
 def head_first(record: Record) -> FloatArray:
-    """p(y), the class with most training images first."""
+    """p(y), with the class with the most training images first."""
     order = np.argsort(-np.asarray(record.counts), kind="stable")
     return np.asarray(record.marginal, np.float64)[order]
 
 
 def marginals_digest(panels: Mapping[str, Mapping[str, FloatArray]]) -> str:
-    """Names what the figure shows, so that a picture can be compared with the records."""
+    """Identifies what the figure shows, so that a picture can be compared with the records."""
     content = {title: {method: p.tolist() for method, p in panel.items()} for title, panel in panels.items()}
     return digest(json.dumps(content))
 
@@ -47,7 +47,7 @@ def marginals_digest(panels: Mapping[str, Mapping[str, FloatArray]]) -> str:
 def figure(panels: Mapping[str, Mapping[str, FloatArray]]) -> Spec:
     """p(y) by panel and method, [runs, K] with the head class first; a method without runs is named in its panel.
 
-    Single classes are faint points, and a line is their mean over nine adjacent ones, so that the slope is seen behind
+    Single classes are faint points, and a line is the mean over nine adjacent ones, so that the slope is visible behind
     the differences between classes.
     """
     every = [runs for panel in panels.values() for runs in panel.values() if len(runs)]

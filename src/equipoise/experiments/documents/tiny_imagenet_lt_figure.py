@@ -1,4 +1,4 @@
-"""Before and after from records: accuracy by group of classes, for the plain loss and for Balanced Softmax."""
+"""Before and after, from records: accuracy by group of classes, for the plain loss and for Balanced Softmax."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def bars(records: Sequence[ImageRecord]) -> Bars:
 
 
 def bars_digest(found: Bars) -> str:
-    """Names what the figure shows, so that a picture can be compared with the records."""
+    """Identifies what the figure shows, so that a picture can be compared with the records."""
     return digest(json.dumps(found))
 
 
 def figure(found: Bars) -> Spec:
-    """A pair of bars per group, the mean over seeds above each."""
+    """A pair of bars per group, with the mean over seeds above each."""
     rows = [
         {"group": group, "method": method, "accuracy": mean(values), "shown": f"{mean(values):.1f}"}
         for group, methods in found.items()

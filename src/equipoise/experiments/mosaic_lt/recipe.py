@@ -4,11 +4,11 @@
     photos per class (57 frequent, 83 common, 60 rare), tested on 1,325 balanced images. Faster R-CNN, ResNet-50 from
     ImageNet, 25 epochs, then 10 of the classifier alone; the recipe is VOC2012-LT's, at 320 px.
 
-What its size changes: EQL's λ is 100 of 2,379 images, as LVIS's 1.1e-3 is about 100 images. `rfs_adjusted` is the
-detector of `rfs` with the sigmoid shift of the prior taken off its logits, without training. Its tau is chosen among
-CHOICES on 797 held-out images; 1 is the whole shift. `seesaw`, `eql_v2` and `federated` have their authors' values: p =
-0.8 and q = 2; gamma 12, mu 0.8 and alpha 4; 50 classes per batch by the root of their images. `seesaw` begins a new
-classifier: one column for whether a box holds an object and a softmax for which, as in its paper.
+Its size changes one thing: EQL's λ is 100 of 2,379 images, as LVIS's 1.1e-3 is about 100 images. `rfs_adjusted` is the
+detector of `rfs` with the sigmoid shift of the prior subtracted from its logits, without training. Its tau is chosen
+among CHOICES on 797 held-out images; 1 is the whole shift. `seesaw`, `eql_v2` and `federated` have their authors'
+values: p = 0.8 and q = 2; gamma 12, mu 0.8 and alpha 4; 50 classes per batch by the root of their images. `seesaw`
+starts a new classifier: one column for whether a box holds an object, and a softmax for which, as in its paper.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CHOICES = (Method("rfs", BASE), *(adjusted(BASE, tau, f"rfs_adjusted_{tau}") for
 
 
 def find(folder: Path) -> tuple[Path, Path, Path]:
-    """Annotations to train and to test on, and the folder of the images."""
+    """The annotations to train and to test on, and the folder of the images."""
     train, val = folder / "train.json", folder / "val.json"
     if not (train.is_file() and val.is_file()):
         raise FileNotFoundError(f"{folder} holds no train.json and val.json: pass the folder with them as --data")
@@ -37,5 +37,5 @@ def find(folder: Path) -> tuple[Path, Path, Path]:
 
 
 def held_out(folder: Path, path: Path) -> Path:
-    """The annotations that choices are made on: in the data set's folder, so `path` is not used."""
+    """The annotations for making choices; they are in the data set's folder, so `path` is not used."""
     return folder / "heldout.json"

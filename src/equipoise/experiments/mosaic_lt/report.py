@@ -1,4 +1,4 @@
-"""mosaic-lt from its records: AP, and the measures that see a prior, beside the control of the same seed."""
+"""mosaic-lt from its records: AP, and the measures that can see a prior, beside the control of the same seed."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ Methods = Mapping[str, str]  # title by name
 
 
 def measures_tables(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> list[Table]:
-    """AP by group, the measures without a cap, and AP at the caps: a row for every method that has runs."""
+    """AP by group, the measures without a cap, and AP at the caps, with one row for every method that has runs."""
     return [methods_table(records, methods, columns=columns) for columns in (BOXES, MEASURES, columns_at(records))]
 
 
 def differences_by_seed(records: Sequence[DetectionRecord], column: str, methods: Methods = METHODS) -> Table | None:
-    """What each run has more than the control of its seed, a column per seed."""
+    """Each run's difference from the control of its seed, one column per seed."""
     seeds = sorted({record.seed for record in records})
     rows = []
     for name, title in methods.items():
@@ -55,7 +55,7 @@ def read(results: Path) -> list[DetectionRecord]:
 
 
 def shown_tables(records: Sequence[DetectionRecord]) -> list[Table]:
-    """Every method that was run, and what was seen beside the control."""
+    """Every method that was run, and its differences from the control."""
     found = [*measures_tables(records), *(differences_by_seed(records, column) for column in SEEN)]
     return [table for table in found if table]
 

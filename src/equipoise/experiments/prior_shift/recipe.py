@@ -1,10 +1,10 @@
 """An experiment on real data: what the prior is worth when the class frequencies change after training.
 
-Two losses are trained on long-tailed digits. The images held out are split into a balanced validation set, which only
-calibration and BBSE see, and a pool that test sets of other class frequencies are drawn from, without replacement:
+Two losses are trained on long-tailed digits. The held-out images are split into a balanced validation set, which only
+calibration and BBSE see, and a pool from which test sets with other class frequencies are drawn without replacement:
 long-tailed forward (as in training) and backward, balanced, and drawn from a Dirichlet distribution. Every test set is
-predicted as the model was trained, with its true class frequencies given, and with frequencies estimated from the
-unlabelled predictions, each without and with calibration (bias-corrected temperature scaling).
+predicted with the model as trained, with the true class frequencies, and with frequencies estimated from the unlabelled
+predictions, each without and with calibration (bias-corrected temperature scaling).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ METHODS: dict[str, tuple[Loss, bool]] = {  # loss, and whether its logits mean t
 
 
 def load() -> Digits:
-    """The long-tailed training images, and those held out for validation and test."""
+    """The long-tailed training images, and those that are held out for validation and test."""
     return load_digits_lt(IMBALANCE, VALIDATION_PER_CLASS + TEST_PER_CLASS)
 
 
@@ -57,7 +57,8 @@ def fit(method: str, seed: int, digits: Digits, iterations: int) -> nn.Module:
 
 
 def record(method: str, seed: int, digits: Digits, logits: Tensor, **more: Any) -> PriorShiftRecord:
-    """Judge the logits of all images held out on every test set of the seed; `more` is what else a record holds."""
+    """Evaluate the logits of all held-out images on every test set of the seed; `more` holds the other fields of a
+    record."""
     validation, pool = split(digits)
     source = digits.prior if METHODS[method][1] else Prior.uniform(digits.prior.num_classes)
     held_out = (logits[validation], digits.test_labels[validation])
@@ -94,7 +95,7 @@ def record(method: str, seed: int, digits: Digits, logits: Tensor, **more: Any) 
 
 
 def split(digits: Digits) -> tuple[IntArray, IntArray]:
-    """Indices into the images held out: validation and test pool, a fixed random share of each class."""
+    """Indices into the held-out images: validation and test pool, a fixed random share of each class."""
     random = np.random.RandomState(0)
     shuffled = [random.permutation(np.flatnonzero(digits.test_labels.numpy() == j)) for j in range(10)]
     validation = np.concatenate([index[:VALIDATION_PER_CLASS] for index in shuffled])
@@ -102,7 +103,8 @@ def split(digits: Digits) -> tuple[IntArray, IntArray]:
 
 
 def test_sets(labels: Tensor, pool: IntArray, seed: int) -> Iterator[tuple[str, IntArray, IntArray]]:
-    """Every shift: its name, the counts of each class, and which images; the most frequent class gives all it has."""
+    """Every shift: its name, the counts of each class, and which images; all images of the most frequent class are
+    used."""
     generator = np.random.default_rng(seed)
     of_class = [pool[labels.numpy()[pool] == j] for j in range(10)]
     rank = np.arange(10) / 9

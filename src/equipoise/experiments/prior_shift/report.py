@@ -23,7 +23,7 @@ COLUMNS = {  # what is shown, and where it is in a record
 
 
 def values(records: Sequence[PriorShiftRecord], method: str, shift: str, column: str, what: str) -> list[float]:
-    """One number per seed: the mean over its test sets of that shift."""
+    """One number per seed: the mean over its test sets with that shift."""
     kind, treatment = COLUMNS[column]
     return [
         mean(float(one["results"][kind][treatment][what]) for one in record.test_sets if one["shift"] == shift)

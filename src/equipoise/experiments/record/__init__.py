@@ -1,1 +1,1 @@
-"""One ResNet-32 on CIFAR-LT, distilled from six, beside the best that were published."""
+"""One ResNet-32 on CIFAR-LT, distilled from six, beside the best published results."""

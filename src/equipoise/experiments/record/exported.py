@@ -1,7 +1,7 @@
-"""A student as files that serve without this library's training, and the same student judged again from them.
+"""A student as files that can be served without this library's training code, and its evaluation from these files.
 
 <folder>/<data set>/<imbalance>/<method>/<seed>/
-    model.safetensors, model.json    weights, the prior that the logits mean, class names; what network it is
+    model.safetensors, model.json    weights, the prior that the logits mean, class names; which network it is
     model.onnx, model.pt2            images from 0 to 1 in, logits out
     record.json                      the record of the run
 """
@@ -33,7 +33,7 @@ BATCH = 500
 
 
 def export_student(root: Path, run: Training, record: Record) -> Path:
-    """Write a judged run; returns its folder below `root`."""
+    """Write an evaluated run; returns its folder below `root`."""
     folder = root / record.key.removeprefix(f"{record.table}/")
     folder.mkdir(parents=True, exist_ok=True)
     recipe, prior = run.recipe, run.data.prior
@@ -49,7 +49,7 @@ def export_student(root: Path, run: Training, record: Record) -> Path:
 
 @dataclass(frozen=True)
 class Judged:
-    """Top-1 in percent of one file on the test set, beside what the run's record has."""
+    """Top-1 in percent of one file on the test set, beside that of the run's record."""
 
     file: Path
     record: Record
@@ -69,7 +69,7 @@ def exported(root: Path) -> list[Path]:
 
 
 def judged(folder: Path, store: Store) -> Iterator[Judged]:
-    """The files of one student on the test set of its data: safetensors, and ONNX where onnxruntime is installed."""
+    """The files of one student on the test set of its data: safetensors, and ONNX if onnxruntime is installed."""
     record = Record.from_json((folder / RECORD).read_text(encoding="utf-8"))
     cifar = store.read(record.data_set)
     served, note = load_run(folder)

@@ -1,8 +1,8 @@
 """What was published for CIFAR-LT, and the names of cells and methods. Nothing here needs torch.
 
-SINGLE has the standard ResNet-32 with 16, 32 and 64 channels, trained from random numbers, one network at test time;
-OTHERS what is often listed beside it: wider networks, other architectures, and several experts. Where an author prints
-the best epoch on the test set, that is the number; we print last iterates.
+SINGLE has the standard ResNet-32 with 16, 32 and 64 channels, trained from random weights, one network at test time;
+OTHERS has what is often listed beside it: wider networks, other architectures, and several experts. If an author
+reports the best epoch on the test set, that is the number; we report last iterates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
 
-# What was compared before the recipe was fixed, each row with one thing more or other than the row it names.
+# What was compared before the recipe was fixed; each row adds or changes one thing of the row it names.
 CHOICES = {
     "balanced_softmax": "Balanced Softmax as in Table 1",
     "weight_decay": "+ weight decay 1e-3",
@@ -164,7 +164,7 @@ OTHERS = (
 
 
 def best(rows: Sequence[Published] = SINGLE) -> dict[tuple[str, int], tuple[float, str]]:
-    """The highest number that was published for each cell, and whose it is."""
+    """The highest published number for each cell, and its method."""
     found = {}
     for place, column in enumerate(COLUMNS):
         known = [(number, row.title) for row in rows if (number := row.numbers[place]) is not None]

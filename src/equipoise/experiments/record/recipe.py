@@ -4,9 +4,9 @@
     student    the same network, for 18,500 iterations: a fifth of its loss is Balanced Softmax, four fifths are the
                divergence from the teachers' mean probabilities at temperature 2
 
-One network is judged, the student's last iterate. Teachers and students see the images of the long-tailed draw and
-nothing else, and each seed has teachers of its own. What was compared before is in CHOICES, judged on training images
-that the draw leaves out.
+One network is evaluated, the student's last iterate. Teachers and students see only the images of the long-tailed draw,
+and each seed has its own teachers. What was compared before is in CHOICES, evaluated on training images that the draw
+leaves out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TABLE1 = with_loss(Recipe(), BalancedSoftmaxLoss, tau=1.0)
 TEACHER = Method("teacher", replace(TABLE1, weight_decay=1e-3, nesterov=True))
 STUDENT = Method(published.METHOD, replace(TEACHER.recipe, iterations=18_500, teacher=TEACHER.name))
 
-# What was compared before the student's recipe was fixed, an ingredient at a time; the last ones also at imbalance 10,
+# What was compared before the student's recipe was fixed, one ingredient at a time; the last ones also at imbalance 10,
 # where every tenth training image is held out.
 CHOICES = (
     Method("balanced_softmax", TABLE1),
@@ -44,7 +44,7 @@ CHOICES = (
 
 
 def recipe_of(cell: Cell) -> Recipe:
-    """The recipe of a student, of a teacher, or of a run that the choice was made from."""
+    """The recipe of a student, of a teacher, or of a run behind the choice."""
     recipes = {method.name: method.recipe for method in (STUDENT, TEACHER, *CHOICES)}
     if cell.method not in recipes:
         raise ValueError(f"no method is named {cell.method!r}: expected one of {', '.join(recipes)}")
@@ -52,7 +52,7 @@ def recipe_of(cell: Cell) -> Recipe:
 
 
 def plan() -> list[Cell]:
-    """Every student; first three seeds of CIFAR-100-LT at 100, two of the next two cells, and one of the others."""
+    """Every student: first three seeds of CIFAR-100-LT at 100, two of the next two cells, and one of the others."""
     first = {("cifar100-lt", 100): 3, ("cifar100-lt", 200): 2, ("cifar10-lt", 100): 2}
     columns = [*first, *(column for column in published.COLUMNS if column not in first)]
     cells = [Cell(*column, STUDENT.name, seed) for column in columns for seed in SEEDS[: first.get(column, 1)]]
@@ -61,5 +61,5 @@ def plan() -> list[Cell]:
 
 
 def choices_plan() -> list[Cell]:
-    """Every run that the recipe was chosen from, one seed each."""
+    """Every run behind the choice of the recipe, one seed each."""
     return [Cell(*column, name, 0) for column, names in published.CHOICES_CELLS.items() for name in names]

@@ -1,6 +1,6 @@
-"""The record from its records: one network per cell, beside what was published for the same network.
+"""The record table: one network per cell, beside what was published for the same network.
 
-A cell is called above the best only with three seeds or more, by the mean of their last iterates.
+A cell is called above the best only with at least three seeds, by the mean of their last iterates.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def leaderboard(records: Sequence[Record]) -> Table:
 
 
 def others() -> Table:
-    """Networks of other widths and several experts: not to be compared with ours."""
+    """Networks of other widths and several experts: not comparable with ours."""
     return Table(_header(), [_row(row) for row in published.OTHERS], title="Other networks: not comparable")
 
 
@@ -66,7 +66,7 @@ def _row(row: Published) -> list[str]:
 
 
 def verdict(records: Sequence[Record]) -> str:
-    """Where the students are above the best, where below, and where it is too early to tell."""
+    """In which cells the students are above the best, below it, or it is too early to tell."""
     ours, best = by_column(records), published.best()
     said: dict[str, list[str]] = {"Above the best published": [], "Not above it": [], "Fewer than three seeds": []}
     for column in COLUMNS:

@@ -1,1 +1,1 @@
-"""ResNet-32 in kernels of our own: the fast path of the CIFAR tables."""
+"""ResNet-32 with kernels of our own: the fast path of the CIFAR tables."""

@@ -1,20 +1,20 @@
-"""The training step of `ResNetCifar` in kernels of its own (Triton): the same network and weights, about twice as fast.
+"""The training step of `ResNetCifar` in Triton kernels: the same network and weights, about twice as fast.
 
-At 16 to 64 channels the time of a step goes into convolutions that general libraries have no good kernels for, and into
-reading and writing what lies between. Here a layer, out = relu(BN(conv(x)) [+ shortcut]), is
+At 16 to 64 channels the time of a step goes into convolutions for which general libraries have no good kernels, and
+into reading and writing intermediate results. Here a layer, out = relu(BN(conv(x)) [+ shortcut]), is
 
-    forward     y = conv(x), with the sums of y and y² a channel on the way
+    forward     y = conv(x), with the sums of y and y² per channel on the way
                 out = relu(y · scale + shift [+ shortcut])
-    backward    dz = dout where out > 0, with the sums of dz and dz · ŷ a channel on the way     (ŷ = y normalised)
+    backward    dz = dout where out > 0, with the sums of dz and dz · ŷ per channel on the way     (ŷ = y normalised)
                 dy = scale · (dz − mean(dz) − ŷ · mean(dz · ŷ))
                 dw = sum over pixels of x ⊗ dy
                 dout of the layer below = conv transposed(dy) [+ the shortcut's gradient]
 
-Activations are bf16, [N, H, W, C]; products are added up in fp32, statistics and weights are fp32. No atomics: sums are
-taken in a fixed order, so the same inputs give the same bits, whatever else the GPU does.
+Activations are bf16, [N, H, W, C]; products are summed in fp32, and statistics and weights are fp32. There are no
+atomics: sums are taken in a fixed order, so the same inputs give the same bits, whatever else the GPU does.
 
 `fused_features` is for training. `fused_answers` has the same layers with running statistics, for teachers, which are
-asked about millions of images; to judge a model, call it.
+run on millions of images; to evaluate a model, call the model itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from equipoise.training.augmentation.cifar import MEAN, STD
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a kernel's work is cut: pixels at a time, how often a program does so, warps, stages, taps at once."""
+    """How a kernel's work is divided: pixels at a time, how many times per program, warps, stages, taps at once."""
 
     block: int
     tiles: int
@@ -53,7 +53,7 @@ POINTS = 4096  # values a program of a pointwise kernel
 
 @dataclass(frozen=True)
 class Layer:
-    """What the backward pass needs of a layer."""
+    """What the backward pass needs from a layer."""
 
     weight: Tensor  # [O, I, 3, 3], channels_last
     stride: int
@@ -78,7 +78,7 @@ def convolution_transposed(
 ) -> tuple[Tensor, Tensor]:
     """dz of the layer below, whose output was the convolution's x; and its partial sums [programs, 2, I].
 
-    `added` is what else flows into the gradient of that output.
+    `added` is whatever else contributes to the gradient of that output.
     """
     dz = torch.empty_like(below.out)
     return dz, _convolve(dy, weight, dz, stride, TRANSPOSED[dz.shape[3]], added, below)
@@ -146,7 +146,7 @@ def _packed(channels: int) -> int:
 
 
 def normalisation(y: Tensor, partial: Tensor, bn: nn.BatchNorm2d, shortcut: Tensor | None) -> tuple[Tensor, Tensor]:
-    """relu(BN(y) [+ shortcut]) and the statistics [4, C], from the partial sums; BN's running statistics move on."""
+    """relu(BN(y) [+ shortcut]) and the statistics [4, C], from the partial sums; updates BN's running statistics."""
     channels = y.shape[3]
     pixels = y.numel() // channels
     statistics = torch.empty(4, channels, device=y.device)
@@ -161,7 +161,7 @@ def normalisation(y: Tensor, partial: Tensor, bn: nn.BatchNorm2d, shortcut: Tens
 
 
 def _scaled(y: Tensor, statistics: Tensor, shortcut: Tensor | None) -> Tensor:
-    """relu(y · scale + shift [+ shortcut]), the scale and shift of statistics [4, C]."""
+    """relu(y · scale + shift [+ shortcut]), with the scale and shift from statistics [4, C]."""
     channels = y.shape[3]
     pixels = y.numel() // channels
     out = torch.empty_like(y)
@@ -176,7 +176,7 @@ def _scaled(y: Tensor, statistics: Tensor, shortcut: Tensor | None) -> Tensor:
 
 
 def running_statistics(bn: nn.BatchNorm2d) -> Tensor:
-    """The statistics [4, C] that BN has gathered: mean, 1/deviation, scale, shift."""
+    """The running statistics [4, C] of BN: mean, 1/deviation, scale, shift."""
     assert bn.running_mean is not None
     assert bn.running_var is not None
     inverse = torch.rsqrt(bn.running_var + bn.eps)
@@ -240,7 +240,7 @@ class _Features(torch.autograd.Function):
         gradients: list[Tensor] = []  # from the last layer to the first: bias, gain, weight
 
         def below(dz: Tensor, partial: Tensor, number: int, added: Tensor | None = None) -> tuple[Tensor, Tensor]:
-            """Through layer `number`, to the dz and the partial sums of the one below."""
+            """Backward through layer `number`, to the dz and the partial sums of the one below."""
             layer = layers[number]
             dy, sums = normalisation_gradient(dz, partial, layer)
             gradients.extend([sums[0], sums[1], weight_gradient(layer.x, dy, layer.stride)])
@@ -261,7 +261,7 @@ class _Features(torch.autograd.Function):
 
 
 def _shortcut(x: Tensor, block: BasicBlock) -> Tensor:
-    """The input; where the block halves the image, every second pixel, with channels of zeros on both sides."""
+    """The input or, if the block halves the image, every second pixel, with channels of zeros on both sides."""
     if block.stride == 1:
         return x
     number, height, width, channels = x.shape

@@ -1,7 +1,7 @@
-"""The Triton kernels of fused.py, which says what they are for. Pointers first, sizes in capitals last.
+"""The Triton kernels of fused.py, which explains what they are for. Pointers come first, sizes in capitals last.
 
-All of them see images as [pixels, channels]: pixel = (image · height + row) · width + column. What is stored has the
-type of the tensor that it is stored in; sums are fp32.
+All of them see images as [pixels, channels]: pixel = (image · height + row) · width + column. Stored values have the
+type of the tensor they are stored in; sums are fp32.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def convolve(
     FROM_WIDTH: constexpr,
     FROM: constexpr,  # channels of x
     TO: constexpr,  # channels of y
-    TAPS: constexpr,  # that are multiplied at once: 1, or the 3 of a row, whose pixels lie side by side in memory
+    TAPS: constexpr,  # taps multiplied at once: 1, or the 3 of a row, whose pixels are adjacent in memory
     PACKED: constexpr,  # at least TAPS · FROM, and 16; a power of two
     STRIDE: constexpr,
     TRANSPOSED: constexpr,  # y is the gradient of the output of a layer below: mask it, and sum dz and dz · ŷ
@@ -48,9 +48,9 @@ def convolve(
     BLOCK: constexpr,
     TILES: constexpr,
 ):
-    """3×3 convolution with padding 1, or its transpose; a program makes TILES times BLOCK pixels of y.
+    """3×3 convolution with padding 1, or its transpose; a program computes TILES times BLOCK pixels of y.
 
-    Of a convolution it sums y and y².
+    For a convolution it sums y and y².
     """
     program = tl.program_id(0)
     packed = tl.arange(0, PACKED)
@@ -127,7 +127,7 @@ def weight_gradient(
     FROM_WIDTH: constexpr,
     FROM: constexpr,
     TO: constexpr,
-    PACKED: constexpr,  # at least 3 · FROM: three pixels side by side lie together in memory
+    PACKED: constexpr,  # at least 3 · FROM: three neighbouring pixels are adjacent in memory
     STRIDE: constexpr,
     BLOCK: constexpr,
     TILES: constexpr,
@@ -172,7 +172,7 @@ def finish_statistics(
     CHANNELS: constexpr,
     BLOCK: constexpr,
 ):
-    """From the sums of y and y²: statistics [4, C] = mean, 1/deviation, scale, shift; and the running ones moved on."""
+    """From the sums of y and y²: statistics [4, C] = mean, 1/deviation, scale, shift; updates the running ones."""
     channel = tl.program_id(0) * 16 + tl.arange(0, 16)
     total = tl.zeros((16,), tl.float32)
     squares = tl.zeros((16,), tl.float32)

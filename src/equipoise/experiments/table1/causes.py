@@ -1,12 +1,12 @@
 """Why a number of Table 1 differs from the published one: the same run with one thing changed.
 
-    other draws      the released code draws the long-tailed subset anew in every run; ours is one draw. The same recipe
-                     on other draws of the same counts
+    other draws      the released code draws a new long-tailed subset in every run; ours is one draw. The same recipe on
+                     other draws with the same counts
     released length  in the released code a class-aware sampler shortens training: the iterations become epochs of the
                      sampler's length, and each is cut off at N // 512 batches
-    no margin        LDAM's head and scale with plain cross-entropy, to tell its head from its margin
+    no margin        LDAM's head and scale with plain cross-entropy, to separate its head from its margin
 
-`equipoise run causes --data DIR`. What came out stands in docs/table1.md, below the differences.
+`equipoise run causes --data DIR` trains them. The results are in docs/table1.md, below the differences.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Cause:
     title: str
     cell: tuple[str, int, str]
     runs: tuple[Cell, ...]
-    recipe: Recipe | None = None  # the table's where None
+    recipe: Recipe | None = None  # None: the table's
 
 
 def other_draws(method: str) -> Cause:
-    """CIFAR-10-LT at 200 drawn three more times."""
+    """CIFAR-10-LT at 200, drawn three more times."""
     runs = tuple(Cell(f"cifar10-lt-draw-{draw}", 200, method, 0) for draw in (1, 2, 3))
     return Cause("other draws", ("cifar10-lt", 200, method), runs)
 
@@ -59,7 +59,7 @@ CAUSES = (
 
 
 def plan() -> list[Cell]:
-    """Every run, the most telling first."""
+    """Every run, the most informative first."""
     return [cell for cause in CAUSES for cell in cause.runs]
 
 

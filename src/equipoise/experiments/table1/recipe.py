@@ -4,18 +4,18 @@
     parameters, learning rate 0.05 → 0.1 over 800 iterations, then a cosine to 0; crop, flip, AutoAugment, Cutout 16.
 
 The paper itself gives no recipe for this table. This one is that of its companion, Ren et al., "Balanced Meta-Softmax
-for Long-Tailed Visual Recognition", 2020, arXiv 2007.10740, appendix C.3, and of its released code; it says that the
+for Long-Tailed Visual Recognition", 2020, arXiv 2007.10740, appendix C.3, and of its released code; it states that the
 other methods have the best hyper-parameters of their own papers. Where each comes from:
 
     nesterov          off, as in the released code; the companion's text says on. On held-out training images the
-                      difference is within what seeds do (CHOICES)
+                      difference is within the variation between seeds (CHOICES)
     cbw               w_j ∝ 1/n_j, the weighted mean of torch: the common reading, not released
     focal             γ = 1 on the softmax, the variant and value of Cao et al. 2019 (LDAM)
     class_balanced    cross-entropy; β = 0.9999 on CIFAR-10 and 0.9 on CIFAR-100, the values of Zhang et al. 2021 (Bag
                       of Tricks for Long-Tailed Visual Recognition), later than the table: a value, not the authors'
     ldam              s = 30, max margin 0.5, cosine head, no deferred re-weighting: Cao et al. 2019
-    eql               γ = 0.95, λ = 3e-3 on CIFAR-100: Tan et al. 2020. On CIFAR-10 that λ would reach one class at
-                      imbalance 200 and none at 100 and 10; λ there is the best of four on held-out training images
+    eql               γ = 0.95, λ = 3e-3 on CIFAR-100: Tan et al. 2020. On CIFAR-10 that λ would affect one class at
+                      imbalance 200 and none at 100 and 10; there λ is the best of four on held-out training images
                       (CHOICES)
     crt, lws          Kang et al. 2020; here 2,000 iterations at 0.1 with a cosine, as the companion's second stage
 
@@ -60,7 +60,7 @@ METHODS = (
     Method("balanced_softmax", with_loss(BASE, BalancedSoftmaxLoss, tau=1.0)),
 )
 
-# Under the rule line, on CIFAR-100-LT at 100 only. What keeps a backbone takes that of the same seed.
+# Under the rule line, on CIFAR-100-LT at 100 only. A method that keeps a backbone takes that of the same seed.
 BELOW = (
     *(Method(f"balanced_softmax_tau_{tau}", with_loss(BASE, BalancedSoftmaxLoss, tau=tau)) for tau in (0.25, 0.5, 1.5)),
     Method("softmax_adjusted", replace(SECOND_STAGE, head="kept", iterations=0, adjusted=True)),
@@ -71,7 +71,7 @@ BELOW = (
     Method("decoupled_balanced_softmax", with_loss(SECOND_STAGE, BalancedSoftmaxLoss, tau=1.0)),
 )
 
-# What had to be chosen, and among what: evaluated on the images of the factor-10 draw that the cell's draw leaves out.
+# What had to be chosen, and from what: evaluated on the images of the factor-10 draw that the cell's draw leaves out.
 CHOICES = (
     *(
         ("cifar100-lt", 100, Method(f"{method.name}{suffix}", replace(method.recipe, nesterov=nesterov)))
@@ -104,7 +104,7 @@ def choice_recipe_of(cell: Cell) -> Recipe:
 
 
 def plan() -> list[Cell]:
-    """Every run of the table, the most telling first."""
+    """Every run of the table, the most informative first."""
     ends = ["softmax", "balanced_softmax"]
     between = [method.name for method in METHODS if method.name not in ends]
     below = [Cell(*BELOW_CELL, method.name, seed) for seed in SEEDS for method in BELOW]
@@ -112,7 +112,7 @@ def plan() -> list[Cell]:
     def cells(seeds: Sequence[int], methods: Sequence[str]) -> list[Cell]:
         return [Cell(*column, name, seed) for seed in seeds for column in published.COLUMNS for name in methods]
 
-    # softmax and balanced_softmax first: what is trained together then shares its fate
+    # softmax and balanced_softmax first: they are trained together, and stop together
     first = cells(SEEDS[:1], ends + between) + cells(SEEDS[1:], ends) + below[: len(BELOW)]
     later = [
         Cell(data_set, published.LATER, name, seed)
@@ -124,5 +124,5 @@ def plan() -> list[Cell]:
 
 
 def choices_plan() -> list[Cell]:
-    """Every run that a choice is made from, one seed each."""
+    """Every run behind a choice, one seed each."""
     return [Cell(data_set, imbalance, method.name, 0) for data_set, imbalance, method in CHOICES]

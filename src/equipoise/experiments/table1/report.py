@@ -1,7 +1,7 @@
 """Table 1 from its records, beside the published numbers. No number is typed here: ours come from records, the others
 from published.py.
 
-    ours              mean over the n runs of a cell, ± their sample standard deviation where n > 1, (n)
+    ours              mean over the n runs of a cell, ± their sample standard deviation if n > 1, (n)
     published         mean ± standard error over three runs, as printed
 """
 
@@ -26,7 +26,7 @@ Cell = tuple[str, int, str]  # data set, imbalance, method
 
 
 def shown(records: Iterable[Record]) -> list[Record]:
-    """What the table may show: whole runs, judged on the test set, all of a column trained on the same draw."""
+    """What the table may show: whole runs, evaluated on the test set, all of a column trained on the same draw."""
     kept = [record for record in records if record.complete and record.evaluated_on == "test"]
     draws: dict[tuple[str, int], tuple[str, str]] = {}
     for record in kept:
@@ -42,12 +42,12 @@ def by_cell(records: Iterable[Record]) -> dict[Cell, list[Record]]:
 
 
 def accuracies(records: Iterable[Record]) -> Mapping[Cell, list[float]]:
-    """Top-1 of the runs of each cell, in percent; of a cell without any an empty list."""
+    """Top-1 of the runs of each cell, in percent; an empty list for a cell without runs."""
     return defaultdict(list, {cell: [run.top1 for run in runs] for cell, runs in by_cell(records).items()})
 
 
 def published(cell: Cell) -> dict[str, Published]:
-    """The printed numbers of a cell by where they stand: "paper", "companion"; a row that differs has both."""
+    """The printed numbers of a cell by source: "paper", "companion"; a row that differs has both."""
     data_set, imbalance, method = cell
     found = {}
     if imbalance in table1.IMBALANCES:
@@ -79,7 +79,8 @@ def total_variation(marginal: Sequence[float]) -> float | None:
 
 
 def data_set_table(records: Iterable[Record], data_set: str, column: str = "{}") -> Table:
-    """Ours, the paper's and the companion's of every method, by imbalance; `column` is how one is headed."""
+    """Our, the paper's and the companion's numbers for every method, by imbalance; `column` makes a column's
+    heading."""
     ours, rows = accuracies(records), []
     for method, title in table1.METHODS.items():
         cells = [(data_set, imbalance, method) for imbalance in table1.IMBALANCES]
@@ -93,7 +94,7 @@ def data_set_table(records: Iterable[Record], data_set: str, column: str = "{}")
 
 
 def below_table(records: Iterable[Record]) -> Table:
-    """Ours and the companion's for every row under the line."""
+    """Our and the companion's numbers for every row under the line."""
     ours, rows = accuracies(records), []
     for method, title in table1.BELOW.items():
         cell = (*table1.BELOW_CELL, method)

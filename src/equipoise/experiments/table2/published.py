@@ -5,7 +5,7 @@ from __future__ import annotations
 NAME = "table2"
 BACKBONES = {"resnet50": "ResNet-50", "resnet101": "ResNet-101"}
 MOST = 300  # detections of an image that count in LVIS's evaluation
-CONTROL = "rfs_longer"  # a second stage that changes nothing but the length
+CONTROL = "rfs_longer"  # a second stage that only trains longer
 
 # Titles of the rows, by the name in paths and commands.
 METHODS = {

@@ -1,16 +1,16 @@
 """Table 2 of the paper: instance segmentation on LVIS v1 with two backbones. The recipe, then one line per method.
 
     Mask R-CNN with a feature pyramid, sigmoid classification without background, repeat-factor sampling at 0.001; 25
-    epochs, then 10 epochs of the classifier alone, all else frozen. SGD, 16 images, learning rate 0.02, warm-up of
-    1,000 iterations, weight decay 1e-4; shorter side 640 to 800, longer at most 1,333, flip; tested at 800.
+    epochs, then 10 epochs of the classifier alone, with everything else frozen. SGD, 16 images, learning rate 0.02,
+    warm-up of 1,000 iterations, weight decay 1e-4; shorter side 640 to 800, longer at most 1,333, flip; tested at 800.
 
-An epoch is as many images as the training set has. Where each comes from:
+An epoch is as many images as the training set has. Where each setting comes from:
 
     stage 1      Ren et al. 2020, "Balanced Meta-Softmax", appendix C.3 and its released code (LVIS v0.5), whose steps
                  are at 2/3 and 8/9; the paper gives 25 and 10 epochs for LVIS v1 and no steps
     stage 2      steps at 1/2 and 9/11, as 11,000 and 18,000 of 22,000 iterations in that code
-    rfs_longer   10 epochs more of the plain sigmoid, classifier alone: the control that the paper lacks
-    crt, lws     Kang et al. 2020: the classifier anew, or one scale per class; class-aware sampling
+    rfs_longer   10 more epochs of the plain sigmoid, classifier alone: the control that the paper lacks
+    crt, lws     Kang et al. 2020: a new classifier, or one scale per class; class-aware sampling
     eql          Tan et al. 2020 with λ = 1.1e-3, its authors' value for LVIS v1
     balanced_sigmoid   the paper's formula. `balanced_sigmoid_released` is that of the released code, target rate 1/2
 
@@ -56,7 +56,7 @@ def methods(backbone: str) -> tuple[Method[DetectionRecipe], ...]:
 
 
 def find(folder: Path) -> tuple[Path, Path, Path]:
-    """Annotations to train and to test on, and the folder of train2017 and val2017, in LVIS's official layout."""
+    """The annotations to train and to test on, and the folder of train2017 and val2017, in LVIS's official layout."""
     for place in (folder, folder / "annotations"):
         train, val = place / "lvis_v1_train.json", place / "lvis_v1_val.json"
         if train.is_file() and val.is_file():

@@ -15,7 +15,7 @@ Records = Mapping[str, Sequence[DetectionRecord]]  # by backbone
 
 
 def backbone_table(records: Sequence[DetectionRecord], backbone: str) -> Table:
-    """Ours and the paper's of each method."""
+    """Our numbers and the paper's for each method."""
     rows = []
     for name, title in METHODS.items():
         rows.append([title, "ours", *numbers(runs_of(records, name))])
@@ -31,7 +31,7 @@ def methods_table(
     what: str = "method",
     columns: Sequence[str] = COLUMNS,
 ) -> Table:
-    """A row for every method (name, title) that has runs."""
+    """One row for every method (name, title) that has runs."""
     rows = [[title, *numbers(runs, columns)] for name, title in methods.items() if (runs := runs_of(records, name))]
     return Table([what, *columns, "n"], rows)
 
@@ -56,7 +56,7 @@ def read(results: Path) -> Records:
 
 def there(results: Path) -> None:
     if not results.is_dir():
-        raise FileNotFoundError(f"{results} is not there: pass the folder of the records as --results")
+        raise FileNotFoundError(f"{results} does not exist: pass the folder of the records as --results")
 
 
 def shown_tables(records: Records) -> list[Table]:

@@ -27,7 +27,7 @@ COLUMNS = ("top1", "many", "medium", "few")
 
 
 def rows_of(records: Sequence[ImageRecord], titles: Mapping[str, str], columns: Sequence[str]) -> list[list[str]]:
-    """A row per title: its method's numbers, then the number of seeds."""
+    """One row per title: its method's numbers, then the number of seeds."""
     runs = grouped(records, lambda record: record.method)
     found = {title: runs.get(name, []) for name, title in titles.items()}
     return [

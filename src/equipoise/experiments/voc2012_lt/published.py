@@ -5,7 +5,7 @@ from __future__ import annotations
 from equipoise.experiments.table2 import published as table2
 
 NAME = "voc2012-lt"
-CUT = "voc2012-lt-cut-nms"  # the folder of runs in which NMS of proposals was cut off; their records say voc2012-lt
+CUT = "voc2012-lt-cut-nms"  # runs in which NMS of proposals was cut off; their records name the table voc2012-lt
 METHODS = {
     **{name: title for name, title in table2.METHODS.items() if name != "balanced_sigmoid_released"},
     "rfs_adjusted": "RFS, adjusted afterwards",

@@ -4,17 +4,17 @@
     4 of `sheep`, tested on all 1,449 of `val`. Mask R-CNN, ResNet-50 from ImageNet, 25 epochs, then 10 of the
     classifier alone; 16 images, learning rate 0.02, warm-up of 100 iterations (50 in the second stage).
 
-This is not LVIS and never called so; what is alike is the regime: frequent, common and rare classes by LVIS's rule,
+This is not LVIS and is never called so; only the regime is the same: frequent, common and rare classes by LVIS's rule,
 LVIS's evaluation, sigmoid heads, two stages. What the size of the data set changes:
 
     images             shorter side 320, longer at most 480 (LVIS: 800 and 1,333), so 1,000 boxes of a level compete
     repeat threshold   0.05 where LVIS has 0.001, which would repeat nothing here
     eql                λ = 100 of 862 images, as LVIS's 1.1e-3 is about 100 images
-    balanced_sigmoid   the paper's form, of the images that hold a class
+    balanced_sigmoid   the paper's form, counting the images that hold a class
     rfs_adjusted       the whole shift, tau = 1: not chosen here
     seesaw, eql_v2, federated   with their authors' values, as in mosaic-lt
 
-The threshold, the learning rate, the form and what is counted were chosen among CHOICES, on the 602 images of the
+The threshold, the learning rate, the form and what is counted were chosen from CHOICES, on the 602 images of the
 original training set that the long-tailed one leaves out.
 """
 
@@ -34,7 +34,7 @@ from equipoise.training.recipe import Method
 NAME = "voc2012-lt"
 SEEDS = (0, 1, 2)
 
-# What CHOICES vary, and the place of what was chosen: BASE. A choice never changes the runs that it was made from.
+# What CHOICES vary; what was chosen is in BASE. A choice never changes the runs behind it.
 TRIED = DetectionRecipe(
     repeat_threshold=0.02, warmup=100, steps=(0.7, 0.9), min_sizes=(320,), max_size=480, proposals=1000
 )
@@ -43,7 +43,7 @@ BASE = replace(TRIED, repeat_threshold=0.05)
 
 METHODS = (*rows_of_the_paper(BASE, rare=100 / 862), adjusted(BASE, tau=1.0), *more_rows(BASE))
 
-# What had to be chosen, and among what.
+# What had to be chosen, and from what.
 SECOND_TRIED = second_stage(TRIED, f"rfs_{TRIED.repeat_threshold}")
 CHOICES = (
     *(Method(f"rfs_{threshold}", replace(TRIED, repeat_threshold=threshold)) for threshold in (0.02, 0.001, 0.05, 0.1)),
@@ -62,7 +62,7 @@ CHOICES = (
 
 
 def find(folder: Path) -> tuple[Path, Path, Path]:
-    """Annotations to train and to test on, and the folder of the images."""
+    """The annotations to train and to test on, and the folder of the images."""
     train, val = folder / "train_lt.json", folder / "val.json"
     if not (train.is_file() and val.is_file()):
         raise FileNotFoundError(f"{folder} holds no train_lt.json and val.json: pass the folder with them as --data")
@@ -78,5 +78,5 @@ def held_out(folder: Path, path: Path) -> Path:
         "annotations": [annotation for annotation in every["annotations"] if annotation["image_id"] not in used],
         "categories": drawn["categories"],
     }
-    write_text(path, json.dumps(left))  # whole: another command may be reading it
+    write_text(path, json.dumps(left))  # written whole: another command may be reading it
     return path

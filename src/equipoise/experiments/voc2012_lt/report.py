@@ -1,4 +1,4 @@
-"""VOC2012-LT from its records: under its own name, the order of the methods beside the paper's on LVIS."""
+"""VOC2012-LT from its records, with the order of the methods beside the paper's on LVIS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def methods_run(records: Sequence[DetectionRecord]) -> Methods:
 
 
 def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> str:
-    """Which order of the methods came out, and how far it is the paper's (LVIS, ResNet-50)."""
+    """The order of the methods, and how far it agrees with the paper's (LVIS, ResNet-50)."""
     lines = []
     for column in ("AP_mask", "AP_r"):
         found = {name: [getattr(record, column) for record in runs_of(records, name)] for name in methods}
@@ -56,8 +56,8 @@ def order(values: dict[str, float]) -> list[str]:
 
 
 def clearer(records: Sequence[DetectionRecord], column: str, a: str, b: str) -> int:
-    """1 where method `a` is above `b` by more than two standard errors of the difference over seeds, -1 where it is
-    below, else 0; of a single seed the sign of the difference."""
+    """1 if method `a` is above `b` by more than two standard errors of the difference over seeds, -1 if it is below,
+    else 0; for a single seed, the sign of the difference."""
     of_a, of_b = ({run.seed: run.number(column) for run in runs_of(records, name)} for name in (a, b))
     pairs = [(of_a[seed], of_b[seed]) for seed in of_a.keys() & of_b.keys()]
     differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
@@ -71,8 +71,8 @@ def clearer(records: Sequence[DetectionRecord], column: str, a: str, b: str) -> 
 def beside_control(
     records: Sequence[DetectionRecord], methods: Methods = METHODS, columns: Sequence[str] = COLUMNS
 ) -> Table | None:
-    """What the detector that second stages start from, and each of these, have more than the control of the same seed:
-    mean ± standard deviation of the differences, with the number of seeds. None where there is no control."""
+    """The differences of the first stage, and of each second stage, from the control of the same seed: mean ± standard
+    deviation, with the number of seeds. None if there is no control."""
     rows = []
     for name, title in methods.items():
         pairs = control_pairs(records, name)
@@ -92,13 +92,13 @@ def control_pairs(records: Sequence[DetectionRecord], method: str) -> list[tuple
 
 
 def difference(run: DetectionRecord, control: DetectionRecord, column: str) -> float | None:
-    """What `run` has more than `control`; None where one of them lacks it."""
+    """`run` minus `control`; None if one of them lacks the number."""
     ours, theirs = run.number(column), control.number(column)
     return None if ours is None or theirs is None else ours - theirs
 
 
 def _beginning(record: DetectionRecord) -> tuple[Any, ...]:
-    """What second stages that start from the same detector have in common, with it and with each other."""
+    """What a detector and the second stages that start from it have in common."""
     return record.seed, record.recipe.get("start") or record.method, record.backbone
 
 
@@ -106,7 +106,7 @@ def _beginning(record: DetectionRecord) -> tuple[Any, ...]:
 
 
 def read(results: Path) -> Records:
-    """The runs, and those of before NMS was exact; there may be none yet."""
+    """The runs, and those from before NMS was exact; there may be none yet."""
     there(results)
     return {
         NAME: read_records(results, NAME, DetectionRecord),
@@ -115,7 +115,8 @@ def read(results: Path) -> Records:
 
 
 def shown_tables(records: Records) -> list[Table]:
-    """Every method, run or not, and beside the control; then the runs of before NMS was exact, where there are any."""
+    """Every method, run or not, and its difference from the control; then the runs from before NMS was exact, if
+    any."""
     found = [_whole(records[NAME], METHODS, "VOC2012-LT: average precision, %"), beside_control(records[NAME])]
     if any(record.AP_at for record in records[NAME]):
         for columns in (MEASURES, columns_at(records[NAME])):

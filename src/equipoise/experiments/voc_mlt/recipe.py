@@ -11,9 +11,9 @@ a norm of 35; a warm-up of 500 iterations from a third; 8 epochs of 3,800 class-
 after 5 and 7 of them; the parameters of the loss, which is a mean over classes, times 2 where it is focal.
 
 Ours: the test images; the ImageNet weights, which halve the picture in another place (`--stride`) than torchvision's;
-one image per class at a time in class-aware sampling, not three; 944 iterations for every row, also for those that
-sample images as they are; and the values of the rows that their paper does not have: ASL's are its paper's, EQL spares
-classes with fewer than 20 images, Balanced Sigmoid has none. Nothing was tuned.
+one image per class at a time in class-aware sampling, not three; 944 iterations for every row, including those that
+sample images as they are; and the values of the rows that their paper does not have: ASL's are its paper's, EQL treats
+classes with fewer than 20 images as rare, Balanced Sigmoid has none. Nothing was tuned.
 
 Reference: Wu, Huang, Liu, Wang, Lin, "Distribution-Balanced Loss for Multi-Label Classification in Long-Tailed
 Datasets", ECCV 2020, arXiv 2007.09654.
@@ -40,7 +40,7 @@ from equipoise.training.recipe import MethodCell, Recipe
 NAME = "voc-mlt"
 SEEDS = (0, 1, 2)
 EPOCH = 3_800 // 32  # batches: every class is drawn a quarter as often as the largest one has images
-RARE = 20  # images: EQL spares classes with fewer
+RARE = 20  # images: EQL treats classes with fewer as rare
 
 BASE = Recipe(
     loss=nn.BCEWithLogitsLoss,
@@ -84,7 +84,7 @@ def distribution_balanced(prior: Prior, **options: float) -> Doubled:
 
 
 def equalization(prior: Prior, images: int) -> SigmoidEqualizationLoss:
-    """EQL that spares classes with fewer than so many training images."""
+    """EQL that treats classes with fewer than this many training images as rare."""
     return SigmoidEqualizationLoss(prior, images / prior.total)
 
 
@@ -103,7 +103,7 @@ RECIPES = {
 
 
 def plan() -> list[MethodCell]:
-    """Every run, seed by seed, the most telling first."""
+    """Every run, seed by seed, the most informative first."""
     first = ("bce", "balanced_sigmoid", "db", "bce_adjusted")
     order = (*first, *(name for name in RECIPES if name not in first))
     return [MethodCell(name, seed) for seed in SEEDS for name in order]

@@ -33,7 +33,7 @@ COLUMNS = {
     "f1_micro": "F1 micro",
 }
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # 97.5 % of Student's t, 1 to 9 degrees
-RELEASED_HEAD = 100  # images: with exactly as many a class is of the head in the authors' split, and medium here
+RELEASED_HEAD = 100  # images: a class with exactly this many is in the head in the authors' split, and medium here
 
 
 def methods_table(records: Sequence[MultilabelRecord], columns: Sequence[str] = tuple(COLUMNS)) -> Table:
@@ -49,7 +49,7 @@ def methods_table(records: Sequence[MultilabelRecord], columns: Sequence[str] = 
 
 
 def gains(records: Sequence[MultilabelRecord], method: str, column: str) -> list[float]:
-    """A method's score less that of BCE of the same seed, by seed."""
+    """A method's score minus that of BCE with the same seed, by seed."""
     plain = {run.seed: getattr(run, column) for run in records if run.method == "bce"}
     own = {run.seed: getattr(run, column) for run in records if run.method == method}
     pairs = [(own[seed], plain[seed]) for seed in sorted(own.keys() & plain.keys())]
@@ -57,7 +57,7 @@ def gains(records: Sequence[MultilabelRecord], method: str, column: str) -> list
 
 
 def within_chance(differences: Sequence[float]) -> bool:
-    """Whether the 95 % interval of their mean, Student's, holds 0: always so of a single one.
+    """Whether Student's 95 % interval of their mean contains 0; always True for a single value.
 
     >>> within_chance([1.0, 1.2, 0.9]), within_chance([1.0, -0.5, 0.9]), within_chance([0.0, 0.0]), within_chance([3.0])
     (False, True, True, True)
@@ -69,7 +69,7 @@ def within_chance(differences: Sequence[float]) -> bool:
 
 
 def differences_table(records: Sequence[MultilabelRecord]) -> Table:
-    """Every method beside BCE of the same seed; in brackets what is within chance."""
+    """Every method's difference from BCE of the same seed; in brackets if it is within chance."""
 
     def cell(method: str, column: str) -> str:
         found = gains(records, method, column)
@@ -82,7 +82,7 @@ def differences_table(records: Sequence[MultilabelRecord]) -> Table:
 
 
 def notes(records: Sequence[MultilabelRecord]) -> list[str]:
-    """What each number can see, what is chance, and where a group differs from the authors'."""
+    """What each number can see, what is chance, and in which group the split differs from the authors'."""
     return [
         "mAP ranks the images of one class at a time, so it cannot see a prior: taking it off the logits of BCE "
         "afterwards leaves every mAP as it was. micro-AP pools the scores of all classes and F1 takes one threshold, a "
@@ -94,7 +94,7 @@ def notes(records: Sequence[MultilabelRecord]) -> list[str]:
 
 
 def released_split(records: Sequence[MultilabelRecord]) -> list[str]:
-    """Head and medium mAP of the authors' split, where it is another one."""
+    """Head and medium mAP of the authors' split, if it differs."""
     between = [name for name, count in zip(records[0].class_names, records[0].counts, strict=True) if count == 100]
     if not between:
         return []
