@@ -58,7 +58,7 @@ def test_a_class_that_loses_its_last_readable_image_is_refused(folder: Path) -> 
 
 
 BAD = {
-    "unknown label": ("file,labels\nimages/0.png,cat fox\n", ("bird", "cat"), "'fox' is not a class: .*bird, cat"),
+    "unknown label": ("file,labels\nimages/0.png,cat fox\n", ("bird", "cat"), "2: 'fox' is not a class: .*bird, cat"),
     "twice": ("file,labels\nimages/0.png,cat\nimages/0.png,owl\n", None, "has images/0.png twice"),
     "no column": ("file,kind\nimages/0.png,cat\n", None, "expected one with the labels, called labels, tags, label or"),
     "no labels": ("file,labels\nimages/0.png,\n", None, "has no labels"),
