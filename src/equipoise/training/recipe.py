@@ -17,6 +17,7 @@ from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
 TEACHER_SEEDS = 1000  # the teachers of seed s have the seeds from 1000 (s + 1) on: none is a student's
+EARLIER = {"width": 1}  # what files from before an option mean, which do not name it
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Recipe:
     backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
     adjusted       take the prior off the logits when predicting: for a model trained with a plain loss. Of several
                    labels per image, every class then has the mean rate
+    blocks, width  of "resnet32": blocks per stage (9: ResNet-56), and a factor of its 16, 32 and 64 channels
     model          "resnet32", or a classifier of torchvision or timm for images of `size` pixels
     full_stem      small images, too, go through the network's own first layers: those of a weights file
     stride         where a ResNet's bottlenecks halve the picture, as in `make_backbone`
@@ -124,6 +126,7 @@ class Recipe:
     temperature: float = 2.0
     distillation: float = 0.8
     views: int = 128
+    width: int = 1
 
     def learning_rate(self, iteration: int) -> float:
         """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end, or steps.
