@@ -2,28 +2,37 @@
 
 python benchmarks/train_throughput.py                    ResNet-18 at 64 px and ResNet-50 at 224 px
 python benchmarks/train_throughput.py --out FILE.json    also written there
+python benchmarks/train_throughput.py --table FILE.json  such a record as a table
 
-bare       the captured step alone, on a batch that stays (on a CPU: the step as it is)
-resident   decoded images on the device: drawn, augmented and trained on, as a run does it
-streamed   JPEG files of 500 × 375 pixels, made for it, decoded by worker processes
-decoding   these files decoded and resized, nothing trained: on the CPU by Pillow, on a GPU by torchvision
+bare            the captured step alone, on a batch that stays (on a CPU: the step as it is)
+resident        decoded images on the device: drawn, augmented and trained on, as a run does it
+streamed        JPEG files of about 500 × 375 pixels, made for it and read again and again from the page cache, by
+                worker processes; decoded by these (cpu) or on the device (gpu), then as above
+decoding alone  the same without training
+reading alone   the same without decoding, as it is done for decoding on the device
+
+What bounds a streamed run is the slowest of these three, each measured alone: if the run keeps up with it, nothing
+else does. Without a GPU "gpu" is the same code on the CPU, which says nothing of a GPU.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from PIL import Image
 
+from equipoise.data.gpu_images import EncodedStream, GpuDecoder, collated, why_not_on
 from equipoise.data.image_files import decode
 from equipoise.data.images import ImageList, read_images
 from equipoise.prior import Prior
@@ -31,9 +40,21 @@ from equipoise.training.classification import Training
 from equipoise.training.images import ImageData, stored_side, training_set
 from equipoise.training.recipe import Recipe
 from equipoise.training.records import hardware, versions
-from equipoise.training.sets import ImageSet, Photographs
+from equipoise.training.sets import ImageSet, Photographs, StreamedSet
 
-SHAPES = (("resnet18", 64, 256), ("resnet50", 224, 256))
+
+@dataclass(frozen=True)
+class Shape:
+    model: str
+    size: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.model} at {self.size} px, batch {self.batch}"
+
+
+SHAPES = (Shape("resnet18", 64, 256), Shape("resnet50", 224, 256))
+SIDES = ((500, 375), (375, 500), (500, 333))
 AUGMENTATIONS = {64: ("crop", "randaugment-crop"), 224: ("resized", "randaugment")}
 
 
@@ -46,32 +67,37 @@ def random_set(size: int, number: int, device: torch.device) -> ImageSet:
 
 
 def write_photographs(folder: Path, number: int) -> ImageList:
-    """JPEG files of 500 × 375 pixels with the detail of photographs: smooth noise of several scales."""
-    random = np.random.default_rng(0)
-    for index in range(number):
-        place = folder / f"class{index % 10}"
-        place.mkdir(exist_ok=True)
-        pixels = np.zeros((375, 500, 3), np.float32)
+    """JPEG files of about 500 × 375 pixels, three shapes, with the detail of photographs: noise of several scales."""
+    for label in range(10):
+        (folder / f"class{label}").mkdir()
+
+    def write(index: int) -> None:
+        random = np.random.default_rng(index)
+        width, height = SIDES[index // 10 % len(SIDES)]
+        pixels = np.zeros((height, width, 3), np.float32)
         for scale in (4, 16, 64):
-            noise = random.integers(0, 256, (375 // scale + 1, 500 // scale + 1, 3), np.uint8)
-            pixels += np.asarray(Image.fromarray(noise).resize((500, 375)), np.float32)
-        Image.fromarray((pixels / 3).astype(np.uint8)).save(place / f"{index}.jpg", quality=90)
+            noise = random.integers(0, 256, (height // scale + 1, width // scale + 1, 3), np.uint8)
+            pixels += np.asarray(Image.fromarray(noise).resize((width, height)), np.float32)
+        name = folder / f"class{index % 10}" / f"{index}.jpg"
+        Image.fromarray((pixels / 3).astype(np.uint8)).save(name, quality=90)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(write, range(number)))
     return read_images(folder)
 
 
-def speed(run: Training, step: Callable[[], int], seconds: float, warm: float = 0.0) -> float:
-    """Images per second of `step`, which returns how many iterations it did; the first ones are not counted, nor are
-    `warm` seconds, in which what worker processes had ready is used up."""
-    start, done = time.perf_counter(), 0
-    while done < 3 or time.perf_counter() - start < warm:
-        step()
-        run.wait()
-        done += 1
+def speed(run: Training, step: Callable[[], int], seconds: float, warm: int = 0) -> float:
+    """Images per second of `step`, which returns how many iterations it did. The first ones are not counted, nor are
+    `warm` images: what worker processes had ready is used up by then."""
+    start, number, done = time.perf_counter(), 0, 0
+    while number < 3 or (done * run.batch_size < warm and time.perf_counter() - start < 4 * seconds):
+        done += step()
+        number += 1
+    run.wait()
     start, done = time.perf_counter(), 0
     while time.perf_counter() - start < seconds:
         done += step()
-        if run.data.device.type == "cuda":
-            run.wait()
+    run.wait()
     return done * run.batch_size / (time.perf_counter() - start)
 
 
@@ -81,6 +107,7 @@ def bare_step(run: Training) -> Callable[[], int]:
             run._slot.zero_()
             for _ in range(run.chunk):
                 run._step() if run._graph is None else run._graph.replay()
+        run.wait()  # `advance` waits itself where too much is queued
         return run.chunk
 
     return step
@@ -95,90 +122,144 @@ def whole_step(run: Training) -> Callable[[], int]:
     return step
 
 
-def begun(model: str, size: int, batch: int, data: Photographs, augmentation: str) -> Training:
+def begun(shape: Shape, data: Photographs, augmentation: str) -> Training:
     """A run that does not end soon."""
-    recipe = Recipe(model=model, size=size, batch_size=batch, iterations=20_000, warmup=0, lr=1e-4, nesterov=True)
-    return Training(replace(recipe, augmentation=augmentation), data, seed=0)
+    recipe = Recipe(model=shape.model, size=shape.size, batch_size=shape.batch, iterations=20_000, warmup=0, lr=1e-4)
+    return Training(replace(recipe, nesterov=True, augmentation=augmentation), data, seed=0)
+
+
+def streamed_speeds(
+    shape: Shape, files: ImageList, device: torch.device, asked: argparse.Namespace
+) -> dict[str, float]:
+    """Training from files, and parts of it alone, decoded by the workers and on the device."""
+    found: dict[str, float] = {}
+    ready = 5 * asked.workers * shape.batch  # more than worker processes have ready
+    for where in ("cpu", "gpu"):
+        data = ImageData(files, files, shape.size, workers=asked.workers, resident=False, decode="cpu")
+        images = training_set(data, device)
+        assert isinstance(images, StreamedSet)
+        if where == "gpu":
+            problem = why_not_on(device) if device.type == "cuda" else None
+            if problem is not None:
+                print(problem)
+                break
+            decoder = GpuDecoder(images.stored, "shorter", images.device)
+            images = replace(images, files=EncodedStream(files, images.stored), decoder=decoder)
+        run = begun(shape, images, AUGMENTATIONS[shape.size][0])
+        found[f"streamed, {where}"] = speed(run, whole_step(run), 2 * asked.seconds, ready)
+        del run
+        gc.collect()  # its worker processes end
+        found[f"decoding alone, {where}"] = loaded(images, shape.batch, asked.seconds, ready)
+        if where == "gpu":
+            reading = replace(images, decoder=lambda batch: batch.content)  # type: ignore[arg-type]
+            found["reading alone, gpu"] = loaded(reading, shape.batch, asked.seconds, ready)
+    return found
+
+
+def loaded(images: StreamedSet, batch: int, seconds: float, warm: int) -> float:
+    """Images per second that come, if nobody trains on them."""
+    order = np.random.default_rng(0).integers(len(images.labels), size=(20_000, batch), dtype=np.int32)
+    start, done, began = time.perf_counter(), 0, None
+    for _ in images.batches(order):
+        done += batch
+        if began is None and (done >= warm or time.perf_counter() - start > 3 * seconds):
+            wait(images.device)
+            start, done, began = time.perf_counter(), 0, True
+        elif began and time.perf_counter() - start > seconds:
+            break
+    wait(images.device)
+    return done / (time.perf_counter() - start)
+
+
+def difference(files: ImageList, side: int, device: torch.device) -> float:
+    """By how much, of 255, pixels that the device decodes differ from Pillow's, in the mean."""
+    few = files.subset(range(64))
+    batch = collated([EncodedStream(few, side)[index] for index in range(64)])
+    found = GpuDecoder(side, "shorter", torch.zeros(1, device=device).device)(batch)
+    return float(np.abs(found.cpu().numpy().astype(np.float32) - decode(few, side).pixels).mean())
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def bounds(row: dict[str, float]) -> dict[str, str]:
+    """What bounds each streamed run, and what share of it is reached."""
+    found = {}
+    for where in ("cpu", "gpu"):
+        if f"streamed, {where}" in row:
+            parts = {name: value for name, value in row.items() if name == "bare" or name.endswith(f"alone, {where}")}
+            slowest = min(parts, key=lambda name: parts[name])
+            share = row[f"streamed, {where}"] / parts[slowest]
+            found[f"streamed, {where}"] = f"{slowest}: {share:.2f} of it"
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each number")
+    parser.add_argument("--seconds", type=float, default=3.0, help="for each number; for streamed ones twice as long")
     parser.add_argument("--files", type=int, default=2000, help="JPEG files to stream")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--batch", type=int, help="another batch size")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--table", type=Path)
-    options = parser.parse_args()
-    if options.table:
-        print(table(options.table))
+    asked = parser.parse_args()
+    if asked.table:
+        print(table(asked.table))
         return
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = True
+    began = time.perf_counter()
     found: dict[str, dict[str, float]] = {}
+    bounded: dict[str, dict[str, str]] = {}
+    differing: dict[str, float] = {}
+    machine = hardware(device) | versions() | {"workers": str(asked.workers), "cores": str(os.cpu_count())}
+    record = {"machine": machine, "seconds": asked.seconds, "images_per_second": found, "bound_by": bounded}
+    record["pixels_differ"] = differing
     with tempfile.TemporaryDirectory() as folder:
-        files = write_photographs(Path(folder), options.files)
-        for model, size, usual in SHAPES:
-            batch = options.batch or usual
-            row = found[f"{model} at {size} px, batch {batch}"] = {}
-            images = random_set(size, 8 * batch, device)
-            for kind in AUGMENTATIONS[size]:
-                run = begun(model, size, batch, images, kind)
-                row.setdefault("bare", speed(run, bare_step(run), options.seconds))
-                row[f"resident, {kind}"] = speed(run, whole_step(run), options.seconds)
-            streamed = training_set(ImageData(files, files, size, workers=options.workers, resident=False), device)
-            run = begun(model, size, batch, streamed, AUGMENTATIONS[size][0])
-            row["streamed"] = speed(run, whole_step(run), 4 * options.seconds, warm=2 * options.seconds)
-            start, decoded = time.perf_counter(), 0
-            while time.perf_counter() - start < options.seconds:
-                decode(files, stored_side(size), workers=options.workers)
-                decoded += len(files)
-            row["decoding, Pillow"] = decoded / (time.perf_counter() - start)
-            if device.type == "cuda":
-                row["decoding, GPU"] = gpu_decoding(files, stored_side(size), device)
+        files = write_photographs(Path(folder), asked.files)
+        size = sum(path.stat().st_size for path in Path(folder).rglob("*.jpg")) / len(files)
+        record["files"] = {"number": len(files), "bytes_each": round(size), "sides": SIDES}
+        print(f"{len(files):,} files of {size / 1000:.0f} kB written, {time.perf_counter() - began:.0f} s", flush=True)
+        for shape in (replace(shape, batch=asked.batch or shape.batch) for shape in SHAPES):
+            row = found[str(shape)] = {}
+            images = random_set(shape.size, 8 * shape.batch, device)
+            for kind in AUGMENTATIONS[shape.size]:
+                run = begun(shape, images, kind)
+                if "bare" not in row:
+                    row["bare"] = speed(run, bare_step(run), asked.seconds)
+                row[f"resident, {kind}"] = speed(run, whole_step(run), asked.seconds)
+            del run, images
+            row |= streamed_speeds(shape, files, device, asked)
+            if "streamed, gpu" in row:
+                differing[str(shape)] = round(difference(files, stored_side(shape.size), device), 3)
+            bounded[str(shape)] = bounds(row)
             for name, value in row.items():
-                share = value / row["bare"]
-                print(f"{model} at {size} px  {name:28s}{value:12,.0f} images/s{share:8.2f} of bare", flush=True)
-    machine = hardware(device) | versions() | {"workers": str(options.workers)}
-    record = {"machine": machine, "seconds": options.seconds, "images_per_second": found}
-    if options.out:
-        options.out.write_text(json.dumps(record, indent=1) + "\n")
+                why = f"  bound by {bounded[str(shape)][name]}" if name in bounded[str(shape)] else ""
+                print(f"{shape}: {name:26s}{value:10,.0f} images/s{value / row['bare']:8.2f} of bare{why}", flush=True)
+            record["took"] = round(time.perf_counter() - began, 1)
+            if asked.out:  # also after the first shape: what is measured is kept
+                asked.out.write_text(json.dumps(record, indent=1) + "\n")
+    print(f"{record['took']} s in all")
 
 
 def table(path: Path) -> str:
-    """What stays of the bare step, as Markdown. Records from before streaming was warmed up ("seconds" is not in them)
-    show what is in memory alone: what they call streamed came from what the worker processes had ready."""
+    """What stays of the bare step, as Markdown. Records without "bound_by" show what is in memory alone: what they call
+    streamed came from what the worker processes had ready."""
     record = json.loads(path.read_text())
-    shown = ("bare", "resident", "streamed", "decoding") if "seconds" in record else ("bare", "resident")
-    lines = [
+    bounded = record.get("bound_by", {})
+    shown = ("bare", "resident", "streamed", "decoding", "reading") if bounded else ("bare", "resident")
+    title = (
         f"| {record['machine']['device']}, torch {record['machine']['torch']} | images per second | of the bare step |"
-    ]
-    lines.append("|:---|---:|---:|")
+    )
+    lines = [title + (" bound by |" if bounded else ""), "|:---|---:|---:|" + (":---|" if bounded else "")]
     for shape, row in record["images_per_second"].items():
         for name, value in row.items():
             if name.startswith(shown):
-                lines.append(f"| {shape}: {name} | {value:,.0f} | {value / row['bare']:.2f} |")
+                why = f" {bounded[shape].get(name, '')} |" if bounded else ""
+                lines.append(f"| {shape}: {name} | {value:,.0f} | {value / row['bare']:.2f} |{why}")
     return "\n".join(lines)
-
-
-def gpu_decoding(files: ImageList, side: int, device: torch.device) -> float:
-    """torchvision's decoder (nvJPEG) in batches of 64, resized on the GPU."""
-    from torchvision.io import decode_jpeg, read_file
-    from torchvision.transforms.v2.functional import resize
-
-    try:
-        content = [read_file(str(files.open(index))) for index in range(len(files))]
-        for _ in range(2):  # the first time the decoder is made
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for first in range(0, len(content), 64):
-                for image in decode_jpeg(content[first : first + 64], device=device):
-                    resize(image, [side], antialias=True)
-            torch.cuda.synchronize()
-    except RuntimeError as error:
-        print(f"torchvision cannot decode on this GPU: {error}")
-        return float("nan")
-    return len(content) / (time.perf_counter() - start)
 
 
 if __name__ == "__main__":

@@ -38,14 +38,20 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> object:
     return build
 
 
-def test_the_wheel_is_the_package_whole_and_nothing_else(backend: object, tmp_path: Path) -> None:
+def test_the_wheel_is_the_package_without_what_rewrites_our_documents(backend: object, tmp_path: Path) -> None:
     build: Callable[[str], str] = backend.build_wheel  # type: ignore[attr-defined]
     with zipfile.ZipFile(tmp_path / build(str(tmp_path))) as wheel:
-        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+        content = {name: wheel.read(name) for name in wheel.namelist() if ".dist-info/" not in name}
     source = ROOT / "src"
     files = {path.relative_to(source) for path in (source / "equipoise").rglob("*") if path.is_file()}
-    assert names == {path.as_posix() for path in files if "__pycache__" not in path.parts}
-    assert {"equipoise/py.typed", "equipoise/report/page_files/page.html"} <= names
+    ours = {path.as_posix() for path in files if "__pycache__" not in path.parts}
+    left_out = {name for name in ours if name.startswith("equipoise/experiments/documents/")}
+    assert content.keys() == ours - left_out
+    assert {"equipoise/py.typed", "equipoise/report/page_files/page.html"} <= content.keys()
+    # what rewrites a document of this repository is among what is left out
+    documents = re.compile(rb"def documents\b|<!-- rendered|results/README\.md|docs/lab-notes\.md|docs/images/")
+    assert sum(bool(documents.search((source / name).read_bytes())) for name in left_out) >= 9
+    assert [name for name, text in content.items() if documents.search(text)] == []
 
 
 def test_the_sdist_has_every_tracked_file(backend: object, tmp_path: Path) -> None:
@@ -107,6 +113,18 @@ def test_what_is_imported_is_the_installed_wheel(installed: Path, tmp_path: Path
 
 
 @needs_pip
+def test_the_installed_wheel_prints_a_table_and_says_that_documents_are_written_in_a_checkout(
+    installed: Path, tmp_path: Path
+) -> None:
+    command = [installed / "bin" / "equipoise", "table", "prior-shift", "--results", ROOT / "results"]
+    assert "Accuracy, %, mean over 5 seeds" in run(command, tmp_path).stdout
+    words = [*map(str, command), "--write"]
+    result = subprocess.run(words, cwd=tmp_path, env=outside(), capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert "run it in a checkout of the repository" in " ".join(result.stderr.replace("│", "").split())
+
+
+@needs_pip
 def test_the_installed_wheel_runs_the_commands(installed: Path, tmp_path: Path) -> None:
     for library in ("torchvision", "vl_convert", "onnxruntime", "sklearn"):
         pytest.importorskip(library)
@@ -119,15 +137,15 @@ def test_the_installed_wheel_runs_the_commands(installed: Path, tmp_path: Path) 
             tmp_path / f"{name}.npz", logits=logits, labels=labels, class_names=["class0", "class1", "class2", "class3"]
         )
 
-    def equipoise(*words: str) -> str:
-        return run([installed / "bin" / "equipoise", *words], tmp_path).stdout
-
-    assert "Balanced Softmax" in equipoise("demo", "--out", "demo", "--iterations", "2", "--seeds", "1")
-    assert "class3" in equipoise("inspect", "photos/train")
-    equipoise("report", "before.npz", "after.npz", "--counts", "photos/train", "--out", "report.html")
-    equipoise("adapt", "before.npz", "--source", "photos/train", "--target", "uniform", "--out", "adapted.npz")
-    size = ("--model", NETWORK, "--size", "32", "--epochs", "1", "--device", "cpu")
-    equipoise("train", "photos", "--out", "run", *size)
+    assert "class3" in run([installed / "bin" / "equipoise", "inspect", "photos/train"], tmp_path).stdout
+    commands = (
+        "demo --out demo --iterations 2 --seeds 1",
+        "report before.npz after.npz --counts photos/train --out report.html",
+        "adapt before.npz --source photos/train --target uniform --out adapted.npz",
+        f"train photos --out run --model {NETWORK} --size 32 --epochs 1 --device cpu",
+    )
+    several = f"from equipoise.cli import app\nfor words in {commands}: app(words.split(), standalone_mode=False)"
+    assert "Balanced Softmax" in run([installed / "bin" / "python", "-c", several], tmp_path).stdout
     for page in ("demo/report.html", "report.html", "run/report.html"):
         assert "</html>" in (tmp_path / page).read_text()
     with np.load(tmp_path / "adapted.npz") as adapted, np.load(tmp_path / "before.npz") as before:

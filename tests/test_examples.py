@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import equipoise as eq
 from equipoise.experiments.demo import digits_cnn
@@ -13,6 +16,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def run(name: str, *arguments: str | Path) -> str:
+    """What it prints in a process of its own, as a user starts it."""
     command = [sys.executable, str(EXAMPLES / name), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -28,9 +32,19 @@ def test_the_prior_goes_from_counting_labels_to_serving_a_model(tmp_path: Path) 
     assert served.source == eq.Prior.uniform(10, class_names=tuple("0123456789"))
 
 
-def test_a_run_that_was_stopped_ends_as_one_that_was_not(tmp_path: Path) -> None:
-    checkpoint = ("--checkpoint", tmp_path / "checkpoint.pt")
-    whole = run("resume_distributed.py", *checkpoint)
+def test_a_run_that_was_stopped_ends_as_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def here(*arguments: str) -> str:
+        """In this process: to start another takes longer than the script."""
+        words = ["resume_distributed.py", "--checkpoint", str(tmp_path / "checkpoint.pt"), *arguments]
+        monkeypatch.setattr(sys, "argv", words)
+        runpy.run_path(str(EXAMPLES / words[0]), run_name="__main__")
+        return capsys.readouterr().out
+
+    whole = here()
     assert "balanced accuracy" in whole
-    assert run("resume_distributed.py", *checkpoint, "--stop-after", "17") == ""
-    assert run("resume_distributed.py", *checkpoint) == f"resumed in epoch 1\n{whole}"
+    with pytest.raises(SystemExit):
+        here("--stop-after", "17")
+    assert capsys.readouterr().out == ""
+    assert here() == f"resumed in epoch 1\n{whole}"

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 import equipoise as eq
 from equipoise.data.digits import Digits, load_digits_lt
 from equipoise.experiments.demo import Settings, fitted
+from equipoise.experiments.documents.marks import fill
 from equipoise.files import write_text
 from equipoise.report.figures import save
-from equipoise.report.tables import fill
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 NUMBERED = re.compile(r"^\d+-")

@@ -1,7 +1,7 @@
 """Equipoise: train on the data you have, predict for the world you want.
 
-A `Prior` says how often each class occurs. Count it once, hand it to a loss, a sampler, an evaluation, and to the model
-that you serve.
+A `Prior` holds how often each class occurs. Count it once, and pass it to a loss, a sampler, an evaluation and the
+model that you serve.
 
 Every public name is typed once, in `__init__.pyi`, and imported when it is first used: `import equipoise` imports
 neither torch nor NumPy.

@@ -1,4 +1,5 @@
-"""What users pass in, as arrays that are known to be right, without importing torch; and where a warning points."""
+"""Turn what users pass in into checked arrays, without importing torch; find the line that a warning should point
+to."""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ def as_array(values: ArrayLike | Tensor) -> NDArray[Any]:
 
 
 def is_tensor(value: Any) -> TypeGuard[Tensor]:
-    """Whether a value is a tensor: nothing is, where torch was never imported."""
+    """Whether a value is a tensor; always False if torch was never imported."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is a whole number of any kind (int, NumPy, a tensor of one), but no bool.
+    """Whether a value is a whole number of any kind (int, NumPy, a one-element tensor), but not a bool.
 
     >>> is_whole(3), is_whole(3.0), is_whole(3.5), is_whole("3"), is_whole(True)
     (True, True, False, False, False)
@@ -42,7 +43,7 @@ def is_whole(value: Any) -> bool:
 
 
 def whole_counts(values: ArrayLike | Tensor) -> NDArray[np.int64]:
-    """Counts [K] as int64; refused unless whole, not negative and not all zero."""
+    """Counts [K] as int64; an error unless they are whole, not negative and not all zero."""
     counts = as_array(values)
     if counts.ndim != 1 or counts.size == 0:
         raise ValueError(f"counts have shape {counts.shape}: give one whole number per class, [K]")
@@ -65,7 +66,7 @@ def whole_counts(values: ArrayLike | Tensor) -> NDArray[np.int64]:
 
 
 def stated_probabilities(values: ArrayLike | Tensor) -> NDArray[np.float64]:
-    """Probabilities [K] as float64, as they are; refused unless in [0, 1] with a sum of 1."""
+    """Probabilities [K] as float64, unchanged; an error unless they are in [0, 1] and sum to 1."""
     try:
         probabilities = as_array(values).astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -100,15 +101,15 @@ def rate_logits(rate: Any, what: str) -> NDArray[np.float64]:
 
 
 def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[Any, tuple[str, ...] | None]:
-    """The values of a mapping, or of a pandas Series, in column order; and `class_names`, or else keys that are names.
+    """The values of a mapping or a pandas Series in column order, and `class_names` or else the keys that are names.
 
-    Anything else is returned as it is. Classes that a mapping of indices leaves out are 0.
+    Anything else is returned as it is. Classes missing from a mapping of indices are 0.
 
     >>> by_column({2: 5, 0: 7}), by_column({"cat": 90, "owl": 10})
     (([7, 0, 5], None), ([90, 10], ('cat', 'owl')))
     """
     names = as_names(class_names)
-    if hasattr(values, "to_dict"):  # a pandas Series: its index says which class
+    if hasattr(values, "to_dict"):  # a pandas Series: its index holds the classes
         values = values.to_dict()
     if not isinstance(values, Mapping):
         return values, names
@@ -137,7 +138,7 @@ def as_names(names: Sequence[str] | Mapping[int, str] | None) -> tuple[str, ...]
 
 
 def as_ids(ids: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Class ids in column order; refused unless whole numbers."""
+    """Class ids in column order; an error unless they are whole numbers."""
     if ids is None:
         return None
     wrong = [value for value in ids if not is_whole(value)]
@@ -147,19 +148,19 @@ def as_ids(ids: Sequence[int] | None) -> tuple[int, ...] | None:
 
 
 def exact_zeros(shift: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Float64 rounding is not a shift: a uniform prior must give exactly 0."""
+    """Remove float64 rounding errors: a uniform prior must give a shift of exactly 0."""
     return np.where(np.abs(shift) < 1e-12, 0.0, shift)
 
 
 def fp32(values: NDArray[np.float64]) -> Tensor:
-    """Float64 values as a tensor of single precision."""
+    """Float64 values as an fp32 tensor."""
     import torch
 
     return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
 
 def outside() -> int:
-    """The stack level of the first caller outside this package and torch, which calls modules, for a warning."""
+    """The stack level, for a warning, of the first caller outside this package and torch (which calls modules)."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ("equipoise", "torch"):
         level, frame = level + 1, frame.f_back

@@ -1,6 +1,6 @@
 """What `torch.compile` may do with a `Prior`: its shift is a constant of the graph, guarded by its identity.
 
-Vectors have no such guard, so they are refused there; torch before 2.12 cannot take a `Prior` into a graph at all.
+Vectors have no such guard, so they are refused in a graph; torch before 2.12 cannot take a `Prior` into a graph at all.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def refuse_priors() -> None:
 
 
 def refuse_vector(value: Any) -> None:
-    """Refuse a vector under a compiler, which would keep that of the first call."""
+    """Refuse a vector under a compiler, which would keep the one from the first call."""
     import torch
 
     if torch.compiler.is_dynamo_compiling():

@@ -1,4 +1,4 @@
-"""How this library writes a file: beside its place and then moved there, so that it is whole or not there at all."""
+"""How this library writes a file: beside its final place, then moved there, so that it is either complete or absent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
     """A path to write to, which takes the place of `path` once the block ends without an error.
 
     A full disk, an error or a killed process leaves the old file as it was. With `new`, an existing file is never
-    replaced, also if another process creates it meanwhile: FileExistsError. Missing folders are made.
+    replaced, even if another process creates it in the meantime (FileExistsError). Missing folders are created.
 
     >>> import pathlib, tempfile
     >>> target = pathlib.Path(tempfile.mkdtemp()) / "notes.txt"
@@ -37,7 +37,7 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
             scratch.chmod(place.stat().st_mode & 0o777)
         mode = scratch.stat().st_mode & 0o777
         yield scratch
-        scratch.chmod(mode)  # safetensors puts a file of its own there, which only its owner may read
+        scratch.chmod(mode)  # safetensors replaces it by a new file that only the owner may read
         with open(scratch, "rb+") as file:
             os.fsync(file.fileno())
         if new:

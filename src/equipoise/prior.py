@@ -1,4 +1,4 @@
-"""The class prior: how often each class occurs, counted once and handed on.
+"""The class prior: how often each class occurs, counted once and used everywhere.
 
 A classifier learns p(y|x) under the prior of its training set. Two vectors turn that into p(y|x) under another prior:
 
@@ -9,7 +9,7 @@ A classifier learns p(y|x) under the prior of its training set. Two vectors turn
     post-hoc:   logits − shift, for a model trained with the plain loss
 
 Both are computed in float64 from whole counts and stored as fp32, so that a uniform prior gives exactly 0. A class that
-was never counted is treated as if it had been seen once (max(n, 1)): no shift is ever infinite because of a zero count.
+was never counted is treated as if it had been seen once (max(n, 1)), so that a zero count never makes a shift infinite.
 
 Reference: Ren, Yu, Cai, Zhao, "Balanced Activation for Long-tailed Visual Recognition", 2020, arXiv 2008.11037.
 """
@@ -49,7 +49,7 @@ IntArray: TypeAlias = NDArray[np.int64]
 FloatArray: TypeAlias = NDArray[np.float64]
 PriorLike: TypeAlias = "Prior | Sequence[float] | FloatArray | Tensor"
 
-# What 1 − π is taken as for a class whose probability is stated as 1: the smallest normal fp32 number.
+# The value of 1 − π for a class whose probability is stated as 1: the smallest normal fp32 number.
 TINY = float(np.finfo(np.float32).tiny)
 
 
@@ -101,7 +101,7 @@ class Prior:
         """Count class indices `labels` [N]: a list, array or tensor of ints, one per item.
 
         `num_classes` may exceed the largest label (the other classes count 0); it defaults to the number of
-        `class_names`, else to the largest label + 1.
+        `class_names`, or without names to the largest label + 1.
 
         >>> Prior.from_labels([0, 2, 2], num_classes=4).counts.tolist()
         [1, 0, 2, 0]
@@ -124,8 +124,8 @@ class Prior:
         """Whole numbers `counts` [K], or a mapping: from class name to number, or from class index to number.
 
         A `collections.Counter` of class indices, or the `value_counts()` of a pandas column of them, is read by index,
-        whatever its order. `total` is the number of items counted over: their sum when each item has one class (the
-        default), the number of items when an item can have several classes or none. `class_ids` are ids in an
+        whatever its order. `total` is the number of items that were counted: the sum of the counts if each item has one
+        class (the default), the number of items if an item can have several classes or none. `class_ids` are ids in an
         annotation file.
 
         >>> Prior.from_counts({"cat": 90, "owl": 10}).class_names
@@ -190,10 +190,10 @@ class Prior:
 
         Reads `.targets`, `.labels`, a `TensorDataset`, torchvision's folders, nested `Subset`, `ConcatDataset` and
         `random_split`, and the column `label` of a Hugging Face dataset. Anything else is read item by item, with a
-        warning, as `dataset[i][1]` (or `dataset[i][label]` where items are dictionaries).
+        warning, as `dataset[i][1]` (or `dataset[i][label]` if items are dictionaries).
 
-        `kind` says what a label is: one class ("labels"); lists of classes, a multi-hot vector, or several columns of 0
-        and 1 ("multilabel"); a class per token, where −100 is padding ("tokens"); a label map [H, W] ("masks").
+        `kind` is what a label holds: one class ("labels"); lists of classes, a multi-hot vector, or several columns of
+        0 and 1 ("multilabel"); one class per token, where −100 is padding ("tokens"); a label map [H, W] ("masks").
         """
         from equipoise.data.annotations import count_kind
         from equipoise.data.counting import dataset_labels
@@ -223,9 +223,9 @@ class Prior:
     def from_coco(cls, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images") -> Prior:
         """Count a COCO or LVIS annotation file; classes in the order of their category ids, kept with their names.
 
-        `by="images"`: images that contain the class, out of the images with at least one annotation (what Balanced
-        Sigmoid wants). `by="instances"`: annotations of the class, out of all. What training cannot use does not count:
-        crowds, and boxes or polygons without area.
+        `by="images"` counts images that contain the class, out of the images with at least one annotation (as Balanced
+        Sigmoid needs). `by="instances"` counts annotations of the class, out of all. Annotations that training cannot
+        use are not counted: crowds, and boxes or polygons without area.
         """
         from equipoise.data.coco import count_coco
 
@@ -241,7 +241,7 @@ class Prior:
         *,
         class_names: Sequence[str] | None = None,
     ) -> Prior:
-        """Count a column of class indices in a Parquet file, or in all files of a folder, batch after batch."""
+        """Count a column of class indices in a Parquet file, or in all files of a folder, in batches."""
         from equipoise.data.parquet import count_parquet
 
         if num_classes is None and class_names is not None:
@@ -250,10 +250,11 @@ class Prior:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str], *, column: str | None = None) -> Prior:
-        """Count whatever a training set lies in, as `equipoise inspect` does.
+        """Count the training set in a file or folder, as `equipoise inspect` does.
 
-        A folder with a folder of images per class, CIFAR's folder, a saved Hugging Face data set, labels (.npy, .txt,
-        .csv, .parquet; `column` names the label column of a table), counts (.json) or COCO or LVIS annotations (.json).
+        `path` is a folder with one folder of images per class, CIFAR's folder, a saved Hugging Face data set, labels
+        (.npy, .txt, .csv, .parquet; `column` names the label column of a table), counts (.json) or COCO or LVIS
+        annotations (.json).
         """
         from equipoise.data.sources import read_source
 
@@ -291,7 +292,7 @@ class Prior:
 
     @classmethod
     def from_json(cls, text: str) -> Prior:
-        """The prior that `to_json` wrote as `text`."""
+        """The prior that `to_json` wrote to `text`."""
         content = json.loads(text)
         if not isinstance(content, dict) or not {"counts", "probabilities"} & content.keys():
             raise ValueError(f"not a prior: expected an object with 'counts' or 'probabilities', got {text[:60]!r}")
@@ -301,7 +302,7 @@ class Prior:
             if isinstance(counts, dict) and all(key.isdecimal() for key in counts):  # JSON has no whole numbers as keys
                 counts = {int(key): number for key, number in counts.items()}
             return cls.from_counts(counts, content.get("total"), class_names=names, class_ids=ids)
-        exact = stated_probabilities(content["probabilities"])  # as written: not divided by their sum once more
+        exact = stated_probabilities(content["probabilities"])  # as written: not divided by their sum a second time
         return cls(exact, class_names=as_names(names), class_ids=as_ids(ids))
 
     def to_json(self) -> str:
@@ -317,16 +318,16 @@ class Prior:
             content = {"counts": self._counts.tolist(), "total": self._total, **content}
         return json.dumps({name: value for name, value in content.items() if value is not None}, ensure_ascii=False)
 
-    # ---------------------------------------------------------------- what it says
+    # ---------------------------------------------------------------- what it holds
 
     @property
     def num_classes(self) -> int:
-        """How many classes there are, those that never occur included."""
+        """How many classes there are, including those that never occur."""
         return len(self._probabilities)
 
     @property
     def counted(self) -> bool:
-        """Whether the prior was counted (else it was stated as probabilities)."""
+        """Whether the prior was counted (otherwise it was stated as probabilities)."""
         return self._counts is not None
 
     @property
@@ -338,7 +339,7 @@ class Prior:
 
     @property
     def total(self) -> int:
-        """How many items were counted over."""
+        """How many items were counted."""
         if self._total is None:
             raise ValueError("this prior was stated as probabilities, not counted: it has no total")
         return self._total
@@ -350,12 +351,12 @@ class Prior:
 
     @property
     def imbalance(self) -> float:
-        """Largest over smallest, over the classes that occur: 1 is balanced."""
+        """The largest class over the smallest, among the classes that occur: 1 is balanced."""
         occurring = self._weights[self._weights > 0]
         return float(occurring.max() / occurring.min())
 
     def log(self) -> Tensor:
-        """log π: fp32 [K], finite (a class counted 0 times is taken as 1, one stated 0 as the rarest of the others).
+        """log π: fp32 [K], finite (a count of 0 is taken as 1, a stated 0 as the rarest of the others).
 
         >>> Prior.from_counts([3, 1]).log()
         tensor([-0.2877, -1.3863])
@@ -371,8 +372,8 @@ class Prior:
         return fp32(self._logit())
 
     def without_zeros(self) -> FloatArray:
-        """Counts, or probabilities, with no zero among them: a class that was never counted counts 1, one stated
-        impossible is as rare as the rarest of the others. One warning names these classes."""
+        """Counts or probabilities without zeros: a class that was never counted counts 1, and one that was stated as 0
+        is as rare as the rarest of the others. One warning names these classes."""
         weights = self._weights
         absent = np.flatnonzero(weights == 0)
         if len(absent):
@@ -386,7 +387,8 @@ class Prior:
         return np.where(weights > 0, weights, least).astype(np.float64)
 
     def groups(self, many: int = 100, few: int = 20) -> dict[str, list[int]]:
-        """The classes with more than `many` items, fewer than `few`, and between; only groups that have a class.
+        """The classes with more than `many` items, with fewer than `few`, and in between; only groups that have a
+        class.
 
         >>> Prior.from_counts([500, 101, 20, 19, 0]).groups()
         {'many': [0, 1], 'medium': [2], 'few': [3, 4]}
@@ -400,7 +402,7 @@ class Prior:
         return {name: np.flatnonzero(mask).tolist() for name, mask in masks.items() if mask.any()}
 
     def name(self, index: int) -> str:
-        """The name of class `index`, or the index where there are no names."""
+        """The name of class `index`, or the index if there are no names."""
         return str(index) if self.class_names is None else self.class_names[index]
 
     # ---------------------------------------------------------------- protocol
@@ -462,7 +464,7 @@ class Prior:
     def _centred_log(self, ruled_out: float | None = None) -> FloatArray:
         """log(π_j · K) for π that sums to 1: exactly 0 where the prior is uniform.
 
-        `ruled_out` is the value for a class whose probability is stated as 0, where that means something.
+        `ruled_out` is the value for a class whose probability is stated as 0, if that has a meaning.
         """
         if ruled_out is None or self.counted:
             return exact_zeros(np.log(self.without_zeros() * self.num_classes / self._weights.sum()))
@@ -481,12 +483,12 @@ class Prior:
             mean, rest = float(self._probabilities.mean()), 1 - float(self._probabilities.mean())
         else:
             mean = float(self._counts.sum()) / self.num_classes
-            rest = self.total - mean or 1.0  # every class in every item: the same max(·, 1) as a single class gets
+            rest = self.total - mean or 1.0  # every class in every item: the same max(·, 1) as for a single class
         return np.asarray(np.log(mean) - np.log(rest))
 
 
 def restored_prior(text: str) -> Prior:
-    """The prior of a pickle. `equipoise` allows `torch.load(weights_only=True)` this one function."""
+    """The prior in a pickle: the one function that `equipoise` allows `torch.load(weights_only=True)` to call."""
     return Prior.from_json(text)
 
 
@@ -494,13 +496,13 @@ def restored_prior(text: str) -> Prior:
 
 
 def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = None, *, tau: float = 1.0) -> Tensor:
-    """tau · log π_source − log π_target: fp32 [K], up to a constant that a softmax does not see. None means uniform.
+    """tau · log π_source − log π_target: fp32 [K], up to a constant that does not affect a softmax. None means uniform.
 
     A *stated* probability of 0 in `target` gives +inf, so that `logits − shift` gives the class probability 0; a
     *count* of 0 is taken as 1. Under `torch.compile` the shift is a constant of the graph (torch 2.12 or newer).
 
     source   the prior that the logits mean; None is uniform
-    target   the prior of use; None is uniform
+    target   the prior in use; None is uniform
     tau      strength of the correction for `source`
 
     >>> softmax_shift(Prior.from_counts([3, 1])).exp()
@@ -517,7 +519,7 @@ def softmax_shift(source: PriorLike | None = None, target: PriorLike | None = No
 @constant
 def _softmax_shift(source: Prior | None, target: Prior | None, tau: float) -> Tensor:
     if not math.isfinite(tau):
-        raise ValueError(f"tau is {tau}: expected a finite number, 1 for the shift that Bayes' rule asks for")
+        raise ValueError(f"tau is {tau}: expected a finite number, 1 for the shift of Bayes' rule")
     if source is None and target is None:
         raise ValueError("source and target are both None (uniform), so nothing would change: name at least one")
     if source is not None and target is not None and source.num_classes != target.num_classes:
@@ -536,7 +538,7 @@ def sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[float
     """logit π_source − logit t: fp32 [K] ([] for a single rate). `target_rate` None means the mean rate of `source`.
 
     source        the rates that the logits mean: a `Prior`, rates [K], or one rate
-    target_rate   the rates of use; None is the mean rate of `source`
+    target_rate   the rates in use; None is the mean rate of `source`
 
     >>> sigmoid_shift(Prior.from_counts([3, 1]), 0.5)
     tensor([ 1.0986, -1.0986])

@@ -184,7 +184,7 @@ def test_a_prior_is_read_in_every_form_it_is_written_in(tmp_path: Path, text: st
         ({"arrays": {"scores": LOGITS}}, "has the arrays scores: expected 'logits' or 'probabilities'"),
         ({"arrays": {"logits": LOGITS[0]}}, "logits are float32 of shape (3,)"),
         ({"arrays": {"logits": LOGITS * np.nan}}, "predictions.npz, row 0, column 0 is nan"),
-        ({"arrays": {"probabilities": LOGITS}}, "is no distribution"),
+        ({"arrays": {"probabilities": LOGITS}}, "is not a distribution"),
         ({"arrays": {"logits": LOGITS[:, :2]}}, "has 2 columns of classes"),
         (
             {"arrays": {"logits": LOGITS, "labels": LABELS[:3]}},
@@ -210,7 +210,7 @@ def test_a_file_that_is_no_npz_and_the_file_itself_as_out_are_refused(tmp_path: 
     options = ["--source", "uniform", "--target", "uniform", "--out", str(tmp_path / "out.npz")]
     result = CliRunner().invoke(app, ["adapt", str(tmp_path / "text.npz"), *options], env={"COLUMNS": "300"})
     assert result.exit_code == 2
-    assert "text.npz is no .npz file, or a damaged one" in result.output
+    assert "text.npz is not an .npz file, or is damaged" in result.output
     result = adapt(tmp_path, "uniform", "--out", str(tmp_path / "predictions.npz"))
     assert result.exit_code == 2
     assert "is the file that is read" in result.output
@@ -246,7 +246,7 @@ def test_files_that_name_the_columns_in_different_orders_are_refused(tmp_path: P
     (tmp_path / "other.json").write_text(json.dumps({"cat": 60, "owl": 30, "yak": 10}))
     result = adapt(tmp_path, "other.json", logits=LOGITS)
     assert result.exit_code == 2, result.output
-    assert "the class names of --target are the same names in another order: bring one into the order of --source" in (
+    assert "the class names of --target are the same names in another order: reorder one to match --source" in (
         result.output
     )
     assert adapt(tmp_path, "other.json", logits=LOGITS, class_names=NAMES).exit_code == 0  # matched by name

@@ -78,6 +78,7 @@ def test_the_shell_completes_commands_and_options() -> None:
         ("cat\ncat\nowl\n", {"cat": 2, "owl": 1}),
         ("id,label\n1,cat\n2,owl\n", {"cat": 1, "owl": 1}),
         ("id\tlabel\n1\tcat\n", {"cat": 1}),
+        ("label\ncat\ncat\nowl\n", {"cat": 2, "owl": 1}),
         ('{"cat": 5, "owl": 3}', {"cat": 5, "owl": 3}),
     ],
 )
@@ -130,3 +131,10 @@ def test_a_table_outside_of_a_checkout_says_where_the_records_are(
     message = run("table", "prior-shift", "--write", code=2)
     assert "--write renders the documents of a checkout of the repository" in message
     assert str(tmp_path) in message
+
+
+def test_a_package_without_what_renders_documents_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "equipoise.experiments.documents.prior_shift", None)  # as in a wheel
+    message = run("table", "prior-shift", "--results", ROOT / "results", "--write", code=2)
+    assert "--write renders this project's own documents, and the installed package leaves out how" in message
+    assert "pip install -e '.[cli,report]'" in message

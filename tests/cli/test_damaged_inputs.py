@@ -286,7 +286,7 @@ def test_training_annotations_of_other_categories_are_refused_by_detect_eval(tmp
     words = ["detect", "eval", results, "--annotations", truth, "--prior", train]
     result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "1000"})
     assert result.exit_code == 2, result.output
-    assert "have the category id 50, which the training annotations lack" in result.output
+    assert "have the category id 50, not in the training annotations" in result.output
     assert "bbox" not in result.output
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 
 import pytest
 from helpers.coco_files import SIDE, write_lvis
 from helpers.image_folders import NETWORK, write_splits
 from helpers.run_records import read_jsonl
+from helpers.small_detectors import use_small_detectors
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.models.mask_rcnn import detector
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.image_records import ImageRecord
 
@@ -77,8 +76,7 @@ def test_recipes_of_images_are_trained_resumed_and_shown(losses: Path, tmp_path:
 @pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
 def test_recipes_of_detectors_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("hotcoco")
-    fewer = partial(detector, detections=10, box_batch_size_per_image=32, rpn_post_nms_top_n_test=50)
-    monkeypatch.setattr("equipoise.training.detection.detector", fewer)
+    use_small_detectors(monkeypatch)
     for name, images, seed in (("train.json", 8, 0), ("val.json", 3, 1)):
         write_lvis(tmp_path / "data", images, seed=seed, name=name)
     size = f'min_sizes=({SIDE},), max_size={SIDE}, epochs=0.25, backbone="resnet18", batch_size=1, warmup=0'

@@ -112,7 +112,7 @@ def test_a_run_that_is_done_is_shown_again_and_trains_nothing(run: Path, photos:
     before = (run / "records.jsonl").read_bytes()
     again = equipoise("train", photos, "--out", run, *SMALL, "--loss", "softmax", "--loss", "balanced_softmax")
     assert again.exit_code == 0, again.output
-    assert "0 runs missing" in again.output
+    assert "nothing left to train" in again.output
     assert "balanced_softmax" in again.output
     assert (run / "records.jsonl").read_bytes() == before
 
@@ -124,8 +124,17 @@ def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_p
     rows = list(csv.DictReader(result.stdout.splitlines()))
     assert [Path(row["path"]).parent.name for row in rows] == ["class1"] * 4 + [tmp_path.name]
     assert all(row["label"].startswith("class") for row in rows[:4])
-    assert rows[4]["label"] == "error: no image that Pillow can read"
-    assert "1 of 5 could not be read" in result.stderr
+    assert [row["error"] for row in rows] == [""] * 4 + ["not an image that Pillow can read"]
+    assert (rows[4]["label"], rows[4]["probability"]) == ("", "")
+    assert "1 of 5 photos could not be read" in result.stderr
+    two = equipoise("predict", run / "softmax", tmp_path / "bad.jpg", photos / "val" / "class1" / "0.jpg", "--top", "2")
+    columns = ["path", "label_1", "probability_1", "label_2", "probability_2", "error"]
+    assert [line.split(",")[1:] for line in two.stdout.splitlines()[:2]] == [
+        columns[1:],
+        ["", "", "", "", "not an image that Pillow can read"],
+    ]
+    lines = equipoise("predict", run / "softmax", tmp_path / "bad.jpg", "--json").stdout.splitlines()
+    assert [json.loads(line)["error"] for line in lines] == ["not an image that Pillow can read"]
 
 
 def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path: Path) -> None:
@@ -183,14 +192,16 @@ def test_a_renamed_folder_is_still_the_same_run(photos: Path, tmp_path: Path) ->
 
 
 def test_what_could_not_be_saved_is_not_trained(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = {"safetensors": (), "onnxscript": ("--export",)}
+    missing, module = {"safetensors": (), "onnxscript": ("--export",)}, sys.modules["equipoise.cli.train"]
     for library, words in missing.items():
-        monkeypatch.setattr(
-            "equipoise.cli.training.find_spec", lambda name, absent=library: None if name == absent else object()
-        )
+        monkeypatch.setattr(module, "find_spec", lambda name, absent=library: None if name == absent else object())
         result = equipoise("train", photos, "--out", tmp_path / "run", *SMALL, *words)
         assert result.exit_code == 2
-        assert f"{library} not installed, for what a run leaves: pip install 'equipoise[train]'" in result.stderr
+        assert f"{library} is not installed: pip install 'equipoise[train]'" in result.stderr
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    every = equipoise("train", "list.parquet", "--model", "timm/vit_tiny", "--export", "--out", tmp_path / "run")
+    packages = "torchvision, pillow, safetensors, vl-convert-python, onnx, onnxscript, timm, pyarrow"
+    assert f"{packages} are not installed: pip install 'equipoise[train,timm,parquet]'" in every.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -241,15 +252,23 @@ BAD: dict[str, tuple[list[str], str]] = {
     "nothing there": (["{empty}"], "has no folders: expected one folder per class"),
     "one class": (["{one}"], "images of one class only"),
     "unknown classes": (["{photos}/train", "--val", "{other}"], "that the training set lacks"),
-    "a list without files": (["{list}"], "none is there"),
+    "a list without files": (["{list}"], "none of them exists"),
     "gaps": (["{gaps}", "--images", "{photos}/train"], "without gaps"),
     "no such model": (["{photos}", "--model", "resnet19"], "did you mean resnet18"),
-    "no such loss": (["{photos}", "--loss", "balanced"], "no loss is named 'balanced'"),
+    "no such loss": (["{photos}", "--loss", "balanced"], "--loss balanced: expected softmax"),
+    "a loss mistyped": (["{photos}", "--loss", "balanced_sofmax"], "or all. Did you mean balanced_softmax?"),
     "no such word": (["{photos}", "--augment", "strong"], "--augment strong: expected crop"),
+    "a word mistyped": (["{photos}", "--augment", "randaug"], "or none. Did you mean randaugment?"),
+    "a sampler mistyped": (["{photos}", "--sampler", "balanced"], "Did you mean class_balanced?"),
+    "an optimizer mistyped": (["{photos}", "--optimizer", "adam"], "expected sgd or adamw. Did you mean adamw?"),
+    "decoding without a GPU": (["{photos}", "--decode", "gpu"], "there is no GPU to decode on"),
     "frozen noise": (["{photos}", "--freeze"], "--freeze keeps a backbone of random numbers"),
     "balanced twice": (["{photos}", "--sampler", "class_balanced"], "it would balance twice"),
     "no weights": (["{photos}", "--weights", "nothing.pth"], "there is no weights file"),
     "other weights": (["{photos}", "--weights", "{weights}"], "lacks"),
+    "weights mistyped": (["{photos}", "--weights", "pretraned"], "pretraned. Did you mean pretrained?"),
+    "one image per batch": (["{photos}", "--batch", "1"], "which takes at least 2 images per process and part, not 1"),
+    "mixed labels": (["{photos}", "--loss", "ldam", "--mixup", "0.2"], "ldam takes one class per image"),
     "too small a picture": (["{photos}", "--model", "alexnet", "--size", "16"], "cannot take images of 16"),
 }
 
@@ -288,6 +307,31 @@ def test_the_folder_of_another_run_or_of_anything_else_is_refused(run: Path, pho
     assert files(tmp_path) == {"notes.txt"}
 
 
+def test_a_folder_that_cannot_be_made_is_refused(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = equipoise("train", photos, "--out", tmp_path / "file" / "run", *SMALL)
+    assert result.exit_code == 2
+    assert f"cannot be made, as {tmp_path / 'file'} is a file" in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_images_that_are_judged_on_and_trained_on_are_counted(photos: Path, tmp_path: Path) -> None:
+    list_of_two = tmp_path / "val.txt"
+    list_of_two.write_text("class0/0.jpg class0\nclass1/../class1/1.jpg class1\n")
+    words = ("train", photos / "train", "--val", list_of_two, "--images", photos / "train", *SMALL, "--iterations", "1")
+    assert (
+        "WARNING: 2 of the images to judge on are also trained on" in equipoise(*words, "--out", tmp_path / "a").output
+    )
+    apart = equipoise("train", photos, *SMALL, "--iterations", "1", "--out", tmp_path / "b")
+    assert apart.exit_code == 0
+    assert "WARNING" not in apart.output
+
+
+def test_a_diverged_run_names_the_learning_rate(photos: Path, tmp_path: Path) -> None:
+    result = equipoise("train", photos, *SMALL, "--lr", "1e5", "--out", tmp_path / "run")
+    assert result.exit_code == 1
+    assert "no model of balanced_softmax. If the loss became infinite, try a lower --lr than 100000" in result.output
+
+
 KILLED = """
 import sys
 from equipoise.training import queue
@@ -298,22 +342,22 @@ main()
 """
 
 
-@pytest.mark.parametrize("moment", [0.05, 0.6])
-def test_a_killed_run_ends_with_the_same_weights(moment: float, photos: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_twice_ends_with_the_same_weights(photos: Path, tmp_path: Path) -> None:
     words = ["equipoise", "train", str(photos), "--out", str(tmp_path / "run"), *SMALL, "--epochs", "6"]
     command = [sys.executable, "-c", KILLED, *words]
-    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE) as started:
-        assert started.stdout is not None
-        for line in started.stdout:
-            said = json.loads(line) if line.startswith(b"{") else {}
-            if said.get("iteration", 0) >= moment * said.get("of", 1e9):
-                break
-        started.kill()
-    assert not list((tmp_path / "run").glob("*/model.safetensors"))
+    for moment in (0.05, 0.6):
+        with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE) as started:
+            assert started.stdout is not None
+            for line in started.stdout:
+                said = json.loads(line) if line.startswith(b"{") else {}
+                if said.get("iteration", 0) >= moment * said.get("of", 1e9):
+                    break
+            started.kill()
+        assert not list((tmp_path / "run").glob("*/model.safetensors"))
     resumed = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "taken up at iteration" in resumed.stdout
-    whole = equipoise("train", photos, "--out", tmp_path / "whole", *SMALL, "--epochs", "6")
-    assert whole.exit_code == 0, whole.output
+    assert "resumed at iteration" in resumed.stdout
+    place = command.index(str(tmp_path / "run"))
+    subprocess.run([*command[:place], str(tmp_path / "whole"), *command[place + 1 :]], capture_output=True, check=True)
     records = [tmp_path / name / "balanced_softmax" / "record.json" for name in ("run", "whole")]
     digests = {json.loads(path.read_text())["weights"] for path in records}
     assert len(digests) == 1

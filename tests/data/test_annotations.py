@@ -115,7 +115,7 @@ def test_a_folder_of_label_maps_is_counted(tmp_path: Path) -> None:
     prior = eq.Prior.from_masks(tmp_path, num_classes=3, ignore_index=255)
     assert prior.counts.tolist() == [4, 2, 2]
     image.new("RGB", (2, 1)).save(tmp_path / "d.png")
-    with pytest.raises(ValueError, match=r"d\.png has the colours of RGB"):
+    with pytest.raises(ValueError, match=r"d\.png is a colour image \(RGB\)"):
         eq.Prior.from_masks(str(tmp_path), num_classes=3, ignore_index=255)
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match="holds no label maps"):

@@ -296,7 +296,7 @@ def test_a_missing_or_broken_image_is_named(file: Path) -> None:
     (file.parent / "pictures" / "1.png").unlink()
     with pytest.raises(ValueError, match=r"0\.png cannot be read"):
         load(file)[0]
-    with pytest.raises(FileNotFoundError, match=r"1\.png is not there"):
+    with pytest.raises(FileNotFoundError, match=r"1\.png does not exist"):
         load(file)[1]
 
 

@@ -134,6 +134,10 @@ def test_what_is_hidden_empty_or_no_image_is_left_out_of_a_folder(folder: Path) 
     assert listed.paths == tuple(FILES)
     assert listed.class_names == NAMES
     assert listed.notes == ("left out 2 folders without an image: bee, yak",)
+    picture(folder / "loose.PNG")
+    picture(folder / "._loose.png")
+    assert read_images(folder).notes[1:] == ("left out 1 image beside the folders of the classes: loose.PNG",)
+    assert read_images(folder).paths == tuple(FILES)
 
 
 def test_a_folder_can_be_the_one_we_are_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +166,7 @@ def test_columns_can_be_named(folder: Path) -> None:
     path = folder.parent / "odd.csv"
     rows = [f"{number},{file},{label}" for number, (file, label) in enumerate(zip(FILES, LABELS, strict=True))]
     path.write_text("\n".join(["label,where,species", *rows]))
-    with pytest.raises(ValueError, match=r"say which holds the paths of the images, e.g. --path-column"):
+    with pytest.raises(ValueError, match=r"name the one with the paths of the images, e.g. --path-column"):
         read_images(path, images=folder)
     named = read_images(path, images=folder, path_column="where", label_column="species")
     assert named.labels.tolist() == LABELS
@@ -336,9 +340,9 @@ def test_missing_files_are_left_for_the_check_unless_all_are_missing(folder: Pat
     with pytest.raises(ValueError, match=r"list\.txt: cat/0\.png cannot be read: no such file"):
         read_images(path, images=folder).read(0)
     tried = folder.parent / FILES[0]
-    with pytest.raises(FileNotFoundError, match=rf"6 images and none is there, e\.g\. {tried}: pass .*--images"):
+    with pytest.raises(FileNotFoundError, match=rf"6 images and none of them exists, e\.g\. {tried}: pass .*--images"):
         read_images(path)
-    with pytest.raises(FileNotFoundError, match=r"none is there, e\.g\. .*nowhere/cat/0\.png: is .* right\?"):
+    with pytest.raises(FileNotFoundError, match=r"none of them exists, e\.g\. .*nowhere/cat/0\.png: is .* right\?"):
         read_images(path, images=folder.parent / "nowhere")
 
 
@@ -376,18 +380,26 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     "csv without rows": ("a.csv", b"path,label\n", "lists no images"),
     "csv without label": ("a.csv", b"path,label\ncat/0.png,cat\ndog/0.png,\n", "line 3, column 'label' is empty"),
     "csv of one column": ("a.csv", b"path\ncat/0.png\n", "one column 'path': expected one of paths and one of labels"),
-    "csv of odd columns": ("a.csv", b"path,a,b\ncat/0.png,1,2\n", "say which holds the labels, e.g. --label-column b"),
+    "csv of odd columns": (
+        "a.csv",
+        b"path,a,b\ncat/0.png,1,2\n",
+        "name the one with the labels, e.g. --label-column b",
+    ),
     "fractions": ("a.csv", b"path,label\ncat/0.png,0.5\ndog/0.png,1\n", "line 2 has the label 0.5"),
     "open quote": ("a.csv", b'path,label\n"cat/0.png,0\ndog/0.png,1\n', "Is a quote left open"),
     "Parquet cut off": (
         "a.parquet",
         table(path=["a", "b"], label=[0, 1])[:-20],
-        "is no Parquet file, or a damaged one",
+        "is not a Parquet file, or is damaged",
     ),
     "Parquet with gaps": ("a.parquet", table(path=["a", None], label=[0, 1]), "row 1, column 'path' is empty"),
-    "Parquet without paths": ("a.parquet", table(a=["a", "b"], label=[0, 1]), "holds the paths of the images"),
+    "Parquet without paths": ("a.parquet", table(a=["a", "b"], label=[0, 1]), "the one with the paths of the images"),
     "no JSON": ("a.json", b"{", "is not JSON"),
-    "no annotations": ("a.json", annotations(annotations=[]), "2 images have no annotation, and so no class: 0, 1"),
+    "no annotations": (
+        "a.json",
+        annotations(annotations=[]),
+        "2 images have no annotation and therefore no class: 0, 1",
+    ),
     "no images": ("a.json", annotations(images=[]), "has no 'images'"),
     "no categories": ("a.json", annotations(categories=[]), "has no 'categories'"),
     "two classes": (
@@ -454,7 +466,7 @@ def test_damaged_saved_data_sets_are_refused(tmp_path: Path) -> None:
 
 def test_unlabelled_rows_of_a_saved_data_set_are_refused(tmp_path: Path) -> None:
     hugging_face([-1, 0, 1], list(NAMES)).save_to_disk(tmp_path / "data")
-    with pytest.raises(ValueError, match=r"row 0 has the label -1: .* Drop what is not labelled"):
+    with pytest.raises(ValueError, match=r"row 0 has the label -1: .* Drop unlabelled items"):
         read_images(tmp_path / "data")
 
 

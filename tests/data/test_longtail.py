@@ -68,5 +68,5 @@ def test_it_leaves_the_global_generators_alone() -> None:
 def test_bad_input_is_refused() -> None:
     with pytest.raises(ValueError, match=r"imbalance is 0\.01.*100, not 0\.01"):
         long_tailed_indices([0, 1], 0.01)
-    with pytest.raises(ValueError, match="one class index an item"):
+    with pytest.raises(ValueError, match="one class index per item"):
         long_tailed_indices([0.5, 1.0], 10)

@@ -192,7 +192,7 @@ WRONG = {
     ),
     "broken list": (
         lambda path: write_csv(path, ["labels", "a", "b"], [["a;b", 1, 2], ["[a]", 1, 2]]),
-        r"line 3: '\[a\]' is no list: write",
+        r"line 3: '\[a\]' is not a list: write",
     ),
     "a class without predictions": (
         lambda path: write_csv(path, ["a", "target_a", "target_b"], [[1, 0, 1]]),
@@ -202,7 +202,7 @@ WRONG = {
         lambda path: (
             np.savez(path.with_suffix(".npz"), probabilities=[[0.5, 1.5]], targets=[[1, 0]]) or path.with_suffix(".npz")
         ),
-        "row 0, column 1 is 1.5, no probability: logits?",
+        "row 0, column 1 is 1.5, not a probability: logits?",
     ),
     "thresholds": (
         lambda path: write_npz(path, *sample(), thresholds=np.array([0.5, 0.5])),

@@ -78,7 +78,7 @@ def test_bytes_never_become_pointers_and_no_key_is_too_deep_to_hash(tmp_path: Pa
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (POINTERS, "something else than an array of uint8"),
+        (POINTERS, "something other than an array of uint8"),
         (DEEP, "keys are not text"),
         (b"cos\nsystem\n(S'true'\ntR.", r"it asks for os\.system"),
         (b"\x80\x04\x8c\x02os\x8c\x06system\x93.", r"it asks for os\.system"),
@@ -86,8 +86,8 @@ def test_bytes_never_become_pointers_and_no_key_is_too_deep_to_hash(tmp_path: Pa
         (b"(S'true'\nios\nsystem\n.", "INST"),
         (b"\x80\x02}h\xff.", "KeyError 255"),
         (b"\x80\x02]r\xff\xff\xff\xff.", "holds a list"),
-        (pickle.dumps({"data": np.array(["a"], object)}, 2), "something else"),
-        (pickle.dumps({"data": np.zeros(3)}, 2), "something else"),
+        (pickle.dumps({"data": np.array(["a"], object)}, 2), "something other"),
+        (pickle.dumps({"data": np.zeros(3)}, 2), "something other"),
         (pickle.dumps({"data": np.int64(3)}, 2), "scalar"),
         (PYTHON2.replace(b"K\x02K\x03\x86", b")" + b"\x85" * 9000), "a shape with 1 entries"),
         (PYTHON2.replace(b"K\x02K\x03\x86", b"K\x03K\x03\x86"), r"shape \(3, 3\) with 6 bytes"),
@@ -143,9 +143,9 @@ def test_a_label_that_is_no_class_is_named(tmp_path: Path, label: Any) -> None:
     content = pickle.loads((folder / "data_batch_3").read_bytes())
     content["labels"][5] = label
     (folder / "data_batch_3").write_bytes(pickle.dumps(content, protocol=2))
-    with pytest.raises(ValueError, match=r"data_batch_3 is damaged \(label 5 is no class from 0 to 99"):
+    with pytest.raises(ValueError, match=r"data_batch_3 is damaged \(label 5 is not a class from 0 to 99"):
         count_cifar(tmp_path, "cifar10")
-    with pytest.warns(UserWarning, match="MD5"), pytest.raises(ValueError, match="label 5 is no class"):
+    with pytest.warns(UserWarning, match="MD5"), pytest.raises(ValueError, match="label 5 is not a class"):
         load_cifar(tmp_path, "cifar10")
 
 

@@ -58,13 +58,13 @@ def test_a_class_that_loses_its_last_readable_image_is_refused(folder: Path) -> 
 
 
 BAD = {
-    "unknown label": ("file,labels\nimages/0.png,cat fox\n", ("bird", "cat"), "line 2: 'fox' is no class: .*bird, cat"),
+    "unknown label": ("file,labels\nimages/0.png,cat fox\n", ("bird", "cat"), "'fox' is not a class: .*bird, cat"),
     "twice": ("file,labels\nimages/0.png,cat\nimages/0.png,owl\n", None, "has images/0.png twice"),
     "no labels": ("file,labels\nimages/0.png,\n", None, "has no labels"),
     "no rows": ("file,labels\n", None, "lists no images"),
     "no file": ("file,labels\n,cat\n", None, "line 2, column 'file' is empty"),
-    "no image": ("file,labels\nnothing.png,cat\n", None, "lists 1 images and none is there, e.g. .*nothing.png"),
-    "a broken list": ('file,labels\nimages/0.png,"[cat, owl]"\n', None, "line 2: .* is no list"),
+    "no image": ("file,labels\nnothing.png,cat\n", None, "lists 1 images and none of them exists, e.g. .*nothing.png"),
+    "a broken list": ('file,labels\nimages/0.png,"[cat, owl]"\n', None, "line 2: .* is not a list"),
 }
 
 

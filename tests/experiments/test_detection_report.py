@@ -11,10 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.experiments.documents import mosaic_lt as mosaic_documents
+from equipoise.experiments.documents import table2 as table2_documents
+from equipoise.experiments.documents import voc2012_lt as documents
 from equipoise.experiments.mosaic_lt import published as mosaic_published
-from equipoise.experiments.mosaic_lt import report as mosaic
 from equipoise.experiments.table2 import published
-from equipoise.experiments.table2 import report as table2
 from equipoise.experiments.voc2012_lt import published as voc_published
 from equipoise.experiments.voc2012_lt import report
 from equipoise.training.detection_records import COLUMNS, DetectionRecord
@@ -143,7 +144,7 @@ def test_second_stages_stand_beside_the_control_of_their_seed() -> None:
     assert report.beside_control([one for one in runs if one.method != "rfs_longer"], methods) is None
     elsewhere = [replace(one, backbone="other.pth") if one.method == "rfs_longer" else one for one in runs]
     assert report.beside_control(elsewhere, methods) is None  # seed 0 of another detector is no control
-    assert "| cRT | +0.30 ± 0.28 |" in report.voc_part(runs, methods)
+    assert "| cRT | +0.30 ± 0.28 |" in documents.voc_part(runs, methods)
 
 
 def test_what_is_printed_is_what_is_rendered(tmp_path: Path) -> None:
@@ -167,11 +168,11 @@ def test_batches_with_undecided_boxes_are_told() -> None:
         recipe = {"start": start, "batch_size": 8}
         return record("rfs", seed, 20.0, iterations=200, engine={"nms_unsettled": number}, recipe=recipe)
 
-    said = report.voc_part([first(0, 50), first(1, 100), first(2, 0, "rfs")], METHODS)
+    said = documents.voc_part([first(0, 50), first(1, 100), first(2, 0, "rfs")], METHODS)
     assert (
         "In 25.0 to 50.0 % of the batches of a first stage, at least one of the 5 levels of one of the images" in said
     )
-    assert "NMS" not in report.voc_part([first(0, 0), record("rfs", 1, 20.0)], METHODS)
+    assert "NMS" not in documents.voc_part([first(0, 0), record("rfs", 1, 20.0)], METHODS)
 
 
 def test_table_2_stands_beside_the_papers_numbers(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def boxes_record(method: str, seed: int, pool: float, rare: float | None) -> Det
 
 def test_mosaic_lt_shows_caps_and_the_pool_beside_the_control_of_each_seed(tmp_path: Path) -> None:
     root = copied(tmp_path)
-    assert "Not run yet" in mosaic.mosaic_part([])
+    assert "Not run yet" in mosaic_documents.mosaic_part([])
     write(
         root,
         *(boxes_record("rfs_longer", seed, 10.0 + seed, 3.0) for seed in (0, 1)),
@@ -238,11 +239,11 @@ def test_benchmarks_are_shown_as_measured() -> None:
         "images": 4000, "detections": 1200000, "classes": 1203, "ours, CPU s": 1.51, "lvis, CPU s": 151.0,
         "faster": 100.0, "13 numbers equal": True,
     }  # fmt: skip
-    text = table2.benchmark_part({"a CPU": {"masks": heads, "evaluation": evaluation}})
+    text = table2_documents.benchmark_part({"a CPU": {"masks": heads, "evaluation": evaluation}})
     assert "| gathered | 10 | 11 | 1.10 | – |" in text
     assert "| torchvision | 20 | 90 | 4.50 | 4.00 |" in text
     assert "1.5 CPU seconds; the `lvis` package takes 151, 100 times as long, and the 13 numbers are equal." in text
-    assert table2.benchmark_part({}) == "Not measured yet."
+    assert table2_documents.benchmark_part({}) == "Not measured yet."
 
 
 def test_what_is_more_than_chance_is_told_from_what_is_not() -> None:
@@ -255,23 +256,23 @@ def test_what_is_more_than_chance_is_told_from_what_is_not() -> None:
         *runs("crt", [9.0, 10.1, 11.0]),
         *runs("lws", [10.5, 10.5, 12.1]),
     ]
-    lines = mosaic.what_is_chance(records).splitlines()
+    lines = mosaic_documents.what_is_chance(records).splitlines()
     assert "- AP_pool. Above: Balanced Sigmoid. Below: cRT. Within: LWS." in lines
     assert "- AP_box. Above: none. Below: none. Within: cRT; LWS; Balanced Sigmoid." in lines
-    assert mosaic.what_is_chance(runs("crt", [1.0, 2.0])) == ""
+    assert mosaic_documents.what_is_chance(runs("crt", [1.0, 2.0])) == ""
 
 
 # -------------------------------------------------------------------- what is committed
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:
-    shown = [each.documents(ROOT, ROOT / "results") for each in (table2, report, mosaic)]
-    assert [sorted(path.relative_to(ROOT).as_posix() for path in documents) for documents in shown] == [
+    shown = [each.documents(ROOT, ROOT / "results") for each in (table2_documents, documents, mosaic_documents)]
+    assert [sorted(path.relative_to(ROOT).as_posix() for path in found) for found in shown] == [
         ["docs/detection.md", "results/README.md"],
         ["docs/lab-notes.md", "results/README.md"],
         ["docs/detection.md", "docs/lab-notes.md", "results/README.md"],
     ]
-    stale = [path.name for documents in shown for path, text in documents.items() if path.read_text() != text]
+    stale = [path.name for found in shown for path, text in found.items() if path.read_text() != text]
     assert stale == [], "run: equipoise table NAME --write, for table2, voc2012-lt and mosaic-lt"
 
 

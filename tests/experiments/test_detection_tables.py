@@ -17,6 +17,7 @@ import torch
 import torchvision  # type: ignore[import-untyped]
 from helpers import run_records
 from helpers.coco_files import SIDE, edit, write_lvis
+from helpers.small_detectors import use_small_detectors
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -55,8 +56,7 @@ def tiny(method: Method[DetectionRecipe]) -> Method[DetectionRecipe]:
 @pytest.fixture
 def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as VOC2012-LT's, with recipes small enough for a CPU."""
-    fewer = partial(detector, detections=10, box_batch_size_per_image=32, rpn_post_nms_top_n_test=50)
-    monkeypatch.setattr("equipoise.training.detection.detector", fewer)
+    use_small_detectors(monkeypatch)
     monkeypatch.setattr(voc2012_lt, "METHODS", tuple(map(tiny, voc2012_lt.METHODS)))
     monkeypatch.setattr(voc2012_lt, "CHOICES", tuple(map(tiny, voc2012_lt.CHOICES)))
     monkeypatch.setattr(mosaic_lt, "METHODS", tuple(map(tiny, mosaic_lt.METHODS)))
@@ -129,7 +129,7 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     said = equipoise(*command, "--only", "lws", "--only", "balanced_sigmoid", "--seeds", 3, "--budget", 0)
     assert "out of time at iteration 1 of 2" in said  # of the first stage, which was not asked for but is needed
     said = equipoise(*command, "--only", "lws", "--only", "balanced_sigmoid", "--seeds", 3)
-    assert "rfs/3: taken up at iteration 1 of 2" in said
+    assert "rfs/3: resumed at iteration 1 of 2" in said
     records = list(read_jsonl(out))
     assert [(record.method, record.seed) for record in records] == [("lws", 3), ("balanced_sigmoid", 3)]
     assert all(record.complete and record.iterations == 1 for record in records)
@@ -138,7 +138,7 @@ def test_a_table_trains_within_its_budget_resumes_and_is_recorded(voc: Path, tmp
     assert records[0].AP_r == records[0].mask["APr"]
     assert records[0].counts == [8, 4, 2, 0]
     assert records[0].weights != records[1].weights
-    assert "1 run missing" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
+    assert "1 run to train" in equipoise(*command, "--only", "lws", "--seeds", 3, 4, "--budget", 0)
     assert equipoise("records", "import", out, "--results", results).startswith("2 new records")
     assert sorted(path.relative_to(results).as_posix() for path in results.rglob("*.json")) == [
         "voc2012-lt/balanced_sigmoid/3.json",
@@ -179,7 +179,7 @@ def test_features_that_do_not_fit_are_computed_anew(voc: Path, tmp_path: Path, m
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--resident", "--results", tmp_path,
         "--only", "eql", "--seeds", 0,
     )  # fmt: skip
-    assert "would take 0 GB: computed anew in every step" in said
+    assert "would take 0 GB: computed again in every step" in said
     assert [record.engine["features"] for record in read_jsonl(out)] == ["computed anew"]
 
 
@@ -328,7 +328,7 @@ def test_what_cannot_be_run_is_said(
 def test_table_2_runs_on_lvis_in_its_official_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table2, "METHODS", tuple(map(tiny, table2.METHODS)))
     monkeypatch.setattr(table2, "BACKBONES", ("resnet18",))
-    monkeypatch.setattr("equipoise.training.detection.detector", partial(detector, detections=5))
+    use_small_detectors(monkeypatch)
     for name, images in (("lvis_v1_train.json", 8), ("lvis_v1_val.json", 2)):
         write_lvis(tmp_path / "lvis", images, name=name)
         (tmp_path / "lvis" / "annotations").mkdir(exist_ok=True)
@@ -350,8 +350,8 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     every = ("run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--seeds", 0, "--results", tmp_path)
     command = (*every, "--only", "rfs")
     name = f"rfs_{voc2012_lt.BASE.repeat_threshold}"
-    assert "taken up" not in equipoise(*every, "--only", name, "--validate")
-    assert "rfs/0: taken up at iteration 2 of 2" in equipoise(*command)
+    assert "resumed" not in equipoise(*every, "--only", name, "--validate")
+    assert "rfs/0: resumed at iteration 2 of 2" in equipoise(*command)
     chosen, final = read_jsonl(out)
     assert (chosen.table, final.table) == ("choices/voc2012-lt", "voc2012-lt")
     assert (chosen.weights, chosen.loss_curve, chosen.seconds) == (final.weights, final.loss_curve, final.seconds)
@@ -360,10 +360,10 @@ def test_a_run_of_the_choices_need_not_be_trained_again_but_a_changed_recipe_mus
     (first, *others) = voc2012_lt.METHODS
     changed = replace(first, recipe=replace(first.recipe, lr=0.01))
     monkeypatch.setattr(voc2012_lt, "METHODS", (changed, *others))
-    assert "taken up" not in equipoise(*command)
+    assert "resumed" not in equipoise(*command)
     out.unlink()
     edit(voc / "train_lt.json", lambda content: content["annotations"].pop())
-    assert "taken up" not in equipoise(*command)
+    assert "resumed" not in equipoise(*command)
 
 
 def test_workers_leave_ctrl_c_to_the_main_process(voc: Path) -> None:
@@ -402,7 +402,9 @@ def test_a_run_says_what_its_backbone_starts_from(voc: Path, tmp_path: Path) -> 
     assert "no --weights: the backbone starts from random numbers" in said
     said = equipoise(*command, "--out", tmp_path / "b.jsonl", "--weights", resnet18(tmp_path))
     assert "msra.pth, its stride in the 1x1 convolutions" in said
-    assert "0 runs missing" in equipoise(*command, "--out", tmp_path / "b.jsonl")  # nor is a smoke test made twice
+    assert "nothing left to train" in equipoise(
+        *command, "--out", tmp_path / "b.jsonl"
+    )  # nor is a smoke test made twice
     said = equipoise(*command, "--out", tmp_path / "c.jsonl", "--weights", tmp_path / "msra.pth", "--stride", "3x3")
     assert "its stride in the 3x3 convolutions" in said
     assert len(list((tmp_path / "checkpoints").glob("*.weights.pt"))) == 3  # none goes on from another
@@ -419,7 +421,7 @@ def test_weights_that_cannot_be_fetched_are_named(monkeypatch: pytest.MonkeyPatc
         raise URLError("no route")
 
     monkeypatch.setattr("torchvision.models.resnet50", offline)
-    with pytest.raises(OSError, match=r"torchvision's weights of resnet50 cannot be fetched .*no route.*: pass a file"):
+    with pytest.raises(OSError, match=r"weights of resnet50 cannot be downloaded .*no route.*: pass a file"):
         resnet_fpn("resnet50", "torchvision")
 
 
@@ -497,7 +499,7 @@ def test_a_run_that_is_evaluated_later_says_that_its_features_were_computed_once
         patch.setattr("equipoise.training.detection_runs.Detection.judge", ended)
         assert CliRunner().invoke(app, [str(word) for word in command]).exit_code == 1
     said = equipoise(*command)
-    assert "eql/0: taken up at iteration 1 of 1" in said
+    assert "eql/0: resumed at iteration 1 of 1" in said
     assert "features of all boxes" not in said
     assert [record.engine["features"] for record in read_jsonl(out)] == ["computed once"]
 
@@ -510,11 +512,11 @@ def test_no_run_begins_when_the_time_is_over(voc: Path, tmp_path: Path) -> None:
     )  # fmt: skip
     assert "rfs/0: out of time at iteration 1 of 2" in equipoise(*command)
     said = equipoise(*command)
-    assert "rfs/0: taken up at iteration 1 of 2" in said
-    assert "0 s are left, too few for lws/0: stopping with 1 run to go" in said
+    assert "rfs/0: resumed at iteration 1 of 2" in said
+    assert "0 s are left, not enough for lws/0: stopping with 1 run to go" in said
     assert "training: lws/0" not in said
     said = equipoise(*command)
-    assert "lws/0: trained, but too little time is left to judge it; saved for next time" in said
+    assert "lws/0: trained, but not enough time is left to evaluate it; saved" in said
     assert "lws/0: AP_mask" in equipoise(*command)  # the first thing that a command does is always begun
 
 

@@ -18,6 +18,7 @@ import equipoise as eq
 from equipoise.cli import app
 from equipoise.data.digits import load_digits_lt
 from equipoise.experiments.demo import digits_cnn
+from equipoise.experiments.documents import prior_shift as documents
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift import report
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
@@ -105,7 +106,7 @@ def test_runs_are_recorded_once_and_imported_as_they_were(tmp_path: Path, monkey
     monkeypatch.setattr(prior_shift, "record", record)
     out, results = tmp_path / "records.jsonl", tmp_path / "results"
     arguments = ["run", "prior-shift", "--seeds", "0", "1", "--results", str(results), "--out", str(out)]
-    for expected in ("4 runs recorded", "0 runs missing: 4 have a record in"):
+    for expected in ("4 runs recorded", "nothing left to train: 4 have a record in"):
         result = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
         assert result.exit_code == 0, result.output
         assert expected in result.output
@@ -141,12 +142,12 @@ def test_every_planned_run_is_committed_and_was_trained_as_planned() -> None:
 
 
 def test_the_committed_documents_and_the_figure_are_what_the_committed_records_give() -> None:
-    documents = report.documents(ROOT, ROOT / "results")
-    assert {path.relative_to(ROOT).as_posix() for path in documents} == {"docs/estimation.md", "results/README.md"}
-    stale = [path.name for path, text in documents.items() if path.read_text() != text]
+    rendered = documents.documents(ROOT, ROOT / "results")
+    assert {path.relative_to(ROOT).as_posix() for path in rendered} == {"docs/estimation.md", "results/README.md"}
+    stale = [path.name for path, text in rendered.items() if path.read_text() != text]
     assert stale == [], "run: equipoise table prior-shift --write"
-    with Image.open(ROOT / report.FIGURE) as picture:
-        assert picture.info["Description"] == report.digest(COMMITTED)
+    with Image.open(ROOT / documents.FIGURE) as picture:
+        assert picture.info["Description"] == documents.digest(COMMITTED)
 
 
 def test_writing_renders_the_documents_and_the_figure(tmp_path: Path) -> None:
@@ -155,12 +156,12 @@ def test_writing_renders_the_documents_and_the_figure(tmp_path: Path) -> None:
     page = tmp_path / "docs" / "estimation.md"
     text = page.read_text()
     page.write_text(text.replace("| Softmax | balanced |", "| ? | ? |"))
-    (tmp_path / report.FIGURE).unlink()
+    (tmp_path / documents.FIGURE).unlink()
     command = ["table", "prior-shift", "--results", str(tmp_path / "results"), "--write"]
     result = CliRunner().invoke(app, command, env={"COLUMNS": "100"})
     assert result.exit_code == 0, result.output
     assert page.read_text() == text
-    assert (tmp_path / report.FIGURE).read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / documents.FIGURE).read_bytes().startswith(b"\x89PNG")
     command = ["table", "prior-shift", "--results", str(tmp_path / "docs")]
     result = CliRunner().invoke(app, command, env={"COLUMNS": "300"})
     assert result.exit_code == 2
@@ -194,14 +195,16 @@ def record(seed: int, base: float) -> PriorShiftRecord:
 
 def test_the_tables_show_means_over_draws_and_spread_over_seeds() -> None:
     records = [record(0, 50.0), record(1, 52.0)]
-    lines = str(report.shift_table(records)).splitlines()
+    lines = str(documents.shift_table(records)).splitlines()
     assert lines[2] == (
         "| Softmax | forward, 50 | 51.0 ± 1.4 / 0.50 | 52.0 ± 1.4 / 0.50 | 53.0 ± 1.4 / 0.50 | 54.0 ± 1.4 / 0.50 | "
         "55.0 ± 1.4 / 0.50 | 56.0 ± 1.4 / 0.50 | 57.0 ± 1.4 / 0.50 | 2 |"
     )
     assert lines[-1].startswith("| Softmax | Dirichlet | 56.0 ± 1.4 / 0.50 | 57.0 ± 1.4")
-    assert str(report.estimate_table(records)).splitlines()[2] == "| Softmax | EM | 0.25 | 0.25 | 90 % | 12 of 14 | 2 |"
-    assert str(report.calibration_table(records)).splitlines()[2:4] == [
+    assert (
+        str(documents.estimate_table(records)).splitlines()[2] == "| Softmax | EM | 0.25 | 0.25 | 90 % | 12 of 14 | 2 |"
+    )
+    assert str(documents.calibration_table(records)).splitlines()[2:4] == [
         "| Softmax | before | 0.500 | 0.250 | 0.125 | – | 2 |",
         "| Softmax | temperature | 0.500 | 0.250 | 0.125 | 2.00 | 2 |",
     ]
@@ -209,7 +212,9 @@ def test_the_tables_show_means_over_draws_and_spread_over_seeds() -> None:
 
 def test_the_figure_shows_every_column_at_its_mean() -> None:
     records = [record(0, 50.0), record(1, 52.0)]
-    made = report.figure([*records, *(PriorShiftRecord(**vars(r) | {"method": "balanced_softmax"}) for r in records)])
+    made = documents.figure(
+        [*records, *(PriorShiftRecord(**vars(r) | {"method": "balanced_softmax"}) for r in records)]
+    )
     (one, other), below = (row["hconcat"] for row in made["vconcat"])
     assert [panel.get("title", {}).get("text", "") for panel in (one, other, *below)] == [
         *("trained with Softmax", "trained with Balanced Softmax"),

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from equipoise.cli import app
 from equipoise.cli.classifiers import check_widths
+from equipoise.experiments.documents import record as documents
 from equipoise.experiments.record import exported as exported_module
 from equipoise.experiments.record import published, recipe, report
 from equipoise.prior import Prior
@@ -93,7 +94,7 @@ def test_teachers_are_recorded_apart_and_named_by_their_student(command: Command
         f"{key}.json" for key in records
     ]
     assert [one.key for one in report.read(command.folder / "results")] == ["record/cifar10-lt/10/distilled/0"]
-    assert "0 runs missing" in command("--seeds", "0")
+    assert "nothing left to train" in command("--seeds", "0")
 
 
 def test_the_ensembles_accuracy_is_that_of_the_mean_probabilities(command: Command) -> None:
@@ -119,9 +120,11 @@ def test_the_ensembles_accuracy_is_that_of_the_mean_probabilities(command: Comma
 def test_teachers_can_be_trained_alone(command: Command) -> None:
     said = command("--only", "cifar10-lt/10/teacher/1000", "--only", "cifar10-lt/10/teacher/2001")
     names = ["cifar10-lt/10/teacher/1000", "cifar10-lt/10/teacher/2001"]
-    assert said.startswith("2 runs missing")
+    assert said.startswith("2 runs to train")
     assert list(command.records()) == [f"record-teachers/{name}" for name in names]
-    assert "0 runs missing" in command("--only", names[0])
+    assert "nothing left to train" in command("--only", names[0])
+    import_records(command.folder / "r.jsonl", command.folder / "results")
+    assert "1 has a record under" in command("--only", names[0], out="other.jsonl")
     command("--seeds", "0")
     assert list(command.records())[2:] == [f"record-teachers/{NAMES[1]}", "record/cifar10-lt/10/distilled/0"]
 
@@ -302,7 +305,7 @@ def test_a_student_is_taken_up_to_the_bit_but_not_with_other_teachers(
     (whole,) = command.records("whole.jsonl").values()
     assert "out of time at iteration 20 of 25; saved" in command(*given, "--budget", "0")
     saved = next(command.checkpoints.glob("*.checkpoint.pt")).read_bytes()
-    assert "taken up at iteration 20 of 25" in command(*given)
+    assert "resumed at iteration 20 of 25" in command(*given)
     (resumed,) = command.records().values()
     assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
 
@@ -311,8 +314,8 @@ def test_a_student_is_taken_up_to_the_bit_but_not_with_other_teachers(
     weights = torch.load(path, weights_only=True)
     torch.save(weights | {"head.bias": weights["head.bias"] + 1}, path)
     said = command(*given, out="other.jsonl")
-    assert "cifar10-lt-10-distilled-0.checkpoint.pt is not of this run (taught_by" in said
-    assert "taken up" not in said
+    assert "cifar10-lt-10-distilled-0.checkpoint.pt belongs to another run (taught_by" in said
+    assert "resumed" not in said
 
 
 def test_a_missing_teacher_is_refused_by_name(command: Command) -> None:
@@ -461,9 +464,9 @@ def test_teachers_are_shown_alone_and_together_with_the_time_of_all() -> None:
                 seconds=60.0, together=1)
         for i in range(2)
     ]  # fmt: skip
-    (row,) = report.cells_table([run], teachers).rows
+    (row,) = documents.cells_table([run], teachers).rows
     assert row == ["CIFAR-100-LT, 100", "54.00 (1)", "54.2, ProCo, longer", "51.5 ± 0.7 (2)", "57.8 (1)", "3.0"]
-    (row,) = report.cells_table([run], teachers[:1]).rows
+    (row,) = documents.cells_table([run], teachers[:1]).rows
     assert row[-1] == "–"  # a teacher without a record
 
 
@@ -479,12 +482,12 @@ def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
-    assert report.ablation([]) == "Not run yet."
+    assert documents.ablation([]) == "Not run yet."
     tries = [
         student(("cifar100-lt", 100), 0, 50.0, table="choices/record", method=method, balanced_accuracy=48.4 + i)
         for i, method in enumerate(("balanced_softmax", "distilled_18500"))
     ]
-    said = report.ablation(tries)
+    said = documents.ablation(tries)
     assert "| Balanced Softmax as in Table 1 | 18,500 | 48.40 (1) |" in said
     assert "| + 18,500 iterations (the student) | 18,500 | 49.40 (1) | 57.8 |" in said
     assert "Not run yet on CIFAR-100-LT, 100: + weight decay 1e-3;" in said
@@ -492,14 +495,14 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
     tried = {"table": "choices/record", "method": "distilled_wide", "balanced_accuracy": 49.0}
     wide = student(("cifar100-lt", 100), 0, 51.0, **tried, teachers={"cifar100-lt/100/teacher_wide/1000": "0"})
     teacher = student(("cifar100-lt", 100), 1000, 54.0, table="choices/record-teachers", method="teacher_wide")
-    said = report.ablation([wide], [teacher])
+    said = documents.ablation([wide], [teacher])
     assert "three such teachers of twice the width | 18,500 | 49.00 (1) | 57.8 | 54.0 |" in said
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:
-    documents = report.documents(ROOT, ROOT / "results")
-    assert {path.relative_to(ROOT).as_posix() for path in documents} == {"docs/record.md", "docs/lab-notes.md"}
-    stale = [path.name for path, text in documents.items() if path.read_text() != text]
+    rendered = documents.documents(ROOT, ROOT / "results")
+    assert {path.relative_to(ROOT).as_posix() for path in rendered} == {"docs/record.md", "docs/lab-notes.md"}
+    stale = [path.name for path, text in rendered.items() if path.read_text() != text]
     assert stale == [], "run: equipoise table record --write"
 
 

@@ -168,7 +168,7 @@ def test_run_trains_records_and_does_not_train_again(tmp_path: Path, tiny: None)
     assert len(read_records(tmp_path / "results")) == 2
     out.unlink()
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert "1 run missing, on cpu\n" in result.output
+    assert "1 run to train, on cpu\n" in result.output
 
 
 def test_a_warning_about_the_data_is_a_line_of_its_own(tmp_path: Path, tiny: None) -> None:
@@ -190,12 +190,12 @@ def test_where_nothing_is_missing_it_says_where_the_records_are(tmp_path: Path) 
     arguments += ["--device", "cpu", "--only", "cifar10-lt/10/softmax", "--seeds", "0", "1"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     again = "(pass --results with another folder to train them again)"
-    assert result.output == f"0 runs missing: 2 have a record under {results} {again}\n"
+    assert result.output == f"nothing left to train: 2 have a record under {results} {again}\n"
     append_record(out, a_record(seed=2))
     result = CliRunner().invoke(app, [*arguments, "2"], catch_exceptions=False)
     both = "(pass --results with another folder and --out with another file to train them again)"
     told = f"2 have a record under {results}, 1 has a record in {out} {both}"
-    assert result.output == f"0 runs missing: {told}\n"
+    assert result.output == f"nothing left to train: {told}\n"
     assert not (tmp_path / "checkpoints").exists()
 
 
@@ -333,10 +333,10 @@ def test_a_smoke_test_is_repeated_only_with_another_length(tmp_path: Path, tiny:
     out = tmp_path / "new.jsonl"
     arguments = ["run", "table1", "--data", str(tmp_path / "data"), "--out", str(out), "--device", "cpu"]
     arguments += ["--only", "cifar10-lt/10/eql/0", "--results", str(tmp_path)]
-    again = f"0 runs missing: 1 has a record in {out} (pass --out with another file to train it again)"
+    again = f"nothing left to train: 1 has a record in {out} (pass --out with another file to train it again)"
     for options, words in (
         (["--iterations", "2"], "1 run of 2 iterations, for no table, on cpu"),
-        ([], "1 run missing, on cpu"),
+        ([], "1 run to train, on cpu"),
         (["--iterations", "2"], again),
         (["--iterations", "1"], "1 run of 1 iteration, for no table, on cpu"),
         ([], again),
@@ -460,9 +460,9 @@ def test_import_says_in_one_line_what_became_of_every_line(tmp_path: Path) -> No
     for change in ({"seed": 1}, {"complete": False}, {"complete": False, "seed": 1}):
         append_record(lines, a_record(**change))
     lines.write_bytes(lines.read_bytes() + a_record(seed=2).to_json().encode()[:300])
-    told = "1 was there already, 2 smoke tests and 1 half-written line left out"
+    told = "1 was already there, 2 smoke tests and 1 half-written line left out"
     assert imported(lines, results) == (0, f"1 new record under {results}; {told}\n")
-    told = "2 were there already, 2 smoke tests and 1 half-written line left out"
+    told = "2 were already there, 2 smoke tests and 1 half-written line left out"
     assert imported(lines, results) == (0, f"0 new records under {results}; {told}\n")
 
 

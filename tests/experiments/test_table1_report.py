@@ -14,10 +14,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.experiments.table1 import figure, published, report
+from equipoise.experiments.documents import table1 as documents
+from equipoise.experiments.documents import table1_figure as figure
+from equipoise.experiments.documents.cifar_engine import engine_notes, speed_table
+from equipoise.experiments.documents.marks import fill
+from equipoise.experiments.table1 import published, report
 from equipoise.experiments.table1 import recipe as table1
-from equipoise.experiments.table1.engine import engine_notes, speed_table
-from equipoise.report.tables import fill
 from equipoise.training.records import Record, read_records
 
 ROOT = Path(__file__).parents[2]
@@ -164,19 +166,19 @@ Not run yet: CIFAR-10-LT at 200, 100, 10. CIFAR-100-LT at 200. CIFAR-100-LT at 1
 
 
 def test_the_table_reads_like_this(small: None) -> None:
-    assert report.whole(RECORDS) == WHOLE
-    table = report.compact(RECORDS, published.METHODS, published.COLUMNS)
+    assert documents.whole(RECORDS) == WHOLE
+    table = documents.compact(RECORDS, published.METHODS, published.COLUMNS)
     assert f"{table}\n\n{report.missing(RECORDS)}" == COMPACT
-    short = report.compact(RECORDS, ["ldam"], [("cifar100-lt", 100)])
+    short = documents.compact(RECORDS, ["ldam"], [("cifar100-lt", 100)])
     assert str(short).splitlines()[2:] == ["| LDAM | 45.0 (1) / 45.4, 46.1 |"]
 
 
 def test_differences_are_judged_by_two_standard_errors(small: None) -> None:
-    assert report.difference_table(RECORDS) == DIFFERENCES
+    assert documents.difference_table(RECORDS) == DIFFERENCES
 
 
 def test_with_one_run_a_cell_no_difference_is_judged(small: None) -> None:
-    text = report.difference_table([one for one in RECORDS if one.seed == 0])
+    text = documents.difference_table([one for one in RECORDS if one.seed == 0])
     assert "| Softmax | paper | 42.5 (1) | 45.3 ± 0.3 | −2.8 | – |" in text
     assert "How much a number moves from seed to seed is therefore not known" in text
     assert "Beyond" not in text
@@ -184,13 +186,13 @@ def test_with_one_run_a_cell_no_difference_is_judged(small: None) -> None:
 
 def test_two_runs_that_agree_by_chance_have_the_pooled_standard_error(small: None) -> None:
     twice = [run("balanced_softmax", seed, [9, 7, 3, 1]) for seed in (0, 1)]
-    text = report.difference_table([*RECORDS, *twice])
+    text = documents.difference_table([*RECORDS, *twice])
     # pooled over both cells: s² = (2 · 2.5² + 1 · 0) / 3, and √(s²/2 + 0.3²) = 1.47
     assert "| Balanced Softmax | paper | 50.0 ± 0.0 (2) | 50.3 ± 0.3 | −0.3 | 1.5 |" in text
 
 
 def test_nothing_missing_is_said(small: None) -> None:
-    cells = report.all_cells()
+    cells = documents.all_cells()
     whole = [run(method, 0, [9, 6, 2, 0], data_set=data, imbalance=i) for data, i, method in cells]
     assert report.missing(whole) == "Every cell has been run."
     assert report.missing(whole[:-1]) == "Not run yet: Imbalance 50."
@@ -210,10 +212,10 @@ def test_runs_on_another_draw_are_refused() -> None:
 
 
 def test_choices_show_what_they_differ_in() -> None:
-    assert report.choices_table([]) == "No run that a choice could be made from is recorded yet."
+    assert documents.choices_table([]) == "No run that a choice could be made from is recorded yet."
     recipe = {"options": {"gamma": 0.95, "threshold": 0.02}, "nesterov": False}
     choice = record(method="eql_threshold_0.02", balanced_accuracy=80.04, recipe=recipe, evaluated_on="held_out")
-    assert report.choices_table([choice]).splitlines()[-1] == (
+    assert documents.choices_table([choice]).splitlines()[-1] == (
         "| CIFAR-10-LT, 100 | EQL, λ = 0.02 | gamma 0.95, threshold 0.02 | off | 80.0 | 1 |"
     )
 
@@ -259,7 +261,7 @@ def committed() -> list[Record]:
 
 
 def test_distances_are_of_the_runs_that_the_figure_shows() -> None:
-    lines = report.distances_table([run("eql", 0, [9, 6, 3, 0], imbalance=10, marginal=[0.5, 0.25, 0.25, 0.0])])
+    lines = documents.distances_table([run("eql", 0, [9, 6, 3, 0], imbalance=10, marginal=[0.5, 0.25, 0.25, 0.0])])
     assert lines.splitlines()[0] == "| total variation from uniform | imbalance 10 | imbalance 100 | imbalance 200 |"
     assert "| EQL | 0.25 (1) | – | – |" in lines
 
@@ -271,26 +273,26 @@ def test_causes_stand_beside_the_cell_that_they_change() -> None:
         record(**cell, table="causes", data_set=f"cifar10-lt-draw-{draw}", top1=70.0 + draw, correct=[40, 30 + draw])
         for draw in (1, 3)
     ]
-    lines = report.causes_table(ours, tried).splitlines()
+    lines = documents.causes_table(ours, tried).splitlines()
     assert lines[2] == "| CIFAR-10-LT, 200 | Softmax | other draws | 72.0 ± 1.4 (2) | 69.0 (1) | 71.2 ± 0.3 |"
     assert lines[-1].startswith("Not run yet: CBS on CIFAR-10-LT, 200: 2,793 iterations; CBS on")
-    assert report.causes_table(ours, []).startswith("Not run yet: Softmax on CIFAR-10-LT, 200: other draws;")
+    assert documents.causes_table(ours, []).startswith("Not run yet: Softmax on CIFAR-10-LT, 200: other draws;")
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:
-    documents = report.documents(ROOT, ROOT / "results")
-    assert {path.relative_to(ROOT).as_posix() for path in documents} == {
+    rendered = documents.documents(ROOT, ROOT / "results")
+    assert {path.relative_to(ROOT).as_posix() for path in rendered} == {
         "README.md",
         "results/README.md",
         "docs/table1.md",
         "docs/lab-notes.md",
     }
-    stale = [path.name for path, text in documents.items() if path.read_text() != text]
+    stale = [path.name for path, text in rendered.items() if path.read_text() != text]
     assert stale == [], "run: equipoise table table1 --write"
 
 
 def test_the_committed_figure_shows_the_committed_records(committed: list[Record]) -> None:
-    with Image.open(ROOT / report.FIGURE) as picture:
+    with Image.open(ROOT / documents.FIGURE) as picture:
         assert picture.info["Description"] == figure.marginals_digest(figure.marginals(committed))
 
 
@@ -368,11 +370,11 @@ def test_writing_renders_every_document_and_the_figure(tmp_path: Path) -> None:
         (shutil.copytree if source.is_dir() else shutil.copy)(source, tmp_path / name)
     table = (tmp_path / "README.md").read_text()
     (tmp_path / "README.md").write_text(table.replace("| CBW |", "| ? |"))
-    (tmp_path / report.FIGURE).unlink()
+    (tmp_path / documents.FIGURE).unlink()
     result = CliRunner().invoke(app, ["table", "table1", "--results", str(tmp_path / "results"), "--write"])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "README.md").read_text() == table
-    assert (tmp_path / report.FIGURE).read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / documents.FIGURE).read_bytes().startswith(b"\x89PNG")
 
 
 def test_an_empty_folder_and_another_table_are_errors_with_what_to_do(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.experiments.tiny_imagenet_lt import figure, recipe, report
+from equipoise.experiments.documents import tiny_imagenet_lt as documents
+from equipoise.experiments.documents import tiny_imagenet_lt_figure as figure
+from equipoise.experiments.tiny_imagenet_lt import recipe, report
 from equipoise.training.image_records import ImageRecord
 
 ROOT = Path(__file__).parents[2]
@@ -23,13 +25,13 @@ def record(method: str, seed: int, **change: Any) -> ImageRecord:
 
 
 def test_the_committed_document_is_what_the_committed_records_give() -> None:
-    for path, text in report.documents(ROOT, ROOT / "results").items():
+    for path, text in documents.documents(ROOT, ROOT / "results").items():
         assert path.read_text() == text
 
 
 def test_the_committed_figure_shows_the_committed_records() -> None:
     found = figure.bars(RECORDS)
-    with Image.open(ROOT / report.FIGURE) as picture:
+    with Image.open(ROOT / documents.FIGURE) as picture:
         assert picture.info["Description"] == figure.bars_digest(found)
     assert figure.bars(RECORDS[1:]) != found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
-from equipoise.models.mask_rcnn import detector
 from equipoise.training.classification_runs import Classification, Store
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.detection_runs import Detection, DetectionData
@@ -22,6 +20,7 @@ from equipoise.training.queue import run_cells
 from equipoise.training.recipe import Cell, Method, MethodCell, Recipe
 from helpers.cifar_files import write_cifar10
 from helpers.coco_files import SIDE, write_lvis
+from helpers.small_detectors import use_small_detectors
 
 CPU = torch.device("cpu")
 CLASSIFIER = Recipe(blocks=1, batch_size=4, iterations=43, warmup=5)
@@ -85,8 +84,7 @@ def classifiers(folder: Path) -> Queue:
 
 
 def detectors(folder: Path, monkeypatch: pytest.MonkeyPatch, methods: Sequence[Any] = DETECTORS) -> Queue:
-    few = partial(detector, detections=5, box_batch_size_per_image=16, rpn_post_nms_top_n_test=20)
-    monkeypatch.setattr("equipoise.training.detection.detector", few)
+    use_small_detectors(monkeypatch)
     monkeypatch.setattr("equipoise.training.detection_runs.REPORT_EVERY", 0)
     for name, images in (("train.json", 8), ("val.json", 2)):
         write_lvis(folder / "images", images, name=name)

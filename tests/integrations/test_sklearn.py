@@ -256,7 +256,7 @@ def test_a_fitted_classifier_is_used_as_it_is_once_its_prior_is_said() -> None:
         model = PriorShiftClassifier(fitted, source=source)
         np.testing.assert_allclose(model.predict_proba(X), expected, atol=1e-12)
         assert model.classes_.tolist() == [0, 1, 2]
-    with pytest.raises(NotFittedError, match="GaussianNB is fitted, but not said under which prior: pass source="):
+    with pytest.raises(NotFittedError, match="GaussianNB is fitted, but its prior is unknown: pass source="):
         PriorShiftClassifier(fitted).predict(X)
     with pytest.raises(NotFittedError, match="call fit first"):
         PriorShiftClassifier(GaussianNB(), source=[0.75, 1 / 6, 1 / 12]).predict(X)

@@ -57,9 +57,9 @@ def test_seesaw_with_compensation_takes_classes_in_the_last_dimension() -> None:
     ("given", "error", "message"),
     [
         (PRIOR, TypeError, "log_prior is a Prior"),
-        (torch.tensor([400, 100, 25, 4]), TypeError, "log_prior is torch.int64, as counts are"),
-        (torch.tensor([400.0, 100.0, 25.0, 4.0]), ValueError, "log_prior goes up to 400, as counts do"),
-        (torch.tensor([0.7, 0.1, 0.1, 0.1]), ValueError, "that sum to 1, probabilities"),
+        (torch.tensor([400, 100, 25, 4]), TypeError, "log_prior is torch.int64, like counts"),
+        (torch.tensor([400.0, 100.0, 25.0, 4.0]), ValueError, "log_prior goes up to 400, like counts"),
+        (torch.tensor([0.7, 0.1, 0.1, 0.1]), ValueError, "and sum 1, like probabilities"),
     ],
 )
 def test_seesaw_takes_logs_and_nothing_else(given: object, error: type[Exception], message: str) -> None:

@@ -694,7 +694,7 @@ def test_classes_may_be_in_any_dimension(row: Row, dim: int) -> None:
         torch.testing.assert_close(
             row.function(logits.movedim(1, -1), hot, PRIOR, dim=-1), row.function(logits, hot.movedim(-1, 1), PRIOR)
         )
-    with pytest.raises(ValueError, match=r"said to be in dimension 4, but logits have shape \(2, 4, 3, 5\)"):
+    with pytest.raises(ValueError, match=r"dim is 4, but logits have shape \(2, 4, 3, 5\)"):
         row.module(PRIOR, dim=4)(logits, target)
     with pytest.raises(ValueError, match=r"expected class indices \(2, 4, 3\)|have 5 in dimension -1"):
         row.module(PRIOR, dim=-1)(logits, target)

@@ -400,7 +400,7 @@ def test_a_function_that_is_given_a_prior_or_counts_says_what_to_pass(name: str)
     logits, target = torch.zeros(3, 2), torch.tensor([0, 1, 0])
     with pytest.raises(TypeError, match=f"{name} is a Prior: {advice}"):
         function(eq.Prior.from_counts([900, 100]), logits, target)
-    with pytest.raises(TypeError, match=f"{name} is torch.int64, as counts are: {advice}"):
+    with pytest.raises(TypeError, match=f"{name} is torch.int64, like counts: {advice}"):
         function(torch.tensor([900, 100]), logits, target)
 
 
@@ -408,14 +408,14 @@ def test_a_function_that_is_given_a_prior_or_counts_says_what_to_pass(name: str)
 def test_counts_and_probabilities_are_not_taken_for_logs(name: str) -> None:
     function, advice = FUNCTIONS[name]
     logits, target = torch.zeros(3, 2), torch.tensor([0, 1, 0])
-    with pytest.raises(ValueError, match=f"{name} goes up to 900, as counts do and logs do not: {advice}"):
+    with pytest.raises(ValueError, match=f"{name} goes up to 900, like counts, not like logs: {advice}"):
         function(torch.tensor([900.0, 100.0]), logits, target)
     for fine in ([0.0, 0.0], [44.0, 0.0], [-0.1, -2.3], [0.59, -1.6], [138.2, 101.5]):
         function(torch.tensor(fine), logits, target)
     if name == "shift":  # log odds may happen to sum to 1
         function(torch.tensor([0.9, 0.1]), logits, target)
     else:
-        with pytest.raises(ValueError, match=f"values from 0.1 to 0.9 that sum to 1, probabilities: {advice}"):
+        with pytest.raises(ValueError, match=f"values from 0.1 to 0.9 and sum 1, like probabilities: {advice}"):
             function(torch.tensor([0.9, 0.1]), logits, target)
 
 

@@ -233,7 +233,7 @@ def test_something_else_than_a_prior_is_refused() -> None:
 
 
 def test_logits_passed_as_probabilities_are_refused() -> None:
-    with pytest.raises(ValueError, match="row 0 is no distribution"):
+    with pytest.raises(ValueError, match="row 0 is not a distribution"):
         eq.evaluate(torch.ones(2, 5), [0, 1], PRIOR, probabilities=True)
-    with pytest.raises(ValueError, match="row 1 is no distribution"):
+    with pytest.raises(ValueError, match="row 1 is not a distribution"):
         eq.evaluate([[1.0, 0, 0, 0, 0], [1.5, -0.5, 0, 0, 0]], [0, 1], PRIOR, probabilities=True)

@@ -67,5 +67,5 @@ def test_frozen_stages_learn_nothing_and_every_statistic_stays() -> None:
     learning = {name.split(".")[0] for name, value in network.named_parameters() if value.requires_grad}
     assert learning == {"layer2", "layer3", "layer4", "fc"}
     assert len(kept) == 20  # of images; that of the neck goes on
-    with pytest.raises(ValueError, match="ShuffleNetV2 has no bn1: stages can be frozen of ResNets"):
+    with pytest.raises(ValueError, match="ShuffleNetV2 has no bn1: stages can only be frozen in ResNets"):
         freeze_stages(make_backbone("shufflenet_v2_x0_5", 32)[0], 1)

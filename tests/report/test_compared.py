@@ -134,4 +134,4 @@ def test_options_that_cannot_be_followed_are_one_message(files: Any, tmp_path: P
     assert "does not tell which classes are rare" in compare(a, b, *words).output
     assert "best-20.png" in compare(a, b, *words, "--prior", truth).output
     (tmp_path / "pictures" / "0.png").unlink()
-    assert "0.png is not there" in compare(a, b, *words, "--prior", truth, "--image", 1000).output
+    assert "0.png does not exist" in compare(a, b, *words, "--prior", truth, "--image", 1000).output

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 import equipoise as eq
 from equipoise.cli import app
+from equipoise.metrics import multilabel
+from equipoise.metrics.intervals import wilson_interval
 from equipoise.report import multilabel_data
 from equipoise.report.figures import save
 
@@ -69,6 +72,28 @@ def columns(shown: Any, name: str) -> list[Any]:
     return [shown["columns"][key] for key in (name, f"{name}_low", f"{name}_high")]
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_calibration_is_in_bins_of_equal_mass(kept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not kept:
+        monkeypatch.setattr(multilabel, "EXACT_PAIRS", 10)
+    logits, target = sample(rows=1200)
+    target[:7, 0] = -1  # not known
+    found = eq.judge_multilabel(logits, target, PRIOR)
+    assert found.evaluation.binned is not kept
+    rows = data_of(made(found).to_html())["models"][0]["rows"]["calibration"]
+    head = [row for row in rows if row["group"] == "head"]
+    assert sum(row["items"] for row in head) == 1193
+    assert [row["confidence"] for row in head] == sorted(row["confidence"] for row in head)
+    if not kept:
+        return
+    assert len(head) == 10
+    assert {row["items"] for row in head} <= {119, 120}
+    chance = 1 / (1 + np.exp(-logits[7:, 0]))
+    order = np.argsort(chance)
+    assert head[0]["accuracy"] == pytest.approx(100 * target[7:, 0][order][: head[0]["items"]].mean(), abs=0.051)
+    assert head[-1]["confidence"] == pytest.approx(100 * chance[order][-head[-1]["items"] :].mean(), abs=0.051)
+
+
 def test_the_best_threshold_of_a_class_is_where_its_f1_is_highest() -> None:
     found = judged()
     best = data_of(made(found).to_html())["models"][0]["columns"]["best"]
@@ -115,6 +140,80 @@ def test_names_come_out_as_text_and_the_policy_allows_nothing_unsafe() -> None:
     assert "<i>tags" not in page
     assert "unsafe" not in page.partition("<style")[0]
     assert " style=" not in page.partition("<script")[0]
+
+
+def test_cut_offs_move_classes_between_groups_everywhere() -> None:
+    found = judged()
+    report = eq.MultilabelReport({"a": found, "b": judged(1.0)}, resamples=30, many=50, few=9)
+    data, page = data_of(report.to_html()), report.to_html()
+    assert data["classes"]["group"] == ["head", "head", "medium", "tail"]
+    scores, rows = found.evaluation.scores(50, 9), found.evaluation.per_class
+    assert scores["map_head"] == pytest.approx(np.mean([row.average_precision for row in rows[:2]]))
+    shown = data["models"][0]
+    for name, members in (("head", [0, 1]), ("medium", [2]), ("tail", [3])):
+        assert shown["headline"][f"map_{name}"]["value"] == pytest.approx(scores[f"map_{name}"], abs=1e-6)
+        assert shown["curve"][name] == pytest.approx(found.f1_at()[members].mean(0), abs=1e-6)
+        assert shown["ece"][name] == pytest.approx(np.mean([rows[j].ece for j in members]), abs=1e-6)
+        slope = next(row for row in shown["rows"]["f1_slopes"] if row["group"] == name)
+        assert (slope["accuracy"], slope["classes"]) == (pytest.approx(100 * scores[f"f1_{name}"]), len(members))
+        calibrated = [row["items"] for row in shown["rows"]["calibration"] if row["group"] == name]
+        assert sum(calibrated) == 120 * len(members)
+    assert report.to_dict()["groups"] == {"head": 2, "medium": 1, "tail": 1}
+    ends = data["changes"]["0-1"]["headline"]["map_tail"]
+    drawn = [model.drawn.precision[:, 3] for model in report.models if model.drawn is not None]
+    assert (ends["low"], ends["high"]) == tuple(np.round(1000 * np.quantile(drawn[1] - drawn[0], [0.025, 0.975])))
+    assert "head more than 50, tail fewer than 9" in page
+    assert "'medium, 9 to 50'" in page  # in the legends
+    assert "20 to 100" not in page
+    with pytest.raises(ValueError, match="few=50 and many=9 overlap"):
+        eq.MultilabelReport({"a": found}, resamples=5, many=9, few=50)
+
+
+# -------------------------------------------------------------------- pictures
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> list[str]:
+    (tmp_path / "photos").mkdir()
+    paths = [f"{i}.png" for i in range(120)]
+    for path in paths:
+        Image.new("RGB", (300, 150), "green").save(tmp_path / "photos" / path)
+    return paths
+
+
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_what_is_missed_most_is_pictured_the_tail_first(photos: list[str], tmp_path: Path, probabilities: bool) -> None:
+    logits, target = sample()
+    chance = 1 / (1 + np.exp(-logits))
+    found = eq.judge_multilabel(chance if probabilities else logits, target, PRIOR, probabilities=probabilities)
+    report = eq.MultilabelReport({"a": found}, resamples=5, paths=photos, images=tmp_path / "photos")
+    shown = data_of(report.to_html())["models"][0]["pictures"]
+    missed = {name: np.flatnonzero((target[:, j] == 1) & (chance[:, j] < 0.5)) for j, name in enumerate(NAMES)}
+    least = {
+        name: wilson_interval(len(rows), int(target[:, j].sum()))[0] for j, (name, rows) in enumerate(missed.items())
+    }
+    worst = max(NAMES[2:], key=least.__getitem__)  # of the tail
+    assert [each["name"] for each in shown[:6:2]] == [worst, NAMES[1], "cat"]
+    for name in NAMES:
+        j = NAMES.index(name)
+        lowest = sorted(chance[missed[name], j])[:2]
+        assert [each["sure"] for each in shown if each["name"] == name] == [
+            f"probability {100 * value:.1f} %" for value in lowest
+        ]
+    first = missed[worst][np.argmin(chance[missed[worst], NAMES.index(worst)])]
+    others = [name for j, name in enumerate(NAMES) if chance[first, j] >= 0.5]
+    assert shown[0]["below"] == (f"predicted: {', '.join(others)}" if others else "nothing is predicted")
+    recall = found.evaluation.per_class[NAMES.index(worst)].recall or 0.0
+    assert shown[0]["words"].endswith(f"{shown[0]['below']}; recall of {worst}: {100 * recall:.1f} %")
+    assert shown[0]["source"].startswith("data:image/jpeg;base64,")
+
+
+def test_without_files_there_is_no_section_of_pictures(photos: list[str]) -> None:
+    for paths in (None, photos, ["/nowhere.png"] * 120):
+        page = eq.MultilabelReport({"a": judged()}, resamples=5, paths=paths).to_html()
+        assert "What is missed most" not in page
+    with pytest.raises(ValueError, match="2 paths for the 120 test items of 'a'"):
+        eq.MultilabelReport({"a": judged()}, resamples=5, paths=["a", "b"])
 
 
 def test_figures_are_drawn(tmp_path: Path) -> None:
@@ -178,6 +277,23 @@ def test_the_command_recognises_several_labels(files: Path) -> None:
     page = out.read_text()
     assert "Several labels, from head to tail" in page
     assert data_of(page)["models"][1]["headline"]["map"]["value"] == pytest.approx(expected["map"], abs=1e-6)
+
+
+def test_the_command_takes_cut_offs_and_images(files: Path, photos: list[str]) -> None:
+    logits, target = sample()
+    np.savez(files / "seen.npz", logits=logits, targets=target, class_names=NAMES, paths=np.array(photos))
+    arguments = [files / "seen.npz", "--counts", files / "counts.json", "--out", files / "page.html"]
+    expected = eq.evaluate_multilabel(logits, target, PRIOR).scores(50, 9)
+    words = report(*arguments, "--many", 50, "--few", 9, "--images", files / "photos")
+    assert f"seen {100 * expected['map']:.1f} {100 * expected['map_head']:.1f}" in words
+    data = data_of((files / "page.html").read_text())
+    assert data["classes"]["group"] == ["head", "head", "medium", "tail"]
+    assert data["models"][0]["pictures"]
+    report(*arguments, "--images", "none")
+    assert data_of((files / "page.html").read_text())["models"][0]["pictures"] == []
+    assert "is no folder" in report(*arguments, "--images", files / "nowhere", code=2)
+    arguments[0] = files / "bce.npz"
+    assert "no file has `paths`" in report(*arguments, "--images", files / "photos", code=2)
 
 
 @pytest.mark.parametrize("given", ["0.3", "list.json", "names.json", "file"])

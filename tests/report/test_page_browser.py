@@ -160,7 +160,7 @@ def test_the_table_is_searched_and_narrowed_to_a_group(open_page: Open, page: Pa
     assert [row[0] for row in rows(driver)] == [f"bird {i}" for i in range(10, 20)]
     driver.find_element(By.ID, "table-find").clear()
     driver.find_element(By.ID, "table-find").send_keys("no such bird")
-    assert text(driver, "#table-count") == "0 of 0 classes shown"
+    assert text(driver, "#table-count") == "0 classes"
     driver.execute_script(
         "const f = document.getElementById('table-find'); f.value = ''; f.dispatchEvent(new Event('input'))"
     )
@@ -177,8 +177,8 @@ def test_the_csv_holds_every_class_and_no_formula(open_page: Open, page: Path, r
     assert len(lines) == K
     assert [line["class"] for line in lines] == [*NAMES[:-2], f"'{NAMES[-2]}", NAMES[-1]]
     for line, row in zip(lines, report.models[1].runs[0].per_class, strict=True):
-        assert line["after: recall, %"] == percent(row.accuracy)
-        assert (line["after: recall, low"], line["after: recall, high"]) == (percent(row.low), percent(row.high))
+        assert line["Other: recall, %"] == percent(row.accuracy)
+        assert (line["Other: recall, low"], line["Other: recall, high"]) == (percent(row.low), percent(row.high))
         assert (line["training items"], line["test items"]) == (str(row.count), str(row.items))
     assert float(lines[0]["change, low"]) <= float(lines[0]["change, %"]) <= float(lines[0]["change, high"])
 

@@ -61,12 +61,13 @@ def test_the_conclusion_says_what_changed_for_whom_and_whether_it_is_chance(repo
     words = report.conclusion()
     one, other = (headlines(model) for model in report.models)
     assert words.startswith("From A to B, the mean accuracy over classes gains ")
-    for group in ("few", "medium", "many"):
+    called = {"few": "those with few", "medium": "those in between", "many": "those with many"}
+    for group, those in called.items():
         was, now = one[group], other[group]
         assert was is not None
         assert now is not None
         size = abs(round(100 * now.value, 1) - round(100 * was.value, 1))
-        assert f"those with {group} {'gain' if now.value > was.value else 'lose'} {size:.1f} points" in words
+        assert f"{those} {'gain' if now.value > was.value else 'lose'} {size:.1f} points" in words
     assert "more than the chance of the test set" in words
     page = report.to_html()
     assert page.index(words) < page.index("<h2>The numbers</h2>")
@@ -228,8 +229,10 @@ def test_the_surest_mistakes_are_pictured_with_class_and_accuracy(photos: list[s
     first = shown[0]
     assert first["source"].startswith("data:image/jpeg;base64,")
     row = next(judged.evaluation.per_class[j] for j in range(6) if NAMES[j] == first["name"])
-    wrong = (judged.answers.target == row.index) & (judged.answers.predicted == NAMES.index(first["other"]))
-    assert first["sure"] == f"{100 * judged.answers.confidence[wrong].max():.1f}"
+    wrong = (judged.answers.target == row.index) & (
+        judged.answers.predicted == NAMES.index(first["below"].removeprefix("taken for "))
+    )
+    assert first["sure"] == f"{100 * judged.answers.confidence[wrong].max():.1f} % sure"
     assert f"accuracy of {first['name']}: {100 * (row.accuracy or 0):.1f} %" in first["words"]
     assert len(made.to_html()) < 3_000_000
 

@@ -448,7 +448,7 @@ def test_preview_of_class_balance_is_exactly_uniform_and_says_that_a_balanced_lo
 
 def test_preview_promises_no_less_imbalance_than_there_is():
     sampler = ClassBalancedSampler(classes_per_item=[[0], [0, 1], [], [2]])
-    with pytest.warns(UserWarning, match="in other shares than the data has them: build a balanced loss from sampler"):
+    with pytest.warns(UserWarning, match="in other shares than they have in the data: build a balanced loss from"):
         sampler.preview()
 
 
@@ -461,7 +461,7 @@ def test_the_prior_of_a_class_that_is_hardly_ever_drawn_is_of_whole_numbers():
 def test_a_state_that_is_refused_changes_nothing():
     sampler = ClassBalancedSampler(LABELS, seed=3)
     sampler.set_epoch(2)
-    with pytest.raises(ValueError, match="at draw 0 of 71 an epoch, this sampler has 80"):
+    with pytest.raises(ValueError, match="at draw 0 of 71 per epoch, this sampler has 80"):
         sampler.load_state_dict({"epoch": 5, "position": 0, "seed": 9, "items": 80, "draws": 71})
     assert (sampler.epoch, sampler.seed) == (2, 3)
 
@@ -529,7 +529,7 @@ def test_input_of_the_wrong_type_is_refused(arguments, message):
 def test_a_prior_or_a_data_set_in_place_of_labels_is_refused() -> None:
     data = TensorDataset(torch.zeros(2, 3), torch.tensor([0, 1]))
     for wrong in (Prior.uniform(2), data):
-        with pytest.raises(TypeError, match="pass one class index an item"):
+        with pytest.raises(TypeError, match="pass one class index per item"):
             ClassBalancedSampler(wrong)  # type: ignore[arg-type]
 
 
@@ -559,7 +559,7 @@ def test_a_progressive_sampler_can_be_pickled():
 
 def test_a_state_of_another_epoch_length_is_refused():
     state = ClassBalancedSampler(LABELS, num_samples=1000).state_dict()
-    with pytest.raises(ValueError, match="at draw 0 of 1000 an epoch, this sampler has 100"):
+    with pytest.raises(ValueError, match="at draw 0 of 1000 per epoch, this sampler has 100"):
         ClassBalancedSampler(LABELS, num_samples=100).load_state_dict(state)
     with pytest.raises(ValueError, match="at draw -5"):
         ClassBalancedSampler(LABELS).load_state_dict({"epoch": 0, "position": -5, "seed": 0, "items": 80})

@@ -143,10 +143,10 @@ def test_preview_says_when_the_threshold_is_too_small_to_change_anything():
 
 @pytest.mark.parametrize("threshold", [0, -0.1, 1.5, float("nan")])
 def test_a_threshold_outside_0_to_1_is_refused(threshold):
-    with pytest.raises(ValueError, match=f"threshold is {threshold}: a fraction of the items"):
+    with pytest.raises(ValueError, match=f"threshold is {threshold}: expected a fraction of the items"):
         RepeatFactorSampler(IMAGES, threshold=threshold)
 
 
 def test_one_class_an_item_is_refused_with_the_way_out():
-    with pytest.raises(TypeError, match=r"holds 0 where a list of classes is expected: give one list an item"):
+    with pytest.raises(TypeError, match=r"holds 0 where a list of classes is expected: give one list per item"):
         RepeatFactorSampler([0, 1, 1], threshold=0.1)

@@ -141,7 +141,7 @@ def test_accelerate_shares_the_stream_of_a_sampler_for_one_process_and_warns_of_
     assert [len(result["twice"]) for result in results] == [ITEMS // BATCH // 4] * 2  # half the steps, and a warning
     for result in results:
         (warning,) = result["warnings"]
-        assert warning.startswith("BatchSamplerShard of accelerate shares out what this rank draws among 2 processes")
+        assert warning.startswith("BatchSamplerShard of accelerate splits what this rank draws among 2 processes")
         assert "num_replicas=1, rank=0" in warning
 
 

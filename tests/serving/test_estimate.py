@@ -261,8 +261,8 @@ P, LABELS = world(TARGET, n=50)
     [
         ({"method": "bbse"}, r"pass validation=\(probabilities, labels\).*method='em'"),
         ({"method": "bsse"}, "method is 'bsse': expected 'em' or 'bbse'"),
-        ({"probabilities": np.log(P)}, r"row 0 .* is no distribution .*logits\.softmax\(1\)"),
-        ({"probabilities": np.full((2, 3), np.nan)}, "row 0 .* is no distribution"),
+        ({"probabilities": np.log(P)}, r"row 0 .* is not a distribution .*logits\.softmax\(1\)"),
+        ({"probabilities": np.full((2, 3), np.nan)}, "row 0 .* is not a distribution"),
         ({"probabilities": P[0]}, r"shape \(3,\), expected \[N, K\]"),
         ({"probabilities": P[:0]}, "no row"),
         ({"source": [0.5, 0.5]}, "source has 2 classes, probabilities have 3"),

@@ -94,9 +94,9 @@ def test_a_run_that_runs_out_of_time_is_saved_and_taken_up(queue: Callable[..., 
     _, (whole,), _ = queue("balanced_softmax")
     _, nothing, said = queue("balanced_softmax", budget=0)
     assert nothing == []
-    assert any("out of time at iteration 20 of 43; saved, and taken up next time" in line for line in said)
+    assert any("out of time at iteration 20 of 43; saved, and resumed next time" in line for line in said)
     _, (resumed,), said = queue("balanced_softmax")
-    assert any("taken up at iteration 20 of 43" in line for line in said)
+    assert any("resumed at iteration 20 of 43" in line for line in said)
     assert resumed.weights == whole.weights
 
 
@@ -190,7 +190,7 @@ def test_a_checkpoint_of_another_recipe_is_not_taken_up(
     monkeypatch.setitem(RECIPES, "balanced_softmax", replace(RECIPES["balanced_softmax"], **change))
     _, (resumed,), said = queue("balanced_softmax")
     assert any(words in line and "starting from the beginning" in line for line in said)
-    assert not any("taken up at" in line for line in said)
+    assert not any("resumed at" in line for line in said)
     _, (whole,), _ = queue("balanced_softmax")
     assert resumed.weights == whole.weights
 
@@ -338,7 +338,7 @@ def test_runs_that_cannot_be_recorded_are_saved(queue: Callable[..., tuple]) -> 
     with pytest.raises(OSError, match="no space left"):
         queue("softmax", "balanced_softmax", together=2, write=full)
     _, records, said = queue("softmax", "balanced_softmax", together=2)
-    assert sum(f"taken up at iteration {TINY.iterations}" in line for line in said) == 2
+    assert sum(f"resumed at iteration {TINY.iterations}" in line for line in said) == 2
     assert len(records) == 2
 
 

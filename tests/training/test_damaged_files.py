@@ -50,7 +50,7 @@ def test_damaged_checkpoints_are_named_and_the_run_starts_over(queue: Queue) -> 
         about = [line for line in said if path.name in line]
         assert len(about) == 1, (how, said)
         assert about[0].endswith("starting from the beginning")
-        assert not any("taken up at" in line for line in said)
+        assert not any("resumed at" in line for line in said)
 
 
 @pytest.mark.parametrize("ending", ["weights.pt", "finished.json"])

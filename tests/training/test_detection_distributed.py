@@ -52,6 +52,7 @@ def trained(folder: Path, alone: dict[str, Any] | None = None) -> dict[str, Any]
     for name, recipe in RUNS.items():
         images = None if recipe is FILES else resident
         run = DetectionTraining(recipe, data, 0, CPU, resident=images, start=start if recipe.start else None)
+        run.model.rpn._pre_nms_top_n["training"] = 100
         run.model.rpn._post_nms_top_n["training"] = 40
         run.model.roi_heads.fg_bg_sampler.batch_size_per_image = 16
         with torch.backends.mkldnn.flags(enabled=False):
@@ -114,7 +115,7 @@ def test_two_processes_train_what_one_does(results: list[dict[str, Any]], name: 
 def test_a_batch_that_cannot_be_shared_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = CocoImages(write_lvis(tmp_path), tmp_path)
     monkeypatch.setattr("equipoise.training.detection.world", lambda: (3, 0))
-    with pytest.raises(ValueError, match="batch of 2 images cannot be shared by 3 processes"):
+    with pytest.raises(ValueError, match="batch of 2 images cannot be split among 3 processes"):
         DetectionTraining(FIRST, data, 0, CPU)
 
 
@@ -132,8 +133,8 @@ def test_torchrun_runs_a_table_and_records_it_once(tmp_path: Path) -> None:
     quick = tmp_path / "sitecustomize.py"
     quick.write_text(
         "import equipoise.experiments.voc2012_lt.recipe as v, equipoise.training.detection as d\n"
-        "from dataclasses import replace\nfrom functools import partial\n"
-        "d.detector = partial(d.detector, detections=5, rpn_post_nms_top_n_test=20, box_batch_size_per_image=16)\n"
+        "from dataclasses import replace\nfrom helpers.small_detectors import small_detector\n"
+        "d.detector = small_detector\n"
         "small = dict(backbone='resnet18', batch_size=2, min_sizes=(64,), max_size=64)\n"
         "v.METHODS = tuple(replace(m, recipe=replace(m.recipe, **small)) for m in v.METHODS)\n"
     )

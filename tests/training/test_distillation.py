@@ -143,8 +143,11 @@ def test_teachers_are_asked_about_the_images_that_the_student_sees(
 # -------------------------------------------------------------------- a run
 
 
-def test_a_student_equals_a_plain_loop_with_the_formula(data: CifarSet, teachers: list[Teacher]) -> None:
-    recipe = replace(STUDENT, iterations=5, weight_decay=1e-3, nesterov=True)
+@pytest.mark.parametrize("change", [{}, {"mixup": 1.0, "distillation": 1.0}])
+def test_a_student_equals_a_plain_loop_with_the_formula(
+    change: dict[str, float], data: CifarSet, teachers: list[Teacher]
+) -> None:
+    recipe = replace(STUDENT, iterations=5, weight_decay=1e-3, nesterov=True, **change)  # type: ignore[arg-type]
     run = student(data, teachers, recipe, seed=3)
     model, loss_function = build_model(recipe, 3, seed=3), recipe.make_loss(data.prior)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9, weight_decay=1e-3, nesterov=True)
@@ -153,7 +156,9 @@ def test_a_student_equals_a_plain_loop_with_the_formula(data: CifarSet, teachers
     for i in range(5):
         optimizer.param_groups[0]["lr"] = recipe.learning_rate(i)
         logits = model(normalise(run._images[i]))
-        loss = slow_loss(loss_function(logits, run._labels[i]), logits, run._taught[i].float(), 2.0, 0.8)
+        loss = slow_loss(
+            loss_function(logits, run._labels[i]), logits, run._taught[i].float(), 2.0, recipe.distillation
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

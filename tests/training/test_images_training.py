@@ -15,16 +15,25 @@ import torch.multiprocessing as mp
 from helpers.image_folders import NETWORK, write_splits
 from torch import nn
 
+from equipoise.data.gpu_images import GpuDecoder
 from equipoise.data.images import read_images
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.models.classifiers import Classifier, make_backbone
 from equipoise.training import classification
 from equipoise.training.classification import Training, train
-from equipoise.training.images import FrozenClassification, ImageClassification, ImageData, stored_side, training_set
+from equipoise.training.images import (
+    FrozenClassification,
+    ImageClassification,
+    ImageData,
+    decodes_on,
+    stored_side,
+    training_set,
+)
 from equipoise.training.kinds import Settings
 from equipoise.training.methods import logits_mean, methods
 from equipoise.training.queue import run_cells
 from equipoise.training.recipe import MethodCell, Recipe
+from equipoise.training.sets import StreamedSet
 from equipoise.training.weights import weights_digest
 
 CPU = torch.device("cpu")
@@ -112,7 +121,7 @@ def test_what_diverges_is_not_trained_to_the_end(data: ImageData, monkeypatch: p
 
 
 def test_a_batch_that_processes_cannot_share_is_refused(data: ImageData) -> None:
-    with pytest.raises(ValueError, match="a batch of 8 images cannot be shared by 1 processes in 3 parts"):
+    with pytest.raises(ValueError, match="a batch of 8 images cannot be split among 1 processes in 3 parts"):
         Training(replace(RECIPE, accumulate=3), training_set(data, CPU), 0)
 
 
@@ -222,3 +231,34 @@ def test_a_streamed_run_that_goes_back_reads_the_right_files(data: ImageData) ->
     run.load_state_dict(start)
     train([run])
     assert weights_digest(run.model) == weights_digest(trained(RECIPE, data).model)
+
+
+def test_images_decoded_on_the_device_train_alike_whoever_reads_them(
+    data: ImageData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("equipoise.training.images.why_not_on", lambda device: None)  # the CPU stands in for a GPU
+    asked = replace(data, resident=False, decode="gpu")
+    kept = training_set(asked, CPU)
+    assert isinstance(kept, StreamedSet)
+    assert isinstance(kept.decoder, GpuDecoder)
+    order = np.arange(16, dtype=np.int32).reshape(2, 8)
+    decoded = torch.from_numpy(data.decoded(data.train))[:16].int()
+    assert (torch.cat(list(kept.batches(order))).int() - decoded)[..., 1:-1, 1:-1].abs().max() <= 1
+    alone, helped = (trained(RECIPE, replace(asked, workers=workers)) for workers in (0, 2))
+    assert weights_digest(alone.model) == weights_digest(helped.model)
+
+
+def test_where_streamed_images_are_decoded(data: ImageData, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    settings, gpu = Settings(CPU, tmp_path, tmp_path), torch.device("cuda", 0)
+    assert not decodes_on(CPU, "auto")
+    with pytest.raises(ValueError, match="decode gpu: there is no GPU to decode on; auto and cpu work everywhere"):
+        decodes_on(CPU, "gpu")
+    for problem in (None, "no nvJPEG"):
+        monkeypatch.setattr("equipoise.training.images.why_not_on", lambda device, problem=problem: problem)
+        assert decodes_on(gpu, "auto") == (problem is None)
+        assert not decodes_on(gpu, "cpu")
+    kind = ImageClassification("t", {}, replace(data, resident=False), settings)
+    assert kind.engine(None)["images"] == "streamed"  # type: ignore[arg-type]
+    monkeypatch.setattr("equipoise.training.images.why_not_on", lambda device: None)
+    kind = ImageClassification("t", {}, replace(data, resident=False, decode="gpu"), settings)
+    assert kind.engine(None)["images"] == "streamed, decoded on the GPU"  # type: ignore[arg-type]

@@ -68,11 +68,11 @@ def test_ctrl_c_and_sigterm_save_what_was_trained(number: signal.Signals, queue:
     with pytest.raises(KeyboardInterrupt):
         queue("two", report=press(number), log=said.append)
     assert signal.getsignal(number) is before
-    stopped = f"interrupted at iteration {queue.chunk} of {queue.iterations}; saved, and taken up next time"
+    stopped = f"interrupted at iteration {queue.chunk} of {queue.iterations}; saved, and resumed next time"
     assert any(line.endswith(f"two/0: {stopped}") for line in said)
     assert queue.file("two", "checkpoint.pt").is_file()
     (resumed,), said = queue("two")
-    assert any(f"taken up at iteration {queue.chunk} of {queue.iterations}" in line for line in said)
+    assert any(f"resumed at iteration {queue.chunk} of {queue.iterations}" in line for line in said)
     assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
 
 
@@ -109,11 +109,11 @@ def test_ctrl_c_while_a_run_is_judged_stops_at_once_and_it_is_judged_next_time(
         with pytest.raises(KeyboardInterrupt):
             queue(method, log=said.append)
     assert after == []
-    assert said[-1].endswith(f"{method}/0: interrupted while it was judged; saved, and judged next time")
+    assert said[-1].endswith(f"{method}/0: interrupted while it was evaluated; saved, and evaluated next time")
     reported: list[Status] = []
     (record,), said = queue(method, report=reported.append)
     stepped = [status.done for status in reported if status.what == "iterations"]
-    assert any(f"taken up at iteration {queue.iterations} of {queue.iterations}" in line for line in said)
+    assert any(f"resumed at iteration {queue.iterations} of {queue.iterations}" in line for line in said)
     assert (stepped, record.iterations) == ([], queue.iterations)
 
 
@@ -123,14 +123,14 @@ def test_ctrl_c_while_a_run_is_judged_stops_at_once_and_it_is_judged_next_time(
 def test_only_the_first_run_is_begun_where_the_time_is_over_and_it_is_saved(queue: Queue) -> None:
     records, said = queue("one", "two", budget=0)
     assert records == []
-    stopped = f"out of time at iteration {queue.chunk} of {queue.iterations}; saved, and taken up next time"
+    stopped = f"out of time at iteration {queue.chunk} of {queue.iterations}; saved, and resumed next time"
     assert any(line.endswith(f"one/0: {stopped}") for line in said)
     assert not any("training" in line and "two" in line for line in said)
     for _ in range(2):
         queue("one", budget=0)
     records, said = queue("one", "two", budget=1e-3)  # the first is trained by now: only judged, and always
     assert [record.method for record in records] == ["one"]
-    assert "0 s are left, too few for" in said[-1]
+    assert "0 s are left, not enough for" in said[-1]
 
 
 def test_a_later_run_is_begun_if_its_estimate_fits(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +157,7 @@ def test_a_killed_process_loses_no_more_than_since_the_last_save(queue: Queue, m
         with pytest.raises(Killed):
             queue("two", report=kill)
     (resumed,), said = queue("two")
-    assert any(f"taken up at iteration {queue.chunk} of" in line for line in said)
+    assert any(f"resumed at iteration {queue.chunk} of" in line for line in said)
     assert resumed.weights == whole.weights
     with pytest.raises(Killed):
         queue("one", report=kill)  # within two minutes of its start
@@ -177,8 +177,8 @@ def test_a_checkpoint_that_was_made_from_something_else_is_named_and_not_taken_u
     assert key in content["made_from"]
     torch.save(content | {"made_from": content["made_from"] | {key: value}}, path)
     _, said = queue("two", budget=0)
-    assert any(f"{path.name} is not of this run ({key} {value}, now " in line for line in said)
-    assert not any("taken up at" in line for line in said)
+    assert any(f"{path.name} belongs to another run ({key} {value}, now " in line for line in said)
+    assert not any("resumed at" in line for line in said)
 
 
 def test_a_second_stage_starts_from_kept_weights_whatever_engine_made_them(queue: Queue) -> None:
@@ -191,7 +191,7 @@ def test_a_second_stage_starts_from_kept_weights_whatever_engine_made_them(queue
     assert not any("one/0" in line for line in said)
     assert again.weights == record.weights
     _, said = queue("one", budget=0)  # but what is recorded was made by the engine that the record names
-    assert any("is not of this run (precision fp8, now fp32)" in line for line in said)
+    assert any("belongs to another run (precision fp8, now fp32)" in line for line in said)
 
 
 # -------------------------------------------------------------------- claims

@@ -164,7 +164,7 @@ def test_a_run_taken_up_again_ends_with_the_same_weights(data: CifarSet, tmp_pat
 
 
 def test_a_checkpoint_of_another_run_is_refused(data: CifarSet) -> None:
-    with pytest.raises(ValueError, match=r"of seed 0 .* this run of seed 1"):
+    with pytest.raises(ValueError, match=r"has seed 0 .* this run seed 1"):
         Training(TINY, data, 1).load_state_dict(Training(TINY, data, 0).state_dict())
 
 

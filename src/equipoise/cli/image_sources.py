@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +16,18 @@ import typer
 from rich.console import Console
 
 from equipoise.cli.shared import counting_bar
-from equipoise.data.image_files import check_images, decode
+from equipoise.data.cores import usable_cores
+from equipoise.data.image_files import Progress, check_images, decode, quiet, sides
 from equipoise.data.images import ImageList, find_splits, read_images, stratified_split
 from equipoise.data.reading import visible
 from equipoise.training.images import ImageData, stored_side
+from equipoise.training.progress import in_words
 
 LOOKED_AT = 200  # images whose sides tell what size to train at
 SIZES = (32, 64, 96, 128, 160, 224)
 LARGEST_ON_CPU = 64
+MOST_WORKERS = 32
+SECONDS_BETWEEN_COUNTS = 10
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class ImageSource:
     on_bad_image: str = "skip"
     workers: int | None = None
     resident: bool | None = None
+    decode: str = "auto"
 
 
 def read_lists(given: ImageSource) -> tuple[ImageList, ImageList, str]:
@@ -60,32 +68,66 @@ def read_lists(given: ImageSource) -> tuple[ImageList, ImageList, str]:
 def size_for(images: ImageList, device: torch.device) -> int:
     """A size near that of the images themselves; on a CPU a small one, so that training ends the same day."""
     step = max(1, len(images) // LOOKED_AT)
-    sides = []
+    found = []
     for index in range(0, len(images), step):
         try:
-            sides.append(min(images.read(index).size))
-        except ValueError:  # a bad image: named later
+            with quiet():
+                found.append(min(sides(images.open(index))))
+        except Exception:  # a bad image: named later
             continue
-    middle = float(np.median(sides)) if sides else SIZES[-1]
+    middle = float(np.median(found)) if found else SIZES[-1]
     most = LARGEST_ON_CPU if device.type == "cpu" else SIZES[-1]
     return min(most, next((size for size in SIZES if size >= middle), SIZES[-1]))
 
 
+def usual_workers() -> int:
+    """Processes or threads that decode: one per core, shared by the processes that torchrun started here."""
+    return max(1, min(MOST_WORKERS, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
+
+
+@contextmanager
+def counting(log: Callable[[str], None]) -> Iterator[Callable[[str], Progress]]:
+    """How to count what is done, of one thing after another: bars in a terminal, else a line at times."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with counting_bar(console, transient=True) as bar:
+
+            def begin(what: str) -> Progress:
+                task = bar.add_task(what, total=None)
+                return lambda done, total: bar.update(task, completed=done, total=total)
+
+            yield begin
+        return
+    yield lambda what: lines_at_times(log, what)
+
+
+def lines_at_times(log: Callable[[str], None], what: str) -> Progress:
+    """A line every ten seconds, with the time that is left."""
+    began = last = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > SECONDS_BETWEEN_COUNTS and done < total:
+            last = now
+            log(f"  {what}: {done:,} of {total:,}, {in_words((now - began) * (total - done) / done)} to go")
+
+    return progress
+
+
 def readable(given: ImageSource, data: ImageData, device: torch.device, log: Any) -> ImageData:
     """The data without the images that cannot be read, which are named and counted."""
-    workers = given.workers if given.workers is not None else min(12, os.cpu_count() or 1)
-    data = replace(data, workers=workers, resident=given.resident)
+    workers = given.workers if given.workers is not None else usual_workers()
+    data = replace(data, workers=workers, resident=given.resident, decode=given.decode)  # type: ignore[arg-type]
     pixels: dict[str, Any] = {}
     found: list[ImageList] = []
-    with counting_bar(Console(stderr=True), transient=True) as bar:
-        for images, what in ((data.train, "decoding"), (data.test, "decoding those to judge on")):
-            task = bar.add_task(what, total=len(images))
-
-            def progress(done: int, total: int, task: Any = task) -> None:
-                bar.update(task, completed=done)
-
-            reading: dict[str, Any] = {"workers": workers or None, "progress": progress}
-            decoded = decode(images, stored_side(data.size), **reading) if data.fits(device) else None
+    kept_in_memory = data.fits(device)
+    doing = "decoding" if kept_in_memory else "checking"
+    log(f"{doing} {len(data.train):,} images to train on and {len(data.test):,} to judge on")
+    with counting(log) as begin:
+        for images, what in ((data.train, "to train on"), (data.test, "to judge on")):
+            reading: dict[str, Any] = {"workers": workers or None, "progress": begin(f"{doing} images {what}")}
+            decoded = decode(images, stored_side(data.size), **reading) if kept_in_memory else None
             bad = decoded.bad if decoded is not None else check_images(images, **reading)
             if len(bad) and given.on_bad_image == "refuse":
                 raise ValueError(f"{images.source}: {bad}; --on-bad-image skip leaves them out")

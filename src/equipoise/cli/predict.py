@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from equipoise.cli import options as o
-from equipoise.cli.shared import device_of, refusing
+from equipoise.cli.shared import device_of, perhaps, refusing
 from equipoise.data.reading import visible
 from equipoise.files import write_text
+from equipoise.training.records import counted
 
 if TYPE_CHECKING:
     from equipoise.serving.rebalanced import Rebalanced
@@ -45,6 +46,9 @@ def predict(
 ) -> None:
     """Classify photos with a trained model; with --target, for a world with other class frequencies.
 
+    A photo that cannot be read has no label but an error, in the column (or key) of that name; the others are
+    classified all the same, and the exit status is 1. It is 2 if nothing could be done.
+
     \b
     equipoise predict runs/first photo.jpg
     equipoise predict runs/first --method balanced_softmax holiday/ --top 3 --out holiday.csv
@@ -69,10 +73,10 @@ def predict(
     if out is None:
         typer.echo(text, nl=False)
     else:
-        typer.echo(f"{len(rows):,} photos: {visible(out)}")
+        typer.echo(f"{counted(len(rows), 'photo')}: {visible(out)}")
     bad = sum("error" in row for row in rows)
     if bad:
-        typer.echo(f"{bad} of {len(rows)} could not be read", err=True)
+        typer.echo(f"{bad:,} of {counted(len(rows), 'photo')} could not be read: see the errors", err=True)
         raise typer.Exit(1)
 
 
@@ -96,7 +100,8 @@ def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanc
     if method is not None:
         folders = [folder for folder in every if folder.name == method]
     if not folders:
-        raise ValueError(f"{run} holds no method {method!r}: expected one of {names}")
+        near = perhaps([folder.name for folder in every], method or "")
+        raise ValueError(f"{run} holds no method {method!r}: expected one of {names}{near}")
     if len(folders) > 1:
         raise ValueError(f"{run} holds several methods: choose one with --method, {names}")
     served, note = load_run(folders[0])
@@ -154,15 +159,15 @@ def predictions(served: Rebalanced, size: int, paths: list[Path], top: int) -> I
 
 
 def as_csv(rows: list[dict[str, Any]], top: int) -> str:
-    """A line per photo: path, then label and probability of the likeliest classes."""
+    """A line per photo: path, label and probability of the likeliest classes, and why a photo has none."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     numbers = [""] if top == 1 else [f"_{place}" for place in range(1, top + 1)]
-    writer.writerow(["path", *(f"{word}{number}" for number in numbers for word in ("label", "probability"))])
+    writer.writerow(["path", *(f"{word}{number}" for number in numbers for word in ("label", "probability")), "error"])
     for row in rows:
         if "error" in row:
-            writer.writerow([visible(row["path"]), f"error: {row['error']}"])
+            writer.writerow([visible(row["path"]), *[""] * 2 * len(numbers), row["error"]])
         else:
             cells = (cell for one in row["predictions"] for cell in (one["label"], f"{one['probability']:.4f}"))
-            writer.writerow([visible(row["path"]), *cells])
+            writer.writerow([visible(row["path"]), *cells, ""])
     return text.getvalue()

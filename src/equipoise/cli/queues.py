@@ -78,7 +78,7 @@ def missing_cells(asked: Sequence[C], recorded: Recorded, *, log: Callable[[str]
     ]
     have = ", ".join(f"{number} {'has' if number == 1 else 'have'} a record {where}" for number, where, _ in places)
     them = "it" if max(number for number, *_ in places) == 1 else "them"
-    log(f"0 runs missing: {have} (pass {' and '.join(instead for *_, instead in places)} to train {them} again)")
+    log(f"nothing left to train: {have} (pass {' and '.join(instead for *_, instead in places)} to train {them} again)")
     return []
 
 
@@ -104,7 +104,7 @@ def train_cells(
     from equipoise.training.queue import run_cells
 
     log = log or (typer.echo if leads else lambda text: None)
-    smoke = "missing" if options.iterations is None else f"of {counted(options.iterations, 'iteration')}, for no table"
+    smoke = "to train" if options.iterations is None else f"of {counted(options.iterations, 'iteration')}, for no table"
     log(f"{counted(len(cells), 'run')} {smoke}, on {hardware(place)['device']}")
     check_writable(options.out, options.kept)
     quiet: Any = nullcontext((log, lambda status: None))

@@ -59,8 +59,8 @@ Images = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|none",
-        help="The folder that `paths` of an .npz file start from: shows pictures of the surest mistakes. Absolute "
-        "paths need no folder; none leaves all pictures out.",
+        help="The folder that `paths` of an .npz file start from: shows pictures of the surest mistakes, or of what is "
+        "missed most. Absolute paths need no folder; none leaves all pictures out.",
     ),
 ]
 
@@ -81,7 +81,7 @@ class _Options:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What the page of one label per item takes."""
+        """What every page takes."""
         return {"title": self.title, "many": self.cuts.many, "few": self.cuts.few}
 
 
@@ -94,8 +94,12 @@ def report(
     label: Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")] = None,
     column: Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")] = None,
     threshold: Threshold = None,
-    many: Annotated[int, typer.Option(metavar="N", help="More training items than this are many.")] = USUAL.many,
-    few: Annotated[int, typer.Option(metavar="N", help="Fewer training items than this are few.")] = USUAL.few,
+    many: Annotated[
+        int, typer.Option(metavar="N", help="More training items than this are many, or the head.")
+    ] = USUAL.many,
+    few: Annotated[
+        int, typer.Option(metavar="N", help="Fewer training items than this are few, or the tail.")
+    ] = USUAL.few,
     images: Images = None,
     title: Annotated[str, typer.Option(help="The page's title.")] = DEFAULT_TITLE,
     figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
@@ -138,6 +142,8 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
         raise ValueError("a folder of run records stands alone: pass one folder, or files of predictions")
     if options.counts is not None or options.logits_mean or options.names:
         raise ValueError("run records know their counts, names and loss: leave --counts, --logits-mean and --name out")
+    if options.threshold is not None or options.images is not None:
+        raise ValueError("run records hold no predictions: leave --threshold and --images out")
     return Report(read_runs(folders[0]), **options.shared)
 
 
@@ -162,9 +168,7 @@ def _report_of_files(given: list[Path], found: list[Path], options: _Options) ->
             raise ValueError(f"{one.path} has one label per item, others have several: compare files of one kind")
         if means:
             raise ValueError("--logits-mean is for files with one label per item: leave it out")
-        if options.cuts != USUAL or options.images is not None:
-            raise ValueError("--many, --few and --images are for files with one label per item: leave them out")
-        return _multilabel_report(files, prior, where, options.threshold, options.title)
+        return _multilabel_report(files, prior, where, options)
     if options.threshold is not None:
         raise ValueError(f"--threshold is for several labels per item, and {given[0]} has one: leave it out")
     return _single_label_report(files, prior, where, means, options)
@@ -188,16 +192,21 @@ def _single_label_report(
                     "taken to mean the training prior, as after a plain loss. After a balanced loss say --logits-mean "
                     "uniform: it matters for the prior sweep only."
                 ]
+    return Report(results, notes=notes, **_pictured(files, options), **options.shared)
+
+
+def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any]:
+    """The paths of the files' images, and the folder that they start from."""
     root = None if options.images in (None, "none") else Path(options.images or "")
     if root is not None and not root.is_dir():
         raise ValueError(f"--images {root} is no folder: expected the one that the paths of the images start from")
     paths = {} if options.images == "none" else {name: found for name, file in files.items() if (found := file.paths())}
-    return Report(results, notes=notes, paths=paths, images=root, **options.shared)
+    if root is not None and not paths:
+        raise ValueError("--images is given, but no file has `paths`: an .npz may hold them, one text per item")
+    return {"paths": paths, "images": root}
 
 
-def _multilabel_report(
-    files: dict[str, Predictions], prior: Prior, where: str, threshold: str | None, title: str
-) -> MultilabelReport:
+def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, options: _Options) -> MultilabelReport:
     from equipoise.report.files import judge_multilabel_file
     from equipoise.report.multilabel_page import TITLE, MultilabelReport
 
@@ -205,13 +214,19 @@ def _multilabel_report(
     notes: dict[str, list[str]] = {}
     with counting_bar(Console(stderr=True), transient=True) as progress:
         for name, file in files.items():
-            limits: Any = _thresholds(threshold, file) if threshold else file.thresholds
+            limits: Any = _thresholds(options.threshold, file) if options.threshold else file.thresholds
             notes[name] = [] if limits is not None else ["a label is predicted from a probability of 50 %."]
             task = progress.add_task(visible(f"judging {file.path.name}"), total=file.num_items)
             advance = partial(progress.advance, task)
             limits = 0.5 if limits is None else limits
             results[name] = judge_multilabel_file(file, prior, where, threshold=limits, advance=advance)
-    return MultilabelReport(results, title=TITLE if title == DEFAULT_TITLE else title, notes=notes)
+    pictured = _pictured(files, options)
+    for name, judged in results.items():
+        if len(pictured["paths"].get(name, ())) > judged.evaluation.num_items:  # whole batches without labels
+            del pictured["paths"][name]
+            notes[name].append("no pictures: some items have no label at all.")
+    shared = options.shared | ({"title": TITLE} if options.title == DEFAULT_TITLE else {})
+    return MultilabelReport(results, notes=notes, **pictured, **shared)
 
 
 def _thresholds(text: str, file: Predictions) -> float | FloatArray:

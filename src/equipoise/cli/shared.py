@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from equipoise.data.sources import LABEL_COLUMNS
 from equipoise.training.records import counted
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from equipoise.training.progress import Status
 
 SECONDS_BETWEEN_LINES = 30  # of progress, where there is no terminal to draw a bar in
+SECONDS_TO_FIRST_LINE = 10
 
 
 @contextmanager
@@ -61,8 +63,8 @@ def given(paths: Sequence[Path]) -> Iterator[list[Path]]:
 def ending_of(content: bytes) -> str:
     """The ending of a file of such content.
 
-    >>> [ending_of(text) for text in (b"PK..", b"PAR1", b"[5, 3]", b"id,label", b"cat", b"")]
-    ['.npz', '.parquet', '.json', '.csv', '.txt', '.txt']
+    >>> [ending_of(text) for text in (b"PK..", b"PAR1", b"[5, 3]", b"id,label", b"label", b"cat", b"")]
+    ['.npz', '.parquet', '.json', '.csv', '.csv', '.txt', '.txt']
     """
     known = {b"PK": ".npz", b"PAR1": ".parquet", b"\x93NUMPY": ".npy"}
     first = content.lstrip(b"\xef\xbb\xbf \r\n\t").partition(b"\n")[0]
@@ -71,7 +73,8 @@ def ending_of(content: bytes) -> str:
             return ending
     if first.startswith((b"{", b"[")):
         return ".json"
-    return ".csv" if b"," in first else ".tsv" if b"\t" in first else ".txt"
+    alone = first.decode("utf-8", "replace").strip() in LABEL_COLUMNS  # the heading of a table of one column
+    return ".csv" if b"," in first or alone else ".tsv" if b"\t" in first else ".txt"
 
 
 def print_json(content: dict[str, Any]) -> None:
@@ -144,7 +147,7 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
 
     console = Console()
     if not console.is_terminal:
-        last = time.monotonic()
+        last = time.monotonic() - max(SECONDS_BETWEEN_LINES - SECONDS_TO_FIRST_LINE, 0)
 
         def line(status: Status) -> None:
             nonlocal last

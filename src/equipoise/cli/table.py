@@ -16,17 +16,17 @@ from equipoise.cli.shared import perhaps, refusing
 from equipoise.data.reading import visible
 from equipoise.files import write_text
 
-# Each offers read(results), shown_tables(records), notes(records) and documents(root, results); draw(root, results)
-# where it has a figure.
+# Each has a module `report` with read(results), shown_tables(records) and notes(records), and in a checkout one in
+# experiments/documents with documents(root, results), and draw(root, results) where it has a figure.
 EXPERIMENTS = {
-    "table1": "equipoise.experiments.table1.report",
-    "record": "equipoise.experiments.record.report",
-    "table2": "equipoise.experiments.table2.report",
-    "voc2012-lt": "equipoise.experiments.voc2012_lt.report",
-    "mosaic-lt": "equipoise.experiments.mosaic_lt.report",
-    "tiny-imagenet-lt": "equipoise.experiments.tiny_imagenet_lt.report",
-    "voc-mlt": "equipoise.experiments.voc_mlt.report",
-    "prior-shift": "equipoise.experiments.prior_shift.report",
+    "table1": "table1",
+    "record": "record",
+    "table2": "table2",
+    "voc2012-lt": "voc2012_lt",
+    "mosaic-lt": "mosaic_lt",
+    "tiny-imagenet-lt": "tiny_imagenet_lt",
+    "voc-mlt": "voc_mlt",
+    "prior-shift": "prior_shift",
 }
 
 
@@ -34,7 +34,7 @@ def table(
     table: Annotated[str, typer.Argument(help=f"Which table: {', '.join(EXPERIMENTS)}, or a recipe file of your own.")],
     results: o.Results = o.RESULTS,
     write: Annotated[
-        bool, typer.Option("--write", help="Also render it into the documents beside the results, and draw the figure.")
+        bool, typer.Option("--write", help="In a checkout: also render it into the documents, and draw the figure.")
     ] = False,
 ) -> None:
     """Print the table of an experiment from its records, beside the published numbers.
@@ -50,7 +50,7 @@ def table(
     if table not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
         raise typer.BadParameter(f"no table is named {table!r}: expected one of {known}{perhaps(EXPERIMENTS, table)}")
-    report: Any = import_module(EXPERIMENTS[table])
+    report: Any = import_module(f"equipoise.experiments.{EXPERIMENTS[table]}.report")
     with refusing():
         records = report.read(results)
     if not records:
@@ -60,13 +60,19 @@ def table(
         )
     show(table, records)
     if write:
-        root = results.resolve().parent
-        with refusing(), _of_a_checkout(root):
-            for path, text in report.documents(root, results).items():
-                write_text(path, text)
-                typer.echo(f"rendered {path.relative_to(root)}")
-            for path in report.draw(root, results) if hasattr(report, "draw") else ():
-                typer.echo(f"drew {path.relative_to(root)}")
+        write_documents(table, results)
+
+
+def write_documents(table: str, results: Path) -> None:
+    """Render a table into the documents of this repository; the modules that do are in no wheel."""
+    root = results.resolve().parent
+    with refusing(), _of_a_checkout(root):
+        rendered: Any = import_module(f"equipoise.experiments.documents.{EXPERIMENTS[table]}")
+        for path, text in rendered.documents(root, results).items():
+            write_text(path, text)
+            typer.echo(f"rendered {path.relative_to(root)}")
+        for path in rendered.draw(root, results) if hasattr(rendered, "draw") else ():
+            typer.echo(f"drew {path.relative_to(root)}")
 
 
 def show_own(path: Path, results: Path, write: bool) -> None:
@@ -83,9 +89,16 @@ def show_own(path: Path, results: Path, write: bool) -> None:
 
 @contextmanager
 def _of_a_checkout(root: Path) -> Iterator[None]:
-    """Documents that are not there are those of a checkout."""
+    """Documents that are not there are those of a checkout, and so are the modules that render them."""
     try:
         yield
+    except ModuleNotFoundError as error:
+        if not str(error.name).startswith("equipoise."):
+            raise
+        raise ValueError(
+            "--write renders this project's own documents, and the installed package leaves out how: run it in a "
+            "checkout of the repository, installed with pip install -e '.[cli,report]'"
+        ) from None
     except FileNotFoundError as error:
         raise ValueError(
             f"--write renders the documents of a checkout of the repository, and {root} is none ({error.filename} is "
@@ -95,7 +108,7 @@ def _of_a_checkout(root: Path) -> Iterator[None]:
 
 def show(table: str, records: Sequence[Any], console: Console | None = None) -> None:
     """Print the tables of an experiment from records, and what to know about them."""
-    report: Any = import_module(EXPERIMENTS[table])
+    report: Any = import_module(f"equipoise.experiments.{EXPERIMENTS[table]}.report")
     console = console or Console()
     for each in report.shown_tables(records):
         each.print(console)

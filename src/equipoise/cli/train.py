@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from equipoise.cli import options as o
+
+LIBRARIES = {
+    "torchvision": "torchvision",
+    "PIL": "pillow",
+    "safetensors": "safetensors",
+    "vl_convert": "vl-convert-python",
+}
+EXPORTING = {"onnx": "onnx", "onnxscript": "onnxscript"}
 
 
 def train(
@@ -19,11 +31,13 @@ def train(
         ),
     ] = None,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="The folder of this run; an unfinished one is taken up.")
+        Path, typer.Option(metavar="DIR", help="The folder of this run; an unfinished run in it is continued.")
     ] = Path("runs/first"),
     loss: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="balanced_softmax by default; softmax, crt, ...; all: every one. Repeat it."),
+        typer.Option(
+            metavar="NAME", help="balanced_softmax by default; softmax, crt, ...; all for every one. Repeatable."
+        ),
     ] = None,
     model: Annotated[str, typer.Option(metavar="NAME", help="A classifier of torchvision or timm.")] = "resnet18",
     weights: Annotated[
@@ -37,15 +51,32 @@ def train(
     epochs: Annotated[float, typer.Option(metavar="N", min=0.0, help="Times every image is seen.")] = 30.0,
     size: Annotated[
         int | None,
-        typer.Option(metavar="N", min=8, help="Side of the pictures that the model sees; by default near their own."),
+        typer.Option(
+            metavar="N",
+            min=8,
+            help="Side of the pictures that the model sees. By default near their own: up to 224 on a GPU, up to "
+            "64 on a CPU, where larger ones take long.",
+        ),
     ] = None,
-    batch: Annotated[int | None, typer.Option(metavar="N", min=1, help="Images per step; 64 or 256.")] = None,
-    lr: Annotated[float | None, typer.Option(metavar="X", help="Learning rate at its highest.")] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="Images per step. By default 64; 256 if there are 20,000 images or more."
+        ),
+    ] = None,
+    lr: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="Highest learning rate. By default 0.1 per 256 images, 0.02 with --weights."),
+    ] = None,
     optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd or adamw.")] = "sgd",
     weight_decay: Annotated[float, typer.Option(metavar="X", help="Weight decay.")] = 5e-4,
     augment: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="crop, resized, randaugment, randaugment-crop, distorted, whole, none."),
+        typer.Option(
+            metavar="NAME",
+            help="crop, resized, randaugment, randaugment-crop, distorted, whole or none. By default crop up to 96 "
+            "pixels, resized above.",
+        ),
     ] = None,
     mixup: Annotated[float, typer.Option(metavar="ALPHA", min=0.0, help="Mixup; 0.2 is usual.")] = 0.0,
     cutmix: Annotated[float, typer.Option(metavar="ALPHA", min=0.0, help="CutMix; 1 is usual.")] = 0.0,
@@ -53,7 +84,9 @@ def train(
         float, typer.Option(metavar="X", min=0.0, max=1.0, help="Keep a moving average of the weights; 0.999, say.")
     ] = 0.0,
     sampler: Annotated[str, typer.Option(metavar="NAME", help="instance, or class_balanced.")] = "instance",
-    accumulate: Annotated[int, typer.Option(metavar="N", min=1, help="Parts of a batch, one after the other.")] = 1,
+    accumulate: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Split each batch into N parts, to save memory.")
+    ] = 1,
     train_list: Annotated[
         Path | None, typer.Option("--train", metavar="FILE", help="The training images, instead of SOURCE.")
     ] = None,
@@ -64,7 +97,7 @@ def train(
         Path | None, typer.Option(metavar="DIR", help="The folder that paths of lists start from.")
     ] = None,
     held_out: Annotated[
-        float, typer.Option(metavar="SHARE", help="Of each class, to judge on where there is no val: a fifth.")
+        float, typer.Option(metavar="SHARE", help="The share of each class to judge on, where there is no val.")
     ] = 0.2,
     on_bad_image: Annotated[
         str, typer.Option(metavar="skip|refuse", help="What happens where images cannot be read.")
@@ -74,7 +107,16 @@ def train(
     resident: Annotated[
         bool | None, typer.Option(help="Keep decoded images in memory; by default where they fit.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(metavar="N", min=0, help="Processes or threads that decode.")] = None,
+    decode: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|cpu|gpu",
+            help="Where JPEG files that do not stay in memory are decoded; auto: on the GPU if torchvision can.",
+        ),
+    ] = "auto",
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Processes or threads that decode; one per core by default.")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="What all random numbers are drawn from.")] = 0,
     budget: o.Budget = None,
     iterations: o.Iterations = None,
@@ -89,6 +131,10 @@ def train(
     equipoise train --train ImageNet_LT_train.txt --val ImageNet_LT_val.txt --images ILSVRC2012 --model resnet50
     torchrun --nproc-per-node 8 -m equipoise train photos/ --model resnet50 --size 224
     """
+    check_libraries(model, export, [path for path in (source, train_list, val_list) if path])
+    if os.environ.get("RANK", "0") == "0":  # the first of torchrun's processes
+        starting = "starting: loading torch"
+        typer.echo(json.dumps({"message": starting}) if as_json else starting)
     from equipoise.cli.training import TrainOptions, train_images
 
     train_images(
@@ -120,6 +166,7 @@ def train(
             export=export,
             compiled=compiled,
             resident=resident,
+            decode=decode,
             workers=workers,
             seed=seed,
             budget=budget,
@@ -128,3 +175,17 @@ def train(
         ),
         as_json=as_json,
     )
+
+
+def check_libraries(model: str, export: bool, sources: Sequence[Path]) -> None:
+    """Refuse what could not be trained, or not be saved afterwards, with all that is missing in one message."""
+    needed = LIBRARIES | (EXPORTING if export else {})
+    absent = {package: "train" for name, package in needed.items() if find_spec(name) is None}
+    if model.startswith("timm/") and find_spec("timm") is None:
+        absent["timm"] = "timm"
+    if any(path.suffix == ".parquet" for path in sources) and find_spec("pyarrow") is None:
+        absent["pyarrow"] = "parquet"
+    if absent:
+        extras = ",".join(dict.fromkeys(absent.values()))
+        are = "is" if len(absent) == 1 else "are"
+        raise typer.BadParameter(f"{', '.join(absent)} {are} not installed: pip install 'equipoise[{extras}]'")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch import nn
 from equipoise.cli.image_sources import ImageSource, read_lists, readable, size_for
 from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
-from equipoise.cli.shared import device_of, refusing
+from equipoise.cli.shared import device_of, perhaps, refusing
 from equipoise.data.images import ImageList
 from equipoise.data.reading import read_json, visible
 from equipoise.files import write_text
@@ -33,7 +33,7 @@ from equipoise.report.page import Report
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData
+from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData, decodes_on
 from equipoise.training.kinds import Settings
 from equipoise.training.methods import methods
 from equipoise.training.progress import Status
@@ -44,7 +44,9 @@ from equipoise.training.run_folder import export_run, write_run
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
 WITH_PRIOR = ("balanced_softmax", "balanced_sigmoid", "adjusted")  # no prior is left in class-balanced samples
-NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "workers", "budget", "device")
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+ONE_CLASS = ("ldam", "focal", "eql")  # no mixed labels
+NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "decode", "workers", "budget", "device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,7 @@ class TrainOptions:
     export: bool
     compiled: bool
     resident: bool | None
+    decode: str
     workers: int | None
     seed: int
     budget: float | None
@@ -96,19 +99,21 @@ class TrainOptions:
             self.on_bad_image,
             self.workers,
             self.resident,
+            self.decode,
         )
 
 
 def train_images(options: TrainOptions, as_json: bool = False) -> None:
     """Train what was asked for, and write the folder of the run."""
     check_words(options)
-    check_libraries(options)
     place = join_processes(device_of(options.device))
     leads = world()[1] == 0
     shown = json_lines() if as_json else None
     say = told_as_json if as_json else typer.echo
     log: Callable[[str], None] = say if leads else lambda text: None
     with refusing():
+        if options.decode == "gpu":
+            decodes_on(place, "gpu")  # refused before anything is read
         train, test, where = read_lists(options.images_from)
         before = run_before(options.out)
         size = options.size or before.get("size") or size_for(train, place)
@@ -117,6 +122,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         start = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
         data = readable(options.images_from, ImageData(train, test, size, where), place, log)
         describe(data, options, log)
+        check_batch(options, data, start[0])
         recipes = recipes_for(options, data)
     wanted = chosen(options, recipes)
     cells = [MethodCell(method, options.seed) for method in wanted]
@@ -140,8 +146,11 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     if leads:
         with refusing():
             done = conclude(options, table, wanted, data.test, as_json)
-        if options.budget is None and len(done) < len(wanted):
-            raise typer.Exit(1)  # something diverged, or is trained by another process
+        if options.budget is None and len(done) < len(wanted):  # or it is trained by another process
+            lost = ", ".join(name for name in wanted if name not in done)
+            rate = next(iter(recipes.values())).lr
+            log(f"no model of {lost}. If the loss became infinite, try a lower --lr than {rate:g}")
+            raise typer.Exit(1)
 
 
 # -------------------------------------------------------------------- what was asked for
@@ -152,16 +161,19 @@ def check_words(options: TrainOptions) -> None:
     expected = {
         "--optimizer": (options.optimizer, ("sgd", "adamw")),
         "--sampler": (options.sampler, ("instance", "class_balanced")),
+        "--decode": (options.decode, ("auto", "cpu", "gpu")),
         "--on-bad-image": (options.on_bad_image, ("skip", "refuse")),
         "--augment": (options.augment or AUGMENTATIONS[0], AUGMENTATIONS),
     }
     for option, (given, words) in expected.items():
         if given not in words:
-            raise typer.BadParameter(f"{option} {given}: expected {', '.join(words[:-1])} or {words[-1]}")
+            expects = f"expected {', '.join(words[:-1])} or {words[-1]}"
+            raise typer.BadParameter(f"{option} {given}: {expects}{perhaps(words, given)}")
     names = methods(Recipe())
     for name in options.losses:
         if name not in (*names, "all"):
-            raise typer.BadParameter(f"no loss is named {name!r}: expected {', '.join(names)} or all")
+            expects = f"expected {', '.join(names)} or all"
+            raise typer.BadParameter(f"--loss {name}: {expects}{perhaps((*names, 'all'), name)}")
     if (options.source is None) == (options.train is None):
         raise typer.BadParameter("which images? Give a folder or a list, or --train and --val")
     if not 0 < options.held_out < 1:
@@ -171,6 +183,7 @@ def check_words(options: TrainOptions) -> None:
     if options.freeze and (options.mixup or options.cutmix):
         raise typer.BadParameter("--freeze trains on features, which are computed once: leave --mixup and --cutmix out")
     check_numbers(options)
+    check_weights(options)
     balanced = [name for name in options.losses if name in WITH_PRIOR]
     if options.sampler == "class_balanced" and balanced:
         raise typer.BadParameter(
@@ -179,14 +192,14 @@ def check_words(options: TrainOptions) -> None:
         )
 
 
-def check_libraries(options: TrainOptions) -> None:
-    """Refuse to train what could not be saved afterwards."""
-    needed = ["safetensors", "vl_convert", *(["onnx", "onnxscript"] if options.export else [])]
-    absent = [name for name in needed if find_spec(name) is None]
-    if absent:
-        raise typer.BadParameter(
-            f"{', '.join(absent)} not installed, for what a run leaves: pip install 'equipoise[train]'"
-        )
+def check_weights(options: TrainOptions) -> None:
+    """Refuse a file that is not there, and losses that mixed labels mean nothing to."""
+    if options.weights not in (None, "pretrained") and not Path(str(options.weights)).exists():
+        meant = perhaps(["pretrained"], str(options.weights))
+        raise typer.BadParameter(f"there is no weights file {options.weights}{meant}")
+    single = [name for name in options.losses if name in ONE_CLASS]
+    if single and (options.mixup or options.cutmix):
+        raise typer.BadParameter(f"{single[0]} takes one class per image: leave --mixup and --cutmix out, or that loss")
 
 
 def check_numbers(options: TrainOptions) -> None:
@@ -209,6 +222,16 @@ def batch_for(options: TrainOptions, data: ImageData) -> int:
     batch = min(options.batch or (256 if number >= LARGE_SET else 64), number)
     parts = world()[0] * options.accumulate
     return max(parts, batch // parts * parts)
+
+
+def check_batch(options: TrainOptions, data: ImageData, network: nn.Module) -> None:
+    """Refuse batches of which each process and part gets one image, where that has no mean and deviation."""
+    rows = batch_for(options, data) // (world()[0] * options.accumulate)
+    if rows < 2 and not options.freeze and any(isinstance(module, BATCH_NORMS) for module in network.modules()):
+        raise ValueError(
+            f"{options.model} normalises over batches, which takes at least 2 images per process and part, not {rows}: "
+            "raise --batch, or lower --accumulate"
+        )
 
 
 def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
@@ -250,7 +273,7 @@ def chosen(options: TrainOptions, recipes: Mapping[str, Recipe]) -> list[str]:
     if options.sampler == "class_balanced":
         names = [name for name in names if name not in WITH_PRIOR]
     if options.mixup or options.cutmix:
-        names = [name for name in names if name not in ("ldam", "focal", "eql")] if "all" in options.losses else names
+        names = [name for name in names if name not in ONE_CLASS]
     return names
 
 
@@ -269,6 +292,10 @@ def run_before(out: Path) -> dict[str, Any]:
     path = out / RUN
     if out.exists() and not out.is_dir():
         raise ValueError(f"--out {out} is a file: name a folder")
+    above = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        why = "is a file" if not above.is_dir() else "may not be written to"
+        raise ValueError(f"--out {out} cannot be made, as {above} {why}: name another folder")
     if not path.is_file():
         if out.is_dir() and any(not entry.name.startswith(".") for entry in out.iterdir()):
             raise ValueError(f"--out {out} holds other files: name a new folder")
@@ -296,10 +323,26 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
         f"{len(data.train):,} images to train on, {len(data.test):,} to judge on ({data.evaluated_on}); "
         f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
     )
-    log(f"{options.model} at {data.size} × {data.size} pixels")
+    chosen = "" if options.size is not None else " (chosen here; --size sets another)"
+    both = shared_files(data.train, data.test)
+    if both:
+        log(f"WARNING: {both:,} of the images to judge on are also trained on: accuracy will look too good")
+    log(f"{options.model} at {data.size} × {data.size} pixels{chosen}")
     batch = batch_for(options, data)
     if options.batch not in (None, batch):
-        log(f"batches of {batch} images, not {options.batch}: in equal parts, of the images there are")
+        why = "there are no more images" if batch == len(data.train) else "every process and part gets as many"
+        log(f"batches of {batch:,} images instead of {options.batch:,}: {why}")
+
+
+def shared_files(train: ImageList, test: ImageList) -> int:
+    """How many files are in both lists; of images inside tables none is counted."""
+    if train.embedded is not None or test.embedded is not None:
+        return 0
+    own, other = (
+        {os.path.normpath(os.path.join(root, path)) for path in images.paths}
+        for images, root in ((train, train.root.resolve()), (test, test.root.resolve()))
+    )
+    return len(own & other)
 
 
 def kind_of(

@@ -1,11 +1,11 @@
-"""Count data sets whose items hold more than one class: several labels, a label per token, a label map.
+"""Count data sets whose items hold more than one class: several labels, one label per token, or a label map.
 
     several labels    lists of class indices, or multi-hot vectors (also as several columns): items that hold the class
     tokens            sequences of class indices, where −100 is padding: tokens of the class
     masks             label maps [H, W]: pixels of the class
 
-Items come one at a time, so streamed data sets need no memory. Of a Hugging Face data set only the columns of the
-labels are read; a torch data set that keeps its labels in `.targets` or `.labels` is not read at all.
+Items are read one at a time, so streamed data sets need no memory. From a Hugging Face data set only the label columns
+are read; the items of a torch data set that keeps its labels in `.targets` or `.labels` are not read at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MASK_SUFFIXES = {".png", ".bmp", ".tif", ".tiff", ".gif", ".npy"}
 def count_kind(
     dataset: Any, kind: str, label: Column, num_classes: int | None, ignore_index: int | None
 ) -> tuple[IntArray, int | None, tuple[str, ...] | None]:
-    """Counts [K], their total (None: the sum), and class names where the data set has them."""
+    """Counts [K], their total (None: the sum), and the class names if the data set has any."""
     names, indices = _classes(dataset, label)
     known = num_classes or (len(names) if names else None)
     values = progress(item_labels(dataset, label), len(dataset) if hasattr(dataset, "__len__") else None)
@@ -51,7 +51,7 @@ def count_kind(
 
 
 def item_labels(dataset: Any, label: Column) -> Iterator[Any]:
-    """What each item is labelled with, as it is, without reading its input wherever that can be avoided."""
+    """The label of each item, unchanged, without reading the item's input if that can be avoided."""
     if isinstance(dataset, ConcatDataset):
         for part in dataset.datasets:
             yield from item_labels(part, label)
@@ -80,7 +80,7 @@ def mask_files(folder: str | os.PathLike[str]) -> Iterator[NDArray[Any]]:
             raise ImportError(f"label maps in images need Pillow: pip install 'equipoise[train]' ({error})") from error
         with Image.open(path) as image:
             if image.mode not in ("1", "L", "P", "I", "I;16"):
-                raise ValueError(f"{path} has the colours of {image.mode}, not one class index per pixel: number them")
+                raise ValueError(f"{path} is a colour image ({image.mode}): expected one class index per pixel")
             yield np.asarray(image)
 
 
@@ -88,9 +88,9 @@ def mask_files(folder: str | os.PathLike[str]) -> Iterator[NDArray[Any]]:
 
 
 def _count_sets(values: Iterable[Any], num_classes: int | None, indices: bool) -> tuple[IntArray, int]:
-    """Items that hold each class, and the number of items; of lists of classes, or of multi-hot vectors.
+    """How many items hold each class, and the number of items, from lists of classes or multi-hot vectors.
 
-    Vectors of equal length that hold nothing but 0 and 1 are multi-hot, unless the data set says that they are classes.
+    Vectors of equal length that hold only 0 and 1 are multi-hot, unless the data set declares them as classes.
     """
     counts, hot, total, width = np.zeros(num_classes or 0, np.int64), np.zeros(0, np.int64), 0, None
     might_be_hot = not indices
@@ -121,7 +121,7 @@ def _count_tokens(values: Iterable[Any], num_classes: int | None, ignore_index: 
 
 
 def _label_map(value: Any) -> NDArray[Any]:
-    """A label map; whole numbers may come as floating point, as MONAI's do."""
+    """A label map; its whole numbers may be floating point, as MONAI's are."""
     array = as_array(value)
     return array.astype(np.int64) if array.dtype.kind == "f" and (array == np.floor(array)).all() else array
 
@@ -130,7 +130,7 @@ def _label_map(value: Any) -> NDArray[Any]:
 
 
 def _classes(dataset: Any, label: Column) -> tuple[tuple[str, ...] | None, bool]:
-    """The names of the classes, and whether a Hugging Face feature says that the values are classes."""
+    """The names of the classes, and whether a Hugging Face feature declares that the values are classes."""
     if not isinstance(label, str):
         return tuple(label), False
     feature: Any = (getattr(dataset, "features", None) or {}).get(label)
@@ -155,7 +155,7 @@ def _column_values(dataset: Any, label: Column) -> Iterator[Any]:
 
 
 def _kept(dataset: Any) -> Any:
-    """Labels that a data set keeps apart from its items, unless it changes them when an item is read."""
+    """Labels that a data set keeps separately from its items, unless it changes them when an item is read."""
     if isinstance(dataset, TensorDataset) and len(dataset.tensors) > 1:
         return dataset.tensors[1]
     if any(getattr(dataset, name, None) is not None for name in ("target_transform", "transforms")):

@@ -1,8 +1,8 @@
 """CIFAR-10 and CIFAR-100 from their official "python version" files, and their long-tailed subsets.
 
 The files are pickles, and a pickle can run any code: `plain_pickle` reads them without running any.
-A file whose MD5 is not the official one is read with a warning, because people rightly keep reduced copies (training
-images outside a draw written as zeros); but a blank image that the draw selects is an error.
+A file whose MD5 is not the official one is read with a warning, because there are legitimate reduced copies (training
+images outside a draw written as zeros); but if the draw selects a blank image, that is an error.
 
 Reference: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, www.cs.toronto.edu/~kriz.
 """
@@ -29,7 +29,7 @@ from equipoise.prior import IntArray, Prior
 
 Images = NDArray[np.uint8]
 SUPERSET_IMBALANCE = 10
-LEFT_OUT = 10  # of the draw at that imbalance, one image in so many is held out where choices are made
+LEFT_OUT = 10  # at that imbalance, one image in this many is held out for choosing hyper-parameters
 MOST_LABELS = 100  # classes of the larger data set
 
 
@@ -119,22 +119,22 @@ class LongTailedCifar:
 
     @property
     def digest(self) -> str:
-        """Names the draw: the start of the SHA-256 of its indices (int64, little-endian), in the order drawn."""
+        """Identifies the draw: the start of the SHA-256 of its indices (int64, little-endian), in the order drawn."""
         return hashlib.sha256(self.indices.astype("<i8").tobytes()).hexdigest()[:16]
 
     @property
     def pixel_digest(self) -> str:
-        """Names what was drawn: the start of the SHA-256 of its images."""
+        """Identifies the drawn images: the start of the SHA-256 of their pixels."""
         return hashlib.sha256(self.images.tobytes()).hexdigest()[:16]
 
 
 def found_data_sets(root: str | os.PathLike[str]) -> list[str]:
-    """Which of "cifar10", "cifar100" lie under `root` (in part or whole)."""
+    """Which of "cifar10" and "cifar100" are in `root` (complete or in part)."""
     return [name for name, layout in LAYOUTS.items() if (Path(root) / layout.folder).is_dir()]
 
 
 def count_cifar(root: str | os.PathLike[str], name: str) -> Prior:
-    """The prior of the training labels of "cifar10" or "cifar100"; images are left alone."""
+    """The prior of the training labels of "cifar10" or "cifar100"; images are not read."""
     layout = LAYOUTS[name]
     folder = Path(root) / layout.folder
     _, labels = _read_split(folder, layout, layout.train)
@@ -144,7 +144,7 @@ def count_cifar(root: str | os.PathLike[str], name: str) -> Prior:
 def load_cifar(root: str | os.PathLike[str], name: str, *, download: bool = False) -> Cifar:
     """The data set `name`, "cifar10" or "cifar100", from its official folder under `root`.
 
-    With `download` a missing folder is fetched first and its archive's MD5 verified.
+    With `download` a missing folder is downloaded first, and its archive's MD5 is verified.
     """
     if name not in LAYOUTS:
         raise ValueError(f"no data set is named {name!r}: expected one of {', '.join(LAYOUTS)}")
@@ -163,7 +163,7 @@ def load_cifar(root: str | os.PathLike[str], name: str, *, download: bool = Fals
 
 
 def source_of(data_set: str) -> tuple[str, int]:
-    """The official data set and the number of the draw that a name stands for.
+    """The official data set and the number of the draw that a name refers to.
 
     >>> source_of("cifar10-lt"), source_of("cifar100-lt-draw-2")
     (('cifar10', 0), ('cifar100', 2))
@@ -175,10 +175,10 @@ def source_of(data_set: str) -> tuple[str, int]:
 
 
 def long_tailed_cifar(cifar: Cifar, imbalance: int, draw: int = 0) -> LongTailedCifar:
-    """The draw at `imbalance` (n_max / n_min: 200, 100, 10), always the same; a run's seed does not touch it.
+    """The draw at `imbalance` (n_max / n_min: 200, 100, 10), always the same; it does not depend on a run's seed.
 
-    Draw 0 is the one that everybody uses. The others have the same counts, and take their images from those of draw 0
-    at imbalance 10: to see how much depends on the draw.
+    Draw 0 is the one that everybody uses. The others have the same counts and take their images from those of draw 0 at
+    imbalance 10; they show how much depends on the draw.
     """
     indices = long_tailed_indices(cifar.train_labels, imbalance)
     if draw:
@@ -204,12 +204,13 @@ def _drawn_again(cifar: Cifar, indices: IntArray, draw: int) -> IntArray:
 
 
 def held_out(drawn: LongTailedCifar) -> IntArray:
-    """Training images of the factor-10 draw that `drawn` leaves out: where choices are made, never on the test set."""
+    """Training images of the factor-10 draw that `drawn` leaves out; choices are made on these, never on the test
+    set."""
     superset = long_tailed_indices(drawn.cifar.train_labels, SUPERSET_IMBALANCE)
     left = np.setdiff1d(superset, drawn.indices)
     if len(left) == 0:
         raise ValueError(
-            f"the draw at imbalance {drawn.imbalance} leaves no image of the factor-{SUPERSET_IMBALANCE} draw out: "
+            f"the draw at imbalance {drawn.imbalance} uses every image of the factor-{SUPERSET_IMBALANCE} draw: "
             f"validate at an imbalance above {SUPERSET_IMBALANCE}"
         )
     _refuse_blank(drawn.cifar, left, "the held-out set")
@@ -217,12 +218,12 @@ def held_out(drawn: LongTailedCifar) -> IntArray:
 
 
 def without_held_out(drawn: LongTailedCifar) -> LongTailedCifar:
-    """What is trained on where choices are made: the draw, which `held_out` finds images beside. The draw at imbalance
-    10 leaves none, so there every tenth image of a class is left out of it."""
+    """The training images for choosing hyper-parameters: the draw, if `held_out` finds images outside of it. The draw
+    at imbalance 10 leaves none out, so every tenth image of each class is removed from it."""
     if drawn.imbalance != SUPERSET_IMBALANCE:
         return drawn
     counts = np.bincount(drawn.labels, minlength=drawn.cifar.num_classes)
-    places = np.concatenate([np.arange(count) for count in counts])  # the draw goes class after class
+    places = np.concatenate([np.arange(count) for count in counts])  # the draw is sorted by class
     return replace(drawn, indices=drawn.indices[places % LEFT_OUT != LEFT_OUT - 1])
 
 
@@ -250,20 +251,20 @@ def _read_split(folder: Path, layout: _Layout, files: dict[str, str]) -> tuple[I
             raise _damaged(path, layout, f"no uint8 rows of 3,072 with {layout.labels_key} for each")
         for number, label in enumerate(labels):
             if type(label) is not int or not 0 <= label < MOST_LABELS:
-                raise _damaged(path, layout, f"label {number} is no class from 0 to 99")
+                raise _damaged(path, layout, f"label {number} is not a class from 0 to 99")
         images.append(part["data"])
         indices.extend(labels)
     return np.concatenate(images).reshape(-1, 3, 32, 32), np.array(indices, np.int64)
 
 
 def _read_names(folder: Path, layout: _Layout, highest: int) -> tuple[str, ...]:
-    """The names of the classes, of which `highest` is the largest label."""
+    """The names of the classes; `highest` is the largest label."""
     (meta,) = layout.meta
     names = _read(folder / meta, layout).get(layout.names_key)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise _damaged(folder / meta, layout, f"no list of {layout.names_key}")
     if highest >= len(names):
-        raise ValueError(f"{folder} holds label {highest}, but {meta} names {len(names)} classes: get the files anew")
+        raise ValueError(f"{folder} holds label {highest}, but {meta} names {len(names)} classes: replace the files")
     return tuple(names)
 
 
@@ -292,7 +293,7 @@ def _read(path: Path, layout: _Layout) -> dict[str, Any]:
 
 
 def _damaged(path: Path, layout: _Layout, why: str) -> ValueError:
-    return ValueError(f"{path} is damaged ({why}): delete it and unpack {layout.url} anew, or pass --download")
+    return ValueError(f"{path} is damaged ({why}): delete it and unpack {layout.url} again, or pass --download")
 
 
 def _download(layout: _Layout, root: Path) -> None:
@@ -303,7 +304,7 @@ def _download(layout: _Layout, root: Path) -> None:
             urllib.request.urlretrieve(layout.url, archive)
         except OSError as error:
             raise ConnectionError(
-                f"{layout.url} could not be fetched ({error}): fetch it elsewhere and unpack it in {root}"
+                f"{layout.url} could not be downloaded ({error}): download it elsewhere and unpack it in {root}"
             ) from None
         found = _md5(archive)
         if found != layout.archive_md5:

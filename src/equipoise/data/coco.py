@@ -1,8 +1,8 @@
 """COCO and LVIS annotation files: one reader, one counter, and the images with their boxes and masks.
 
-What training cannot use does not count, in `Prior.from_coco` as in `CocoImages`: crowd annotations, boxes without area
-(within the image, where its size is given) and polygons of fewer than three points. A file whose parts do not fit
-together (ids that are missing, not whole, twice or not there) is refused with the id.
+Annotations that training cannot use do not count, neither in `Prior.from_coco` nor in `CocoImages`: crowds, boxes
+without area (within the image, if its size is given) and polygons of fewer than three points. A file with inconsistent
+ids (missing, not whole, repeated or unknown) is refused, and the error shows the id.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from equipoise.data.reading import read_json, shown, twice
 from equipoise.prior import IntArray, Prior
 
 Box = tuple[float, float, float, float]
-NUMBERS = {int, float}  # of JSON: true and false are none
+NUMBERS = {int, float}  # in JSON, true and false are not numbers
 
 
 class Instance(NamedTuple):
-    """An annotation of a file: its class index, its image's index, its box as corners within the image (None where it
-    has none), and why it is left out: "crowd", "no area" or "" if it is not."""
+    """An annotation of a file: its class index, its image's index, its box as corners within the image (or None), and
+    why it is left out: "crowd", "no area", or "" if it is not."""
 
     annotation: dict[str, Any]
     column: int
@@ -46,19 +46,19 @@ def count_coco(path: str | os.PathLike[str], by: Literal["images", "instances"] 
 def count_annotations(
     content: Any, path: str | os.PathLike[str], by: Literal["images", "instances"] = "images"
 ) -> Prior:
-    """`count_coco` of the content of `path`, which was read already."""
+    """`count_coco` for the content of `path`, which was already read."""
     categories = categories_of(content, path)
     if not content.get("annotations"):
         raise ValueError(f"{path} has no 'annotations', so there is nothing to count: is it a test or image-info file?")
     found = [(one.column, one.image) for one in instances(content, path) if not one.left_out]
     if not found:
-        raise ValueError(f"{path}: all of its 'annotations' are crowds or without area: there is nothing to count")
+        raise ValueError(f"{path}: all of its 'annotations' are crowds or have no area: there is nothing to count")
     columns, images = np.array(found, np.int64).T
     return _count(columns, images, categories, by)
 
 
 def _count(columns: IntArray, images: IntArray, categories: dict[int, str], by: str) -> Prior:
-    """Instances per class out of all; by "images", images that hold it out of images that hold any."""
+    """Instances per class out of all; by "images", images with the class out of images with any."""
     total, num_classes = len(columns), len(categories)
     if by == "images":
         total = len(np.unique(images))
@@ -76,7 +76,7 @@ def _check_by(by: str) -> None:
 
 
 def categories_of(content: Any, path: str | os.PathLike[str]) -> dict[int, str]:
-    """The names of the categories by id, in the order of their ids: class j is the j-th."""
+    """The names of the categories by id, in the order of their ids: class j is the j-th category."""
     entries = _entries(content, "categories", path)
     if not entries:
         raise ValueError(f"{path} has no 'categories': expected a COCO or LVIS file")
@@ -89,7 +89,7 @@ def categories_of(content: Any, path: str | os.PathLike[str]) -> dict[int, str]:
 
 
 def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator[Instance]:
-    """Every annotation of a file, checked against its categories and, where it lists any, its images."""
+    """Every annotation of a file, checked against its categories and, if it lists any, its images."""
     column = {identity: place for place, identity in enumerate(categories_of(content, path))}
     images = _entries(content, "images", path)
     for image in images:
@@ -105,9 +105,9 @@ def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator
             )
         of_image, of_class = annotation["image_id"], annotation["category_id"]
         if type(of_image) not in (int, str) or (images and of_image not in number):
-            raise ValueError(f"{_named(annotation, path)} has image_id {shown([of_image])}, which 'images' lack")
+            raise ValueError(f"{_named(annotation, path)} has image_id {shown([of_image])}, not in 'images'")
         if type(of_class) is not int or of_class not in column:
-            raise ValueError(f"{_named(annotation, path)} has category_id {shown([of_class])}, which 'categories' lack")
+            raise ValueError(f"{_named(annotation, path)} has category_id {shown([of_class])}, not in 'categories'")
         place = number.setdefault(of_image, len(number))
         try:
             made = _instance(annotation, column[of_class], place, images[place] if images else {})
@@ -122,7 +122,7 @@ def _named(annotation: dict[str, Any], path: str | os.PathLike[str]) -> str:
 
 def _instance(annotation: dict[str, Any], column: int, place: int, image: dict[str, Any]) -> Instance:
     segmentation, box = annotation.get("segmentation"), annotation.get("bbox")
-    polygons = segmentation if type(segmentation) is list else []  # what they hold is looked at when a mask is drawn
+    polygons = segmentation if type(segmentation) is list else []  # their content is checked when a mask is drawn
     if segmentation and not (polygons and all(type(one) is list for one in polygons)) and not is_rle(segmentation):
         raise ValueError("a segmentation that is neither a list of polygons nor an RLE")
     flat = bool(polygons) and all(len(polygon) < 6 for polygon in polygons)
@@ -148,7 +148,7 @@ def _corners(box: Any, image: dict[str, Any]) -> Box:
 
 
 def _entries(content: Any, key: str, path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """The objects that a file lists under `key`; none where it has no such list."""
+    """The objects that a file lists under `key`; none if it has no such list."""
     if not isinstance(content, dict):
         raise ValueError(f"{path} has no {key!r}: expected a COCO or LVIS file")
     entries = content.get(key)
@@ -168,8 +168,8 @@ def _check_once(entries: list[dict[str, Any]], key: str, path: str | os.PathLike
 
 @dataclass(frozen=True)
 class Image:
-    """Where an image is, and what its annotation file says of it. `negative` and `partial` are class indices: known to
-    be absent, and present but not all marked (LVIS's federated labels; None in files without them)."""
+    """An image's path and size, and LVIS's federated labels: `negative` are the indices of classes known to be absent,
+    `partial` of classes that are present but not fully annotated (None in files without them)."""
 
     id: int
     path: Path
@@ -182,13 +182,13 @@ class Image:
 class CocoImages:
     """The images of a COCO or LVIS annotation file with their boxes and masks, for torchvision's detectors.
 
-        image    uint8 [3, H, W], RGB whatever the file holds
+        image    uint8 [3, H, W], always RGB
         target   "boxes" float [n, 4] as x0, y0, x1, y1; "labels" [n] from 1 (0 is background); "masks" uint8 [n, H, W]
-                 where the file has masks; "verified" bool [K] where it has LVIS's federated fields: for which classes
-                 an unmarked place is known to be free of the class
+                 if the file has masks; "verified" bool [K] if it has LVIS's federated fields: the classes for which an
+                 unmarked place is known to be free of the class
 
     Class j is the j-th category by id; categories without instances keep their place. Crowds, boxes without area and
-    polygons without area are left out (`left_out` says which annotations), and an image may be empty.
+    polygons without area are left out (`left_out` lists them), and an image may be empty.
     """
 
     def __init__(self, annotations: str | os.PathLike[str], images: str | os.PathLike[str]) -> None:
@@ -220,11 +220,11 @@ class CocoImages:
         ids = image[key]
         wrong = next((i for i in ids if type(i) is not int or i not in self._column), None) if ids else None
         if not isinstance(ids, list) or wrong is not None:
-            raise ValueError(f"{what}, {key} has category_id {shown([wrong])}, which 'categories' lack")
+            raise ValueError(f"{what}, {key} has category_id {shown([wrong])}, not in 'categories'")
         return np.array([self._column[identity] for identity in ids], np.int64)
 
     def _keep(self, found: list[Instance]) -> None:
-        """Sort what can be used by image, and note what is left out."""
+        """Sort the usable annotations by image, and note those that are left out."""
         self.left_out: dict[str, list[int]] = {"crowd": [], "no area": []}
         self.has_masks = any(bool(one.annotation.get("segmentation")) for one in found)
         kept = []
@@ -236,7 +236,7 @@ class CocoImages:
                 self.left_out[one.left_out].append(one.annotation.get("id", -1))
             elif self.has_masks and not one.annotation.get("segmentation"):
                 what = _named(one.annotation, self.file)
-                raise ValueError(f"{what} has no segmentation, others have: give all of them one, or none")
+                raise ValueError(f"{what} has no segmentation, but others have: give one to all of them, or to none")
             else:
                 kept.append(one)
         kept.sort(key=lambda one: one.image)
@@ -253,7 +253,7 @@ class CocoImages:
 
     @property
     def classes_per_item(self) -> tuple[IntArray, IntArray]:
-        """What the samplers take: image i holds classes[offsets[i] : offsets[i + 1]]."""
+        """Classes in the form that samplers take: image i holds classes[offsets[i] : offsets[i + 1]]."""
         return self._offsets, self._columns_of
 
     def prior(self, by: Literal["images", "instances"] = "images") -> Prior:
@@ -282,7 +282,7 @@ class CocoImages:
         return self.pixels(index), target
 
     def pixels(self, index: int) -> Tensor:
-        """The image alone: no mask is decoded."""
+        """The image alone; no mask is decoded."""
         image = self.images[index]
         pixels = read_image(image.path)
         if pixels.shape[1:] != (image.height, image.width):
@@ -311,15 +311,15 @@ def image_name(image: dict[str, Any], what: str) -> str:
 
 
 def read_image(path: str | os.PathLike[str]) -> Tensor:
-    """RGB pixels, uint8 [3, H, W], of a colour, grey (8 or 16 bits), palette, transparent or CMYK image; EXIF turns are
-    left alone, as in COCO's annotations."""
+    """RGB pixels, uint8 [3, H, W], of a colour, grey (8 or 16 bits), palette, transparent or CMYK image; EXIF
+    orientation is not applied, as in COCO's annotations."""
     from PIL import Image as Pillow
 
     try:
         with Pillow.open(path) as opened:
             pixels = np.array(to_rgb(opened))
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path} is not there: pass the folder that the file names start from") from None
+        raise FileNotFoundError(f"{path} does not exist: pass the folder that file names are relative to") from None
     except OSError as error:
         raise ValueError(f"{path} cannot be read as an image: {error}") from None
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()

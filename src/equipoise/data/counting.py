@@ -1,6 +1,6 @@
-"""Count classes: label arrays, multi-hot matrices, label maps, and the data sets people have.
+"""Count classes in label arrays, multi-hot matrices, label maps and data sets.
 
-The counting functions return plain arrays; `equipoise.Prior` is their public face.
+The counting functions return plain arrays; `equipoise.Prior` is their public interface.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset,
 from equipoise.arrays import MOST_CLASSES, as_array, outside
 from equipoise.prior import IntArray
 
-CHUNK = 1 << 24  # np.bincount makes an int64 copy of what it counts: bound it
+CHUNK = 1 << 24  # np.bincount makes an int64 copy of what it counts: limit its size
 
 
 def count_labels(
@@ -30,7 +30,7 @@ def count_labels(
     [1, 0, 2]
     """
     if not hasattr(labels, "__len__") or isinstance(labels, set | frozenset | dict):
-        raise TypeError(f"labels are a {type(labels).__name__}: pass a list, array or tensor, one class index an item")
+        raise TypeError(f"labels are a {type(labels).__name__}: pass a list, array or tensor, one class index per item")
     if num_classes is not None and num_classes < 1:
         raise ValueError(f"num_classes is {num_classes}: expected at least 1")
     array = as_array(labels)
@@ -38,7 +38,7 @@ def count_labels(
         raise ValueError("there are no labels to count: the data set is empty")
     if array.ndim != 1:
         raise ValueError(
-            f"labels have shape {array.shape}, expected one class index an item, [N]: "
+            f"labels have shape {array.shape}, expected one class index per item, [N]: "
             "for label maps use Prior.from_masks, for a multi-hot matrix Prior.from_multilabel"
         )
     counts = np.zeros(num_classes or 0, np.int64)
@@ -49,7 +49,7 @@ def count_labels(
 
 
 def count_multilabel(multi_hot: ArrayLike | Tensor) -> tuple[IntArray, int]:
-    """Positives a class [K], and the number of items N, of a matrix [N, K] of zeros and ones."""
+    """Positives per class [K], and the number of items N, of a matrix [N, K] of zeros and ones."""
     try:
         array = as_array(multi_hot)
     except ValueError:
@@ -111,7 +111,7 @@ def add_labels(
     ignore_index: int | None = None,
     what: str = "label",
 ) -> IntArray:
-    """`counts` with `labels` added to them: in place, or enlarged where `num_classes` is None."""
+    """`counts` with `labels` added: in place, or enlarged if `num_classes` is None."""
     for start in range(0, len(labels), CHUNK):
         part = labels[start : start + CHUNK]
         if ignore_index is not None:
@@ -134,7 +134,7 @@ def add_labels(
         if high < 4 * len(part):
             found = np.bincount(part.astype(np.int64, copy=False))
             counts[: len(found)] += found
-        else:  # few labels of a huge range: do not build the range for every part
+        else:  # few labels with a huge range: do not build the range for every part
             np.add.at(counts, part, 1)
     return counts
 
@@ -144,14 +144,14 @@ def add_labels(
 
 @dataclass(frozen=True)
 class Labels:
-    """The class indices of a data set, with the names of the classes where it knows them."""
+    """The class indices of a data set, with the names of the classes if it has any."""
 
     labels: NDArray[Any]
     class_names: tuple[str, ...] | None = None
 
 
 def dataset_labels(dataset: Any, *, label: str = "label") -> Labels:
-    """The labels of `dataset`, without decoding its images wherever they can be found apart from them."""
+    """The labels of `dataset`, without decoding its images if the labels are stored separately."""
     found = _labels(dataset, label)
     if found.labels.size == 0:
         raise ValueError(f"{_describe(dataset)} is empty: there are no labels to count")
@@ -168,7 +168,7 @@ def _labels(dataset: Any, label: str) -> Labels:
 
 
 def _known_labels(dataset: Any, label: str) -> Labels | None:
-    """The labels of a data set that keeps them apart from its items; None where it does not."""
+    """The labels of a data set that keeps them separately from its items; None if it does not."""
     if isinstance(dataset, TensorDataset):
         if len(dataset.tensors) < 2:
             raise ValueError("the TensorDataset has one tensor only: labels are expected in the second")
@@ -199,7 +199,7 @@ def _known_labels(dataset: Any, label: str) -> Labels | None:
 
 
 def _subset_labels(subset: Any, label: str) -> Labels:
-    """Nested subsets down to the data set they are of; of one that must be read, only the items in the subset."""
+    """The labels of nested subsets; if the data set itself must be read, only the items in the subset are."""
     index = np.asarray(subset.indices, dtype=np.int64)
     whole = subset.dataset
     while isinstance(whole, Subset):
@@ -223,7 +223,7 @@ def _concatenated(parts: Sequence[Labels]) -> Labels:
 
 
 def _transformed(dataset: Any, values: NDArray[Any]) -> NDArray[Any]:
-    """Labels as the data set gives them out: torchvision applies `target_transform` when an item is read."""
+    """Labels as the data set returns them: torchvision applies `target_transform` when an item is read."""
     transform = getattr(dataset, "target_transform", None)
     if transform is None or values.ndim != 1 or values.size == 0:
         return values
@@ -233,11 +233,11 @@ def _transformed(dataset: Any, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def class_names_of(dataset: Any) -> tuple[str, ...] | None:
-    """The names of the classes, where a data set has them as torchvision's do."""
+    """The names of the classes, if a data set has them in torchvision's form."""
     names = getattr(dataset, "classes", None)
     if getattr(dataset, "target_transform", None) is not None or not isinstance(names, list | tuple):
         return None
-    # torchvision's ImageNet has a tuple of synonyms a class
+    # torchvision's ImageNet has a tuple of synonyms per class
     return tuple(", ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in names)
 
 
@@ -249,7 +249,7 @@ def _hugging_face_labels(dataset: Any, label: str) -> Labels:
     if hasattr(feature, "feature"):  # List(ClassLabel), Sequence(ClassLabel)
         raise TypeError(
             f"the column {label!r} holds several classes per item: Prior.from_dataset takes kind='multilabel', or "
-            f"kind='tokens' where it has one per token, and a sampler classes_per_item=dataset[{label!r}]"
+            f"kind='tokens' if it has one per token, and a sampler takes classes_per_item=dataset[{label!r}]"
         )
     if hasattr(dataset, "select_columns") and hasattr(dataset, "__len__"):
         values = dataset.select_columns([label]).with_format("numpy")[:][label] if len(dataset) else []
@@ -259,10 +259,10 @@ def _hugging_face_labels(dataset: Any, label: str) -> Labels:
 
 
 def _read_items(dataset: Any, label: str, index: IntArray | None = None) -> Labels:
-    """Every item, or those of `index`, read to see its label."""
+    """Labels from reading every item, or only those of `index`."""
     streamed = isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__")
     if streamed and not hasattr(dataset, "__iter__"):
-        raise TypeError(f"{_describe(dataset)} is no data set: it has neither a length nor an iterator")
+        raise TypeError(f"{_describe(dataset)} is not a data set: it has neither a length nor an iterator")
     warnings.warn(
         f"{_describe(dataset)} has no .targets or .labels: reading every item to count its labels. "
         "Count them once and keep the result (prior.to_json()), or use Prior.from_labels",
@@ -297,7 +297,7 @@ def _one_label(value: Any, what: str) -> int:
 
 
 def progress(items: Iterable[Any], length: int | None) -> Iterator[Any]:
-    """The items, with a progress bar where Rich is installed."""
+    """The items, with a progress bar if Rich is installed."""
     try:
         from rich.progress import track
     except ImportError:

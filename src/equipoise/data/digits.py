@@ -1,7 +1,7 @@
-"""scikit-learn's handwritten digits, made long-tailed: real data that comes with an install.
+"""scikit-learn's handwritten digits, made long-tailed: real data that needs no download.
 
-1,797 images of 8 × 8 pixels. A balanced test split is taken first (the last `test_per_class` images of each digit); of
-the rest the seeded draw makes the training set.
+There are 1,797 images of 8 × 8 pixels. A balanced test split is taken first (the last `test_per_class` images of each
+digit); the seeded draw takes the training set from the rest.
 """
 
 from __future__ import annotations

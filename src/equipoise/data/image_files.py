@@ -1,9 +1,9 @@
-"""Images as files and as bytes: opened, turned upright, made RGB, resized, and checked one by one.
+"""Images as files and as bytes: opened, rotated upright, converted to RGB, resized, and checked one by one.
 
-Whatever Pillow opens becomes RGB with 8 bits: palettes, grey, 16 bits, CMYK, transparency (dropped) and animations (the
-first frame); EXIF orientation is applied. JPEG files are decoded at a reduced scale where that is enough (`draft`).
-Decoding runs in threads, as Pillow works without Python's lock. An image that cannot be decoded is a `BadImage` with a
-reason, never an exception that ends a run.
+Everything that Pillow opens becomes RGB with 8 bits: palettes, grey, 16 bits, CMYK, transparency (dropped) and
+animations (the first frame); EXIF orientation is applied. JPEG files are decoded at a reduced scale if that is enough
+(`draft`). Decoding runs in threads, as Pillow releases Python's lock. An image that cannot be decoded becomes a
+`BadImage` with a reason, never an exception that ends a run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.data.cores import usable_cores
 from equipoise.data.reading import shown, visible
 from equipoise.files import written_whole
 from equipoise.prior import IntArray
@@ -35,13 +36,13 @@ Resize: TypeAlias = Literal["shorter", "square"]
 Progress: TypeAlias = Callable[[int, int], object]
 
 ORIENTATION = 0x0112  # of EXIF
-TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF's orientation as one of Pillow's `Transpose`
+TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation as one of Pillow's `Transpose`
 AT_ONCE = 32  # images per task of a thread
 CHECKED = 32  # pixels: a check decodes JPEG files at the smallest scale, which reads all of their data
 
 
 class Images(Protocol):
-    """What can be decoded: numbered images with names."""
+    """Something that can be decoded: numbered images with names."""
 
     def __len__(self) -> int: ...
 
@@ -95,7 +96,7 @@ class BadImages:
 
 @dataclass(frozen=True)
 class DecodedImages:
-    """Pixels uint8 [N, 3, S, S]; what could not be decoded is black there, and named in `bad`."""
+    """Pixels uint8 [N, 3, S, S]; images that could not be decoded are black, and listed in `bad`."""
 
     pixels: Pixels
     bad: BadImages
@@ -118,9 +119,9 @@ def decode(
     """Every image as a square of `size` pixels.
 
     With `resize` "shorter" the shorter side becomes `size` and the middle is kept; with "square" the whole image is
-    squeezed into the square. `workers` threads decode (by default one per core), `progress(done, total)` is called now
-    and then. The pixels lie in memory, or in the .npy file `store`, which may be larger than it and is there once all
-    is decoded.
+    squeezed into the square. `workers` threads decode (by default one per core), and `progress(done, total)` is called
+    now and then. The pixels are kept in memory, or in the .npy file `store`, which may be larger than memory and
+    appears once everything is decoded.
     """
     check_size(size, resize)
     with _space((len(images), 3, size, size), store) as pixels:
@@ -133,18 +134,18 @@ def decode(
 
 
 def square(images: Images, index: int, size: int, resize: Resize = "shorter") -> Pixels:
-    """One image as a square, uint8 [3, size, size], a row of what `decode` makes; raises what Pillow raises."""
+    """One image as a square, uint8 [3, size, size], as in a row of `decode`; raises what Pillow raises."""
     image = open_rgb(images.open(index), at_least=size)
     return np.asarray(_to_square(image, size, resize)).transpose(2, 0, 1)
 
 
 def check_images(images: Images, *, workers: int | None = None, progress: Progress | None = None) -> BadImages:
-    """Decode every image, keep none, and say which cannot be decoded and why."""
+    """Decode every image without keeping it, and list those that cannot be decoded, with the reason."""
     return _each(images, lambda index: open_rgb(images.open(index), at_least=CHECKED), workers, progress)
 
 
 def _each(images: Images, work: Callable[[int], object], workers: int | None, progress: Progress | None) -> BadImages:
-    """`work` for every number in threads; what it raises makes a bad image."""
+    """Call `work` for every number, in threads; an exception makes a bad image."""
     total = len(images)
 
     def part(start: int) -> list[BadImage]:
@@ -159,40 +160,35 @@ def _each(images: Images, work: Callable[[int], object], workers: int | None, pr
         return bad
 
     found: list[BadImage] = []
-    with quiet(), ThreadPoolExecutor(workers or _cores()) as pool:
+    with quiet(), ThreadPoolExecutor(workers or usable_cores()) as pool:
         tasks = [pool.submit(part, start) for start in range(0, total, AT_ONCE)]
         try:
             for number, task in enumerate(tasks, start=1):
                 found += task.result()
                 if progress is not None:
                     progress(min(number * AT_ONCE, total), total)
-        finally:  # also on Ctrl-C: what has not begun is dropped
+        finally:  # also on Ctrl-C: tasks that have not started are dropped
             pool.shutdown(wait=False, cancel_futures=True)
     return BadImages(tuple(found))
 
 
-def _cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
 def _space(shape: tuple[int, ...], store: Path | None) -> Iterator[Pixels]:
-    """Zeros in memory, or in a file that is there once all is written."""
+    """Zeros in memory, or in a file that appears once everything is written."""
     if store is None:
         yield np.zeros(shape, np.uint8)
         return
     with written_whole(store) as scratch:
         made = np.lib.format.open_memmap(scratch, "w+", np.uint8, shape)
         if hasattr(os, "posix_fallocate") and made.size:
-            with open(scratch, "rb+") as file:  # a disk that is too small is an error here, and a crash later
+            with open(scratch, "rb+") as file:  # a full disk is an error here, but would be a crash later
                 os.posix_fallocate(file.fileno(), 0, os.path.getsize(scratch))
         yield made
         made.flush()
 
 
 def check_size(size: int, resize: str) -> None:
-    """Refuse a size or a way to resize that there is not."""
+    """Refuse an invalid size or way to resize."""
     if size < 1:
         raise ValueError(f"size is {size}: expected the number of pixels of a side")
     if resize not in ("shorter", "square"):
@@ -204,7 +200,7 @@ def check_size(size: int, resize: str) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Pillow warns of odd files (large ones, broken EXIF), which is no news for who decodes them one by one."""
+    """Silence Pillow's warnings about odd files (large ones, broken EXIF), which would repeat for every image."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"PIL\.")
         warnings.filterwarnings("ignore", category=_pillow().DecompressionBombWarning)
@@ -212,10 +208,10 @@ def quiet() -> Iterator[None]:
 
 
 def open_rgb(source: str | bytes, *, at_least: int | None = None, upright: bool = True) -> Image:
-    """A file, or the bytes of one, as an RGB image, upright as its EXIF data tell.
+    """A file, or the bytes of one, as an RGB image, rotated upright as its EXIF data say.
 
-    A JPEG file is decoded at 1/2, 1/4 or 1/8 of its size where its shorter side is then still `at_least` pixels.
-    Raises what Pillow raises: `why_bad` puts it in words.
+    A JPEG file is decoded at 1/2, 1/4 or 1/8 of its size if its shorter side still has `at_least` pixels then. Raises
+    what Pillow raises; `why_bad` describes it in words.
     """
     pillow = _pillow()
     if not (len(source) if isinstance(source, bytes) else _size(source)):
@@ -230,8 +226,49 @@ def open_rgb(source: str | bytes, *, at_least: int | None = None, upright: bool 
     return image if turn is None else image.transpose(turn)
 
 
+class JpegHeader(NamedTuple):
+    """Width and height as stored, and how the image is turned upright: one of Pillow's `Transpose`, or −1."""
+
+    width: int
+    height: int
+    turn: int
+
+
+def jpeg_header(content: bytes) -> JpegHeader | None:
+    """That of a baseline JPEG file, grey or YCbCr, which a GPU decodes; None for all others, also progressive ones.
+
+    >>> jpeg_header(b"no image") is None
+    True
+    """
+    if not content.startswith(b"\xff\xd8"):
+        return None
+    with _pillow().open(io.BytesIO(content)) as opened:
+        raw = opened.mode == "RGB" and opened.info.get("adobe_transform") == 0  # RGB that was never made YCbCr
+        if opened.mode not in ("L", "RGB") or raw or opened.info.get("progressive"):
+            return None
+        turn = _turn(opened)
+        width, height = opened.size
+        return JpegHeader(width, height, -1 if turn is None else int(turn))
+
+
+def sides(source: str | bytes) -> tuple[int, int]:
+    """Width and height as stored, from the head of a file; raises what Pillow raises."""
+    if not isinstance(source, bytes):
+        _size(source)
+    with _pillow().open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
+        width, height = opened.size
+    return width, height
+
+
+def read_bytes(source: str | bytes) -> bytes:
+    """The bytes of an image, from its file if need be; an empty one is refused."""
+    if not (len(source) if isinstance(source, bytes) else _size(source)):
+        raise EmptyFile
+    return source if isinstance(source, bytes) else Path(source).read_bytes()
+
+
 def _size(path: str) -> int:
-    """The bytes of a file; what is none (a pipe would be waited for) is refused."""
+    """The size of a file in bytes; anything but a regular file is refused (reading a pipe would block)."""
     found = os.stat(path)
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError
@@ -241,7 +278,7 @@ def _size(path: str) -> int:
 
 
 def to_rgb(image: Image) -> Image:
-    """RGB with 8 bits, of an image of any kind: 16 bits keep their upper half, which Pillow would cut off at 255."""
+    """Any image as RGB with 8 bits: 16 bits keep their upper half, where Pillow would clip at 255."""
     if image.mode.startswith("I"):
         grey = (np.array(image) >> 8).clip(0, 255).astype(np.uint8)
         image = _pillow().fromarray(grey)
@@ -251,7 +288,7 @@ def to_rgb(image: Image) -> Image:
 
 
 def _to_square(image: Image, size: int, resize: Resize) -> Image:
-    """The image in a square of `size` pixels, resized with a filter that is as wide as the scale (antialiased)."""
+    """The image in a square of `size` pixels, resized with a filter as wide as the scale (antialiased)."""
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) / 2, (height - side) / 2
@@ -262,7 +299,7 @@ def _to_square(image: Image, size: int, resize: Resize) -> Image:
 def _turn(image: Image) -> Any:
     try:
         orientation = image.getexif().get(ORIENTATION)
-    except Exception:  # broken EXIF data: the pixels are there all the same
+    except Exception:  # broken EXIF data: the pixels are still fine
         return None
     turn = TURNS.get(orientation) if isinstance(orientation, int) else None
     return None if turn is None else _pillow().Transpose(turn)
@@ -278,7 +315,7 @@ def why_bad(error: Exception) -> str:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return "no such file"
     if isinstance(error, IsADirectoryError):
-        return "a folder, no file"
+        return "a folder, not a file"
     if isinstance(error, PermissionError):
         return "no permission to read it"
     if isinstance(error, pillow.DecompressionBombError):
@@ -286,10 +323,10 @@ def why_bad(error: Exception) -> str:
     if isinstance(error, EmptyFile):
         return "an empty file"
     if isinstance(error, _unidentified()):
-        return "no image that Pillow can read"
+        return "not an image that Pillow can read"
     if "truncated" in str(error).lower():
         return "cut off"
-    if isinstance(error, OSError) and error.strerror:  # without the file, which the rest of its text names
+    if isinstance(error, OSError) and error.strerror:  # without the rest of the text, which names the file
         return error.strerror.lower()
     return visible(" ".join((str(error) or type(error).__name__).split()))[:100]
 

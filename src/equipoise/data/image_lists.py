@@ -1,4 +1,5 @@
-"""Where the images of a data set lie and which class each has, as the source says it: one function per kind of source.
+"""Where the images of a data set are and which class each has, as its source lists them: one function per kind of
+source.
 
 folder                    one folder per class, or a Hugging Face data set that `save_to_disk` wrote
 .txt                      "path label" lines, as ImageNet-LT, Places-LT and iNaturalist lists have them
@@ -31,7 +32,7 @@ ROWS = 1 << 16  # of a table, at once
 
 
 class Columns(NamedTuple):
-    """The columns of a table that hold paths (or images) and labels; None where they are to be found."""
+    """The columns of a table that hold paths (or images) and labels; None to find them."""
 
     path: str | None = None
     label: str | None = None
@@ -39,8 +40,8 @@ class Columns(NamedTuple):
 
 @dataclass(frozen=True)
 class Listed:
-    """What a source says. `labels` are texts, or class indices where `names` has the names of the classes; `places`
-    are the lines or rows they come from, `unit` the word for it."""
+    """What a source lists. `labels` are texts, or class indices if `names` has the names of the classes; `places` are
+    the lines or rows they come from, and `unit` says which of the two."""
 
     paths: Sequence[str]
     labels: Sequence[str] | IntArray
@@ -52,7 +53,7 @@ class Listed:
 
 
 def list_images(source: Path, columns: Columns) -> Listed:
-    """What `source` says of its images, whatever kind it is."""
+    """The images and labels that `source` lists, whatever kind it is."""
     ending = source.suffix.lower()
     if source.is_dir():
         if (source / "state.json").is_file():
@@ -84,8 +85,17 @@ def _folder(source: Path) -> Listed:
     empty = [name for name, files in found.items() if not files]
     names = tuple(name for name, files in found.items() if files)
     labels = np.repeat(np.arange(len(names)), [len(found[name]) for name in names])
-    notes = (f"left out {_folders(len(empty))} without an image: {shown(empty)}",) if empty else ()
+    loose = sorted(entry.name for entry in os.scandir(source) if _is_image(entry))
+    notes: tuple[str, ...] = (f"left out {_folders(len(empty))} without an image: {shown(empty)}",) if empty else ()
+    if loose:
+        images = "1 image" if len(loose) == 1 else f"{len(loose):,} images"
+        notes += (f"left out {images} beside the folders of the classes: {shown(loose)}",)
     return Listed([path for name in names for path in found[name]], labels.astype(np.int64), names, notes=notes)
+
+
+def _is_image(entry: os.DirEntry[str]) -> bool:
+    """Whether it is called as an image is; hidden files are not looked at, as in the folders of the classes."""
+    return os.path.splitext(entry.name)[1].lower() in IMAGES and not entry.name.startswith(".") and entry.is_file()
 
 
 def _folders(number: int) -> str:
@@ -93,10 +103,10 @@ def _folders(number: int) -> str:
 
 
 def _lines(source: Path) -> Listed:
-    """Lines of a path and, as their last word, a label: all whole numbers, or all names."""
+    """Lines with a path and, as the last word, a label: all whole numbers, or all names."""
     lines = list_lines(source)
     if not lines:
-        raise ValueError(f"{source} is empty: expected lines of a path and a label")
+        raise ValueError(f"{source} is empty: expected lines with a path and a label")
     paths, labels = [], []
     for number, line in enumerate(lines, start=1):
         parts = line.rsplit(maxsplit=1)
@@ -130,10 +140,10 @@ def _annotations(source: Path) -> Listed:
                 "class per image"
             )
     if not images:
-        raise ValueError(f"{source} has no 'images': expected the file names of the images there")
+        raise ValueError(f"{source} has no 'images': expected the file names of the images")
     bare = [image["id"] for place, image in enumerate(images) if place not in label_of]
     if bare:
-        raise ValueError(f"{source}: {len(bare):,} images have no annotation, and so no class: {shown(bare)}")
+        raise ValueError(f"{source}: {len(bare):,} images have no annotation and therefore no class: {shown(bare)}")
     paths = [image_name(image, f"{source}: image {shown([image['id']])}") for image in images]
     names = list(categories.values())
     if twice(names) is not None:
@@ -157,7 +167,8 @@ def _table(source: Path, columns: Columns) -> Listed:
 
 
 def _columns(header: list[str], columns: Columns, where: Path, images: Sequence[str] = ()) -> tuple[int, int]:
-    """Which columns hold the paths (or the `images`) and the labels: those named, else usual ones, or the one left."""
+    """Which columns hold the paths (or the `images`) and the labels: those named, else those with usual names, else the
+    only one left."""
     usual = (*images, *PATH_COLUMNS)
     path = label_column(header, columns.path, where, "--path-column", usual, "paths of the images")
     others = [name for place, name in enumerate(header) if place != path]
@@ -202,7 +213,7 @@ def _embedded(embedded: Embedded, schema: Any, column: str) -> Listed:
 
 
 def _named(listed: Listed, schema: Any, column: str) -> Listed:
-    """Labels as indices, where a Hugging Face data set has written the names of its classes into the file."""
+    """Labels as indices, if a Hugging Face data set has written the names of its classes into the file."""
     names = class_label_names(schema, column)
     if not all(is_whole(label) and int(label.removesuffix(".0")) < len(names) for label in listed.labels):
         return listed
@@ -215,7 +226,7 @@ def _image_columns(schema: Any) -> list[str]:
 
 
 def _holds_images(kind: Any) -> bool:
-    """Whether a column of Arrow's type `kind` holds files of images: binary, or a struct with a field "bytes"."""
+    """Whether a column of Arrow's type `kind` holds image files: binary, or a struct with a field "bytes"."""
     return str(kind).startswith(("binary", "large_binary")) or (
         str(kind).startswith("struct") and any(kind.field(place).name == "bytes" for place in range(kind.num_fields))
     )

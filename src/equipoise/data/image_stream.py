@@ -1,4 +1,4 @@
-"""Images decoded when they are asked for: for data sets too large to be kept in memory."""
+"""Images decoded on demand, for data sets too large to be kept in memory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from equipoise.data.images import ImageList
 
 
 class ImageStream(Dataset[tuple[Tensor, int | Tensor]]):
-    """The images of a list as squares, uint8 [3, size, size], each with its label, or its zeros and ones [K]: what
-    `decode` keeps, one by one.
+    """The images of a list as squares, uint8 [3, size, size], each with its label, or its zeros and ones [K]: the same
+    as in `decode`, one by one.
 
-    Take a `size` a little above the crop that is trained on, and draw the crop from it on the device. Leave out what is
-    known to be unreadable first (`images.without(bad)`): here it is an error that names the image. Works in the worker
+    Choose a `size` a little above the crop that is trained on, and draw the crop from it on the device. Leave out
+    unreadable images first (`images.without(bad)`); here they are an error that names the image. Works in the worker
     processes of a `DataLoader`.
     """
 

@@ -1,8 +1,8 @@
 """Images inside tables: the Arrow files of a saved Hugging Face data set, and Parquet files.
 
 A cell holds the bytes of an image file, or a struct of `bytes` and `path`, as the `datasets` library writes it. Arrow
-files are mapped into memory, so any row is read at once. Parquet is compressed by groups of rows: in order it is read
-fast, at random each image costs its group.
+files are mapped into memory, so any row can be read directly. Parquet is compressed in groups of rows: reading in order
+is fast, but in random order each image costs a whole group.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from equipoise.data.parquet import open_parquet, read_columns, refuse_empty
 from equipoise.data.reading import read_json, reading
 
 ROWS = 1 << 16  # at once
-GROUPS = 4  # of Parquet rows that are kept: threads read a little apart
+GROUPS = 4  # of Parquet rows that are kept: threads read at slightly different places
 
 
 def saved_files(folder: Path) -> list[Path]:
@@ -31,12 +31,12 @@ def saved_files(folder: Path) -> list[Path]:
     found = [entry.get("filename") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
     names = [name for name in found if isinstance(name, str) and Path(name).name == name]
     if not names or len(names) < len(found):
-        raise ValueError(f"{folder / 'state.json'} names no files of a saved Hugging Face data set: save it anew")
+        raise ValueError(f"{folder / 'state.json'} names no files of a saved Hugging Face data set: save it again")
     return [folder / name for name in names]
 
 
 def class_label_names(schema: Any, column: str) -> tuple[str, ...]:
-    """The class names that the `datasets` library wrote into a file's schema; none where there are none."""
+    """The class names that the `datasets` library wrote into a file's schema, if any."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return tuple(str(name) for name in features[column]["names"])
@@ -45,8 +45,7 @@ def class_label_names(schema: Any, column: str) -> tuple[str, ...]:
 
 
 class Embedded(ABC):
-    """The images in the column `column` of some files, by row. They are opened when they are first used, in any
-    process."""
+    """The images in the column `column` of some files, by row. Each process opens the files when it first uses them."""
 
     def __init__(self, files: list[Path], column: str) -> None:
         self.files, self.column = files, column
@@ -61,7 +60,7 @@ class Embedded(ABC):
 
     @property
     def opened(self) -> Any:
-        """What `open` gives, once per process."""
+        """The result of `open`, once per process."""
         with self._lock:
             if self._opened is None:
                 self._opened = self.open()
@@ -100,7 +99,7 @@ class ArrowImages(Embedded):
         for file in self.files:
             with reading(file):
                 tables.append(pyarrow.ipc.open_stream(pyarrow.memory_map(str(file))).read_all())
-                tables[-1].validate(full=True)  # a wrong offset would be followed anywhere in memory
+                tables[-1].validate(full=True)  # a wrong offset could point anywhere in memory
         with reading(self.files[0].parent):
             return pyarrow.concat_tables(tables)
 
@@ -118,10 +117,10 @@ class ArrowImages(Embedded):
 
 
 class ParquetImages(Embedded):
-    """Images in Parquet files, of which the last few groups of rows are kept."""
+    """Images in Parquet files; the last few groups of rows are kept."""
 
     def open(self) -> Any:
-        """Every group of rows: its file, its number there and the row it begins with; and the groups that are kept."""
+        """Every group of rows (its file, its number in it and its first row), and the groups that are kept."""
         groups, first = [], 0
         for file in self.files:
             with reading(file), open_parquet(file) as opened:

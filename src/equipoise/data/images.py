@@ -1,14 +1,14 @@
 """The images of a data set and their classes, as files: listed, split and checked before anything is decoded.
 
-`read_images` reads whatever the set lies in (`image_lists.py` has the kinds), `decode` and `check_images` of
-`image_files.py` look at every image. Labels are class indices; without `class_names` they are those of the source:
+`read_images` reads any kind of source (`image_lists.py` lists them); `decode` and `check_images` of `image_files.py`
+look at every image. Labels are class indices; without `class_names` they come from the source:
 
     folder of class folders   the sorted names of the folders that hold an image, as torchvision's `ImageFolder`
     labels that are names     sorted
-    whole numbers             the classes "0" to "K − 1"; a number that no image has is refused
-    annotations, ClassLabel   all classes that the file lists, in its order, also those without an image
+    whole numbers             the classes "0" to "K − 1"; a gap in the numbers is refused
+    annotations, ClassLabel   all classes that the file lists, in its order, even those without an image
 
-With `class_names`, those of a training set, every label must be one of them, and classes may be without images.
+With the `class_names` of a training set, every label must be one of them, and classes may be without images.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation"),
 @dataclass(frozen=True, eq=False)
 class ImageList:
     """The images of a data set by name, with their labels and the names of the classes. Labels are class indices [N],
-    or zeros and ones [N, K] where an image may have several.
+    or zeros and ones [N, K] if an image may have several.
 
-    `paths` start from `root`, or name rows of a table that holds the images, whose numbers are `rows`. `notes` are
+    `paths` are relative to `root`, or name rows of a table that holds the images, whose numbers are `rows`. `notes` are
     sentences about what was left out of the source.
     """
 
@@ -77,32 +77,33 @@ class ImageList:
 
     @property
     def digest(self) -> str:
-        """Names the list: the start of the SHA-256 of its class names, paths and labels, wherever it lies."""
+        """Identifies the list: the start of the SHA-256 of its class names, paths and labels, whatever its location."""
         names = "\0".join((*self.class_names, "", *self.paths)).encode("utf-8", "surrogatepass")
         return hashlib.sha256(names + self.labels.astype("<i8").tobytes()).hexdigest()[:16]
 
     def key(self, index: int) -> str:
-        """What predictions and messages call an image: its path as the source gives it, or its row."""
+        """The name of an image in predictions and messages: its path as in the source, or its row."""
         return self.paths[index]
 
     def open(self, index: int) -> str | bytes:
-        """The file of an image, or its bytes where it lies inside a table."""
+        """The file of an image, or its bytes if it is inside a table."""
         if self.embedded is not None and self.rows is not None:
             return self.embedded.read(int(self.rows[index]))
         return os.path.join(self.root, self.paths[index])
 
     def read(self, index: int) -> Image:
-        """An image, upright and in RGB; what cannot be decoded is an error that names it."""
-        with self._naming(index):
+        """An image, upright and in RGB; if it cannot be decoded, the error names it."""
+        with self.naming(index):
             return open_rgb(self.open(index))
 
     def square(self, index: int, size: int, resize: Resize = "shorter") -> Pixels:
-        """An image as `decode` makes it, uint8 [3, size, size]; what cannot be decoded is an error that names it."""
-        with self._naming(index):
+        """An image as in `decode`, uint8 [3, size, size]; if it cannot be decoded, the error names it."""
+        with self.naming(index):
             return square(self, index, size, resize)
 
     @contextmanager
-    def _naming(self, index: int) -> Iterator[None]:
+    def naming(self, index: int) -> Iterator[None]:
+        """What an image cannot be read for becomes an error that names it."""
         try:
             with quiet():
                 yield
@@ -112,7 +113,7 @@ class ImageList:
             raise ValueError(f"{self.source}: {visible(self.key(index))} cannot be read: {why_bad(error)}") from None
 
     def subset(self, indices: ArrayLike) -> ImageList:
-        """The images with these numbers, in this order; the classes stay."""
+        """The images with these numbers, in this order; the classes stay the same."""
         chosen = np.asarray(indices, np.int64)
         paths = tuple(self.paths[index] for index in chosen.tolist())
         rows = None if self.rows is None else self.rows[chosen]
@@ -145,10 +146,9 @@ def read_images(
 ) -> ImageList:
     """List the images of `source` and their labels; none is opened.
 
-    Paths in a list start from the folder `images`, by default from the folder of the list; the images of a folder lie
-    in it. `class_names` are the
+    Paths in a list are relative to the folder `images`, by default to the folder of the list. `class_names` are the
     classes of a training set, so that a validation list gets the same indices. `path_column` and `label_column` name
-    the columns of a table where they have no usual names.
+    the columns of a table if they do not have one of the usual names.
     """
     found = Path(source)
     if not found.exists():
@@ -194,7 +194,7 @@ def _own_classes(listed: Listed, source: Path) -> tuple[IntArray, tuple[str, ...
 
 
 def _given_classes(listed: Listed, source: Path, names: tuple[str, ...]) -> IntArray:
-    """Labels as places among `names`. Whole numbers are places themselves, unless the names are numbers, too."""
+    """Labels as positions in `names`. Whole numbers are positions themselves, unless the names are numbers, too."""
     if twice(names) is not None:
         raise ValueError(f"the class {shown([twice(names)])!r} occurs twice among {len(names)} class names")
     place = {name: index for index, name in enumerate(names)}
@@ -236,7 +236,7 @@ def _first_places(listed: Listed) -> dict[str, int]:
 
 
 def _without_repeats(made: ImageList, listed: Listed) -> ImageList:
-    """The list with each image once: a second label of an image is refused, a second line of it left out."""
+    """The list with each image once: a second line for an image is left out, and refused if its label differs."""
     first: dict[str, int] = {}
     kept = []
     for index, path in enumerate(made.paths):
@@ -258,12 +258,14 @@ def _place(listed: Listed, index: int) -> str:
 
 
 def _check_root(made: ImageList, guessed: bool) -> None:
-    """Some file must be there. Those that are not are bad images, found when they are decoded."""
+    """At least one file must exist. Missing ones are bad images, found when they are decoded."""
     files = (os.path.join(made.root, path) for path in made.paths)
     if not any(map(os.path.exists, files)):
         first = visible(os.path.join(made.root, made.paths[0]))
-        way_out = "pass the folder that its paths start from (--images)" if guessed else f"is {made.root} right?"
-        raise FileNotFoundError(f"{made.source} lists {len(made):,} images and none is there, e.g. {first}: {way_out}")
+        way_out = "pass the folder that its paths are relative to (--images)" if guessed else f"is {made.root} right?"
+        raise FileNotFoundError(
+            f"{made.source} lists {len(made):,} images and none of them exists, e.g. {first}: {way_out}"
+        )
 
 
 def _classes(number: int) -> str:
@@ -275,7 +277,7 @@ def _classes(number: int) -> str:
 
 def find_splits(folder: str | os.PathLike[str]) -> tuple[Path, Path | None, Path | None]:
     """The training, validation and test part of a folder: subfolders named train, val and test, in any of their
-    spellings. A folder of class folders, like a file, is all training; a test folder without classes is left out.
+    spellings. A folder of class folders or a file is all training data; a test folder without classes is left out.
     """
     root = Path(folder)
     if not root.is_dir() or (root / "state.json").is_file():
@@ -323,10 +325,10 @@ def _has_images(folder: Path) -> bool:
 
 
 def stratified_split(labels: ArrayLike, share: float = 0.2, *, seed: int = 0) -> tuple[IntArray, IntArray]:
-    """Numbers of the items to train on and of those to hold out, both ascending: `share` of each class, at random.
+    """The numbers of the items to train on and of those to hold out, both ascending: `share` of each class, at random.
 
-    Of n items of a class ⌊n · share + 1/2⌋ are held out, but never the last one: a class of one item is only trained
-    on, and so is one whose share is below half an item. The draw depends on the labels and the seed alone.
+    Of n items of a class, ⌊n · share + 1/2⌋ are held out, but never the last one: a class with one item is only trained
+    on, and so is one whose share is below half an item. The draw depends only on the labels and the seed.
 
     >>> train, held_out = stratified_split([0] * 10 + [1] * 5 + [2], seed=1)
     >>> np.asarray([0] * 10 + [1] * 5 + [2])[held_out].tolist(), len(train)
@@ -337,7 +339,7 @@ def stratified_split(labels: ArrayLike, share: float = 0.2, *, seed: int = 0) ->
         raise ValueError(f"labels are {array.dtype} of shape {array.shape}: expected one class index per item, [N]")
     if not 0 < share < 1:
         raise ValueError(f"share is {share}: expected the part to hold out, between 0 and 1")
-    keys = np.random.PCG64(seed).random_raw(len(array))  # the bits themselves: the same with every version of NumPy
+    keys = np.random.PCG64(seed).random_raw(len(array))  # raw bits: the same with every version of NumPy
     order = np.lexsort((keys, array))
     _, starts, sizes = np.unique(array[order], return_index=True, return_counts=True)
     numbers = np.minimum(np.floor(sizes * share + 0.5).astype(np.int64), sizes - 1)

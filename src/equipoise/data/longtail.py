@@ -4,7 +4,7 @@
 
 NumPy's RandomState(seed) shuffles the indices of each class in label order, and the first n_j are kept: with seed 0 and
 CIFAR's label order this is the subset of Cao et al. 2019 (LDAM) that most papers on CIFAR-LT use. A run's own seed must
-not touch it.
+not change it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def long_tailed_counts(n_max: int, num_classes: int, imbalance: float) -> list[i
 
 
 def long_tailed_indices(labels: ArrayLike | Tensor, imbalance: float, *, seed: int = 0) -> IntArray:
-    """Indices of a long-tailed subset of `labels` [N], class after class; n_max is the size of the largest class.
+    """Indices of a long-tailed subset of `labels` [N], sorted by class; n_max is the size of the largest class.
 
-    A class that has fewer than its n_j items gives all of them.
+    A class with fewer than n_j items contributes all of them.
 
     labels      class indices, [N]
     imbalance   how many times larger the largest class is than the smallest, at least 1
-    seed        another seed draws other items of the same number
+    seed        another seed draws other items, equally many
 
     >>> labels = [0, 1, 2] * 100
     >>> picked = long_tailed_indices(labels, imbalance=100)
@@ -45,7 +45,7 @@ def long_tailed_indices(labels: ArrayLike | Tensor, imbalance: float, *, seed: i
     """
     array = as_array(labels)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
-        raise ValueError(f"labels are {array.dtype} of shape {array.shape}: expected one class index an item, [N]")
+        raise ValueError(f"labels are {array.dtype} of shape {array.shape}: expected one class index per item, [N]")
     classes, sizes = np.unique(array, return_counts=True)
     random = np.random.RandomState(seed)
     kept = []

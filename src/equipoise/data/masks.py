@@ -1,7 +1,8 @@
 """Masks of instances: polygons and run lengths (COCO's RLE) to pixels and back.
 
 Run lengths go down the columns and start with zeros. COCO's compressed form writes each length in groups of five bits,
-lowest first, one printable character a group; from the fourth length on, the difference to the length two before.
+lowest first, one printable character per group; from the fourth length on, it writes the difference from the length two
+before.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from equipoise.prior import IntArray
 Rle = dict[str, Any]
 MOST_PIXELS = 1 << 28  # of a mask: more than any image that Pillow opens without complaint
 CHECKED_AT_ONCE = 1 << 18  # characters of run lengths
-MOST_BITS = 30  # before the last five of a compressed run length
+MOST_BITS = 30  # bits before the last five of a compressed run length
 
 
 def run_lengths(counts: str | bytes) -> IntArray:
@@ -36,7 +37,7 @@ def run_lengths(counts: str | bytes) -> IntArray:
     last = np.flatnonzero(groups & 32 == 0)
     first = np.concatenate([[0], last[:-1] + 1])
     place = 5 * (np.arange(len(groups)) - np.repeat(first, last - first + 1))
-    if place.max() > MOST_BITS:  # more would overflow, and no image has so many pixels
+    if place.max() > MOST_BITS:  # more would overflow, and no image has that many pixels
         raise ValueError("its 'counts' hold a run that is longer than any image")
     values = np.add.reduceat((groups & 31) << place, first)
     negative = groups[last] & 16 != 0
@@ -60,7 +61,7 @@ def first_wrong_runs(masks: Sequence[Any]) -> int | None:
             compressed.append(number)
     texts = [_bytes(masks[number]["counts"]) for number in compressed]
     pixels = np.array([min(math.prod(masks[number]["size"]), MOST_PIXELS + 1) for number in compressed], np.int64)
-    parts = np.cumsum([len(text) for text in texts]) // CHECKED_AT_ONCE  # of about so many characters
+    parts = np.cumsum([len(text) for text in texts]) // CHECKED_AT_ONCE  # of about this many characters
     for rows in np.split(np.arange(len(texts)), np.flatnonzero(np.diff(parts)) + 1):
         if len(rows):
             found = rows[_wrong_compressed([texts[row] for row in rows], pixels[rows])]
@@ -82,7 +83,7 @@ def _fills(mask: Mapping[str, Any]) -> bool:
 
 
 def _wrong_compressed(texts: Sequence[bytes], pixels: IntArray) -> NDArray[np.bool_]:
-    """Which compressed strings are not runs that fill so many pixels: all of them are looked at together."""
+    """Which compressed strings are not runs that fill this many pixels; all of them are checked together."""
     sizes = np.array([len(text) for text in texts])
     wrong = (sizes == 0) | (pixels > MOST_PIXELS)
     groups = np.frombuffer(b"".join(texts), np.uint8).astype(np.int64) - 48
@@ -118,7 +119,7 @@ def _wrong_compressed(texts: Sequence[bytes], pixels: IntArray) -> NDArray[np.bo
 def decode_mask(segmentation: Any, height: int, width: int) -> NDArray[np.uint8]:
     """Polygons or an RLE, compressed or not, as ones and zeros [height, width]. Polygons need hotcoco.
 
-    Whatever is neither, or does not fill the image exactly, is a ValueError.
+    Anything else, or an RLE that does not fill the image exactly, is a ValueError.
 
     >>> decode_mask({"size": [2, 2], "counts": [1, 3]}, 2, 2).tolist()
     [[0, 1], [1, 1]]
@@ -145,7 +146,7 @@ def is_polygons(segmentation: Any) -> bool:
 
 
 def is_rle(segmentation: Any) -> bool:
-    """Whether a segmentation has the form of an RLE: its runs are not looked at."""
+    """Whether a segmentation has the form of an RLE; its runs are not checked."""
     if not isinstance(segmentation, Mapping) or not isinstance(segmentation.get("counts"), str | bytes | list):
         return False
     size = segmentation.get("size")
@@ -157,7 +158,7 @@ def _decode_rle(segmentation: Mapping[str, Any], height: int, width: int) -> NDA
     if counts is None or not isinstance(size, list | tuple) or list(size) != [height, width]:
         raise ValueError(f"its RLE has the size {size!r:.60}, the image is {height} × {width} (height × width)")
     lengths = run_lengths(counts) if isinstance(counts, str | bytes) else _whole_runs(counts)
-    # each run first: a sum of runs that are no part of the image may overflow to the right number
+    # each run first: a sum of runs that exceed the image may overflow to the right number
     if ((lengths < 0) | (lengths > height * width)).any() or lengths.sum() != height * width:
         raise ValueError(
             f"its RLE covers {sum(lengths.tolist())} pixels (least run {lengths.min(initial=0)}), the image has "
@@ -178,9 +179,9 @@ def _whole_runs(counts: Any) -> IntArray:
 
 
 def encode_images(images: Sequence[Tensor]) -> list[list[Rle]]:
-    """Compressed RLEs of the masks of several images, each [N, H, W], bool, worked out on their device.
+    """Compressed RLEs of the masks of several images, each [N, H, W], bool, computed on their device.
 
-    Only the characters leave it, and it is waited for once for all images.
+    Only the characters leave the device, with one synchronisation for all images.
 
     >>> small, large = torch.ones(1, 1, 2, dtype=torch.bool), torch.zeros(1, 2, 2, dtype=torch.bool)
     >>> [rle["counts"] for masks in encode_images([small, large]) for rle in masks]
@@ -206,11 +207,11 @@ def encode_images(images: Sequence[Tensor]) -> list[list[Rle]]:
 
 
 def _run_ends(images: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Every run of every mask: the number of the mask, counted over all images, and where in it the run ends."""
+    """Every run of every mask: the number of the mask, counted over all images, and where the run ends in it."""
     flags = []
     for masks in images:
         flat = masks.transpose(1, 2).flatten(1)
-        ends = flat.new_ones(flat.shape[0], flat.shape[1] + 1)  # a flag a pixel, and one for the mask's end
+        ends = flat.new_ones(flat.shape[0], flat.shape[1] + 1)  # one flag per pixel, and one for the mask's end
         ends[:, 0] = flat[:, 0]
         torch.ne(flat[:, 1:], flat[:, :-1], out=ends[:, 1:-1])
         flags.append(ends)

@@ -1,4 +1,4 @@
-"""Predictions for items that may have several labels, from a file, batch after batch, as `predictions` reads others.
+"""Predictions for items that may have several labels, read from a file in batches, as `predictions` reads the others.
 
     .npz               `logits` or `probabilities` [N, K] and `targets` (or `labels`) [N, K] of zeros and ones; −1 or
                        NaN is a label that is not known. Optional `class_names` [K] and `thresholds` [K]
@@ -6,7 +6,7 @@
                        (cat;owl or cat|owl or ["cat", "owl"]; empty: none; in .parquet also lists) or for every class a
                        column of zeros and ones, named target_ and the class; then other columns are left alone
 
-Which kind a file is, it shows itself: a table has several labels if it has target_ columns, or if a cell of its label
+The file itself shows which kind it is: a table has several labels if it has target_ columns, or if a cell of its label
 column is a list. Tables hold probabilities if all values of the first batch lie between 0 and 1.
 """
 
@@ -31,7 +31,7 @@ TARGET = "target_"
 
 
 def open_either(path: str | os.PathLike[str], *, label: str | None = None) -> Predictions:
-    """Open a file of predictions with one label per item or with several, as it shows itself.
+    """Open a file of predictions with one label per item or with several, whichever it holds.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "test.npz"
@@ -58,7 +58,7 @@ def open_either(path: str | os.PathLike[str], *, label: str | None = None) -> Pr
 
 
 class TablesOfSeveral(Predictions):
-    """A table with predictions of every class, and lists of labels or zeros and ones per class."""
+    """A table with predictions for every class, and either lists of labels or zeros and ones per class."""
 
     multilabel = True
     labelled = True
@@ -128,7 +128,7 @@ class TablesOfSeveral(Predictions):
 
 
 class _Table:
-    """Abstract: the columns of a file, so many rows at once."""
+    """Abstract: the columns of a file, in batches of rows."""
 
     path: Path
     names: list[str]
@@ -193,7 +193,7 @@ class _Parquet(_Table):
 
 
 def _values(column: Any) -> Any:
-    """A column as NumPy numbers, or as a list where it has lists, text or gaps."""
+    """A column as NumPy numbers, or as a list if it has lists, text or gaps."""
     kind = str(column.type)
     if column.null_count or not kind.startswith(("bool", "int", "uint", "float", "double", "halffloat")):
         return column.to_pylist()

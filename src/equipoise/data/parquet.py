@@ -1,7 +1,7 @@
-"""Count a column of class indices in Parquet files: batch after batch, memory of one batch and the counts.
+"""Count a column of class indices in Parquet files, in batches: it needs memory for one batch and the counts.
 
 Arrow decodes, `np.bincount` counts, and only one column is read. Counts of files add up, so a data set spread over
-machines is counted where it lies: `count_parquet` there, then one sum of K numbers.
+several machines can be counted in place: `count_parquet` on each, then one sum of K numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BATCH = 1 << 20
 
 
 def open_parquet(path: Path, **options: Any) -> Any:
-    """A `pyarrow.parquet.ParquetFile`; what is none is an error that names the file."""
+    """A `pyarrow.parquet.ParquetFile`; for anything else, the error names the file."""
     try:
         import pyarrow.parquet as parquet  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
@@ -31,13 +31,14 @@ def open_parquet(path: Path, **options: Any) -> Any:
         return parquet.ParquetFile(path, **options)
     except (ValueError, OSError) as error:  # pyarrow.ArrowInvalid is a ValueError
         why = " ".join(str(error).split())
-        raise ValueError(f"{path} is no Parquet file, or a damaged one: {why}") from None
+        raise ValueError(f"{path} is not a Parquet file, or is damaged: {why}") from None
 
 
 def read_columns(
     path: Path, names: list[str], rows: int, *, label: str | None = None, **options: Any
 ) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-    """The columns `names`, so many rows at once, with the number of the first; an empty cell is refused by its row."""
+    """The columns `names` in batches of rows, with the number of the first row; the error for an empty cell names its
+    row."""
     first = 0
     with reading(path), open_parquet(path, **options) as opened:
         for batch in opened.iter_batches(rows, columns=names):
@@ -48,7 +49,7 @@ def read_columns(
 
 
 def refuse_empty(column: Any, name: str, path: Path, first: int = 0, label: str | None = None) -> None:
-    """Refuse an empty cell of an Arrow column, which starts at the row `first`, by its row."""
+    """Refuse an empty cell of an Arrow column that starts at row `first`; the error names the row."""
     if column.null_count:
         row = first + int(np.argmax(np.asarray(column.is_null())))
         what = ": its label is missing. Fill" if name == label else " is empty: fill"

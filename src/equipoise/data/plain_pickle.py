@@ -1,14 +1,14 @@
 """Read a pickle of plain values and uint8 arrays without unpickling it.
 
-A pickle is a program. Looking up only harmless classes is not enough: `numpy.dtype` can be told that an array of bytes
-holds objects, and then bytes are pointers. Here no class is looked up, no function called and no state set: a loop over
-the opcodes builds dictionaries, lists, tuples, text, bytes and numbers, and where the program asks for an array, the
-array is made here, from a shape and bytes that fit each other. Everything else is a ValueError.
+A pickle is a program. Allowing only harmless classes is not enough: `numpy.dtype` can be told that an array of bytes
+holds objects, and then bytes become pointers. Here no class is looked up, no function called and no state set: a loop
+over the opcodes builds dictionaries, lists, tuples, text, bytes and numbers; an array that the program asks for is made
+here, from a shape and bytes that fit each other. Everything else is a ValueError.
 
-Known are the ways in which Python 2 and 3 and NumPy 1 and 2 write these values, in any protocol:
+It knows the ways in which Python 2 and 3 and NumPy 1 and 2 write these values, in any protocol:
 
     numpy.core.multiarray._reconstruct(ndarray, (0,), b"b")  then BUILD (1, shape, dtype("u1"), fortran, bytes)
-    numpy.core.numeric._frombuffer(bytes, dtype("u1"), shape, order)      numpy._core is NumPy 2's name of numpy.core
+    numpy.core.numeric._frombuffer(bytes, dtype("u1"), shape, order)      NumPy 2 calls numpy.core numpy._core
     _codecs.encode(text, "latin1")                                        bytes of Python 3 in protocols 0 to 2
 """
 
@@ -45,7 +45,7 @@ FUNCTIONS = {
 
 @dataclass(eq=False)
 class _Made:
-    """What stands for a function, the type uint8, or an array, which comes later."""
+    """A placeholder for a function, for the type uint8, or for an array that is made later."""
 
     what: str
     array: NDArray[np.uint8] | None = None
@@ -87,7 +87,7 @@ class _Machine:
             self.collect(name)
 
     def collect(self, name: str) -> None:
-        """Opcodes that put what lies on the stack into a list, a dictionary or a tuple."""
+        """Opcodes that collect what is on the stack into a list, a dictionary or a tuple."""
         stack = self.stack
         start = len(stack) - ONE_ITEM[name] if name in ONE_ITEM else self.marks.pop()
         items = stack[start:]
@@ -115,7 +115,7 @@ class _Machine:
 
 
 def read_pickle(data: bytes) -> dict[str, Any]:
-    """The dictionary in a pickle; text of Python 2 is read as latin-1, arrays are uint8.
+    """The dictionary in a pickle; Python 2 text is read as latin-1, and arrays are uint8.
 
     >>> import pickle
     >>> read_pickle(pickle.dumps({"data": np.arange(3, dtype=np.uint8), "labels": [1, 2]}))
@@ -123,11 +123,11 @@ def read_pickle(data: bytes) -> dict[str, Any]:
     """
     machine = _Machine()
     try:
-        with warnings.catch_warnings(action="ignore"):  # of escapes in text, which Python 2 wrote
+        with warnings.catch_warnings(action="ignore"):  # about escapes in text that Python 2 wrote
             for code, argument, _ in pickletools.genops(data):
                 machine.step(code.name, argument)
         (found,) = machine.stack
-    except (LookupError, TypeError, RecursionError) as error:  # a stack that does not hold so much
+    except (LookupError, TypeError, RecursionError) as error:  # a stack with too few entries
         raise ValueError(f"not a pickle of plain values: {type(error).__name__} {error}") from None
     if not isinstance(found, dict):
         raise ValueError(f"it holds a {type(found).__name__}, not a dictionary")
@@ -144,7 +144,7 @@ def _called(function: Any, arguments: Any) -> Any:
             return _Made("filled later")
         case _Made("buffer"), (bytes(data), _Made("uint8"), tuple(shape), "C" | "F" as order):
             return _Made("filled", _array(shape, data, order == "F"))
-    raise ValueError("it makes something else than an array of uint8")
+    raise ValueError("it makes something other than an array of uint8")
 
 
 def _build(made: Any, state: Any) -> None:
@@ -154,14 +154,14 @@ def _build(made: Any, state: Any) -> None:
         case _Made("filled later"), (_, tuple(shape), _Made("uint8"), fortran, bytes() | str() as data):
             made.array = _array(shape, data if isinstance(data, bytes) else data.encode("latin-1"), bool(fortran))
             return
-    raise ValueError("it sets the state of something else than an array of uint8")
+    raise ValueError("it sets the state of something other than an array of uint8")
 
 
 def _array(shape: tuple[Any, ...], data: bytes, fortran: bool) -> NDArray[np.uint8]:
     if len(shape) > 4 or not all(type(side) is int and 0 <= side < 2**32 for side in shape):
         raise ValueError(
             f"an array of a shape with {len(shape)} entries that are not its sides"
-        )  # printed, it may be endless
+        )  # not printed: it may be endless
     if math.prod(shape) != len(data):
         raise ValueError(f"an array of shape {shape} with {len(data)} bytes")
     return np.frombuffer(data, np.uint8).reshape(shape, order="F" if fortran else "C")

@@ -1,4 +1,4 @@
-"""The training prior beside files of predictions: the same classes, named and ordered alike."""
+"""Match the training prior with files of predictions: the same classes, with the same names and order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from equipoise.prior import IntArray, Prior
 
 
 class Classes(Protocol):
-    """What has classes in an order, named or not: a file of predictions, or a model."""
+    """Anything with ordered classes, named or not: a file of predictions, or a model."""
 
     @property
     def path(self) -> Path: ...
@@ -29,9 +29,9 @@ class Classes(Protocol):
 
 
 def aligned(predictions: Classes, prior: Prior, where: str) -> IntArray | None:
-    """Which column of the file each class of `prior` (read from `where`) is; None where the order is the same.
+    """Which column of the file each class of `prior` (read from `where`) is; None if the order is the same.
 
-    Classes are matched by name where both sides have names, else by position.
+    Classes are matched by name if both sides have names, otherwise by position.
     """
     names, wanted = predictions.columns, prior.class_names
     if names is None or wanted is None or list(names) == list(wanted):
@@ -44,7 +44,7 @@ def aligned(predictions: Classes, prior: Prior, where: str) -> IntArray | None:
     for one, other, here, there in ((names, wanted, predictions.path, where), (wanted, names, where, predictions.path)):
         missing = [name for name in one if name not in set(other)]
         if missing:
-            raise ValueError(f"{here} has the class {shown(missing)!r}, {there} has not: give both the same classes")
+            raise ValueError(f"{here} has the class {shown(missing)!r}, {there} does not: give both the same classes")
         check_once(one, f"{here} has the class")
     place = {name: index for index, name in enumerate(names)}
     return np.array([place[name] for name in wanted], np.int64)
@@ -58,7 +58,7 @@ def training_prior(
 
 
 def prior_of_columns(path: str | os.PathLike[str], opened: Classes, *, column: str | None = None) -> Prior:
-    """The counts or probabilities in `path`, with the classes named and ordered as the columns of `opened`."""
+    """The counts or probabilities in `path`, with the classes named and ordered like the columns of `opened`."""
     source = read_prior(path, column=column, counts_of=opened.num_classes)
     prior, where = _completed(source, [opened])
     columns = aligned(opened, prior, where)
@@ -66,7 +66,8 @@ def prior_of_columns(path: str | os.PathLike[str], opened: Classes, *, column: s
 
 
 def _completed(source: Source, opened: Sequence[Classes]) -> tuple[Prior, str]:
-    """The prior of a source with the classes of the predictions: labels do not show one that never occurs."""
+    """The prior of a source, with all classes of the predictions: labels alone do not show a class that never
+    occurs."""
     prior, named = source.prior, next((file for file in opened if file.columns is not None), None)
     total = prior.total if source.multilabel and prior.counted else None
     if source.labels and prior.class_names is None:

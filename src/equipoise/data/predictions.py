@@ -1,15 +1,15 @@
-"""Predictions of a model on a test set, from a file, batch after batch: as much memory as one batch needs.
+"""Predictions of a model on a test set, read from a file in batches: it needs memory for one batch.
 
     .npz               arrays `logits` or `probabilities` [N, K] and `labels` [N]; optional `class_names` [K] and
                        `logits_mean` ("train" or "uniform"). Compressed or not, it is streamed; only an array that is
-                       stored column by column is read whole. Other arrays are left alone
+                       stored column by column is read whole. Other arrays are ignored
     .parquet, .csv     a label column and one column per class, named after it; labels are these names, or numbers
 
 Logits are floats or integers; -inf rules a class out, but not every class of a row. Labels are class indices (floats
-only if whole), or names where the file names its classes. Tables do not say whether they hold logits or probabilities:
+only if whole), or names if the file names its classes. Tables do not state whether they hold logits or probabilities;
 they hold probabilities if all rows of the first batch do. Headers are checked before anything is read, so that a small
-file cannot fill the memory. Whatever cannot be used is one error that names the file, the row (counted from 0; in .csv
-the line) and the column.
+file cannot exhaust the memory. Anything that cannot be used gives one error that names the file, the row (counted from
+0; in .csv the line) and the column.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from equipoise.data.sources import LABEL_COLUMNS, as_text, is_number, is_whole, 
 from equipoise.prior import FloatArray, IntArray
 
 ELEMENTS_AT_ONCE = 1 << 23
-TOLERANCE = 1e-3  # of a row of probabilities' sum; half precision gets more
-TARGETS = ("targets", "target")  # what a multi-hot array may be called beside "labels"
-INDEX_COLUMN = "__index_level_0__"  # how pandas calls its index in a .parquet file; in a .csv it has no name
+TOLERANCE = 1e-3  # of the sum of a row of probabilities; half precision gets more
+TARGETS = ("targets", "target")  # the other name that a multi-hot array may have, besides "labels"
+INDEX_COLUMN = "__index_level_0__"  # the name that pandas gives its index in a .parquet file; in a .csv it has none
 NAME_BYTES = 4096  # of a name in an array: 1,024 characters
 NAMES_BYTES = 1 << 28  # of all class names
 PARQUET_BUFFER = 1 << 16  # of each column: without it Arrow reads whole column chunks
@@ -45,9 +45,9 @@ PARQUET_BUFFER = 1 << 16  # of each column: without it Arrow reads whole column 
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows: float predictions [n, K], class indices [n] (-1 where the file has none), the number of the first.
+    """Some rows: float predictions [n, K], class indices [n] (-1 if the file has none), the number of the first row.
 
-    Where items have several labels, these are 1, 0 and -1 (not known), [n, K].
+    If items have several labels, these are 1, 0 and -1 (not known), [n, K].
     """
 
     first: int
@@ -58,7 +58,7 @@ class Batch:
 class Predictions(ABC):
     """Abstract: an opened file of predictions. `batches()` reads it from the start.
 
-    `columns` are the classes' names, `labelled` says whether there are labels.
+    `columns` are the names of the classes; `labelled` is whether there are labels.
     """
 
     path: Path
@@ -68,20 +68,20 @@ class Predictions(ABC):
     labelled: bool
     probabilities: bool
     multilabel = False  # whether an item may have several labels
-    thresholds: FloatArray | None = None  # [K], where the file brings them
+    thresholds: FloatArray | None = None  # [K], if the file has them
     logits_mean: str | None = None
     label_size = 0  # of a label, in numbers of eight bytes
     _headers: list[str] | None  # of the classes' columns, for errors
-    _numbers: dict[int, int] | None = None  # the columns by their names, where these are whole numbers
-    _first: int  # row of the batch that is checked
-    _lines: list[int] | None = None  # of its rows, in a file of text
+    _numbers: dict[int, int] | None = None  # the columns by name, if the names are whole numbers
+    _first: int  # first row of the batch that is checked
+    _lines: list[int] | None = None  # line numbers of its rows, in a text file
 
     @abstractmethod
     def raw_batches(self) -> Iterator[tuple[NDArray[Any], NDArray[Any] | None]]:
-        """Predictions [n, K] and labels as they are in the file."""
+        """Predictions [n, K] and labels, unchanged from the file."""
 
     def batches(self) -> Iterator[Batch]:
-        """Checked batches: predictions that are numbers, class indices."""
+        """Checked batches: predictions as numbers, labels as class indices."""
         first = 0
         with reading(self.path):
             for outputs, labels in self.raw_batches():
@@ -95,11 +95,11 @@ class Predictions(ABC):
             raise ValueError(f"{self.path} has no rows: there are no predictions in it")
 
     def copy_others(self, archive: zipfile.ZipFile, without: Container[str]) -> set[str]:
-        """Copy what else the file holds into an .npz file, and say which arrays these were."""
+        """Copy everything else in the file into an .npz file, and return the names of these arrays."""
         return set()
 
     def paths(self) -> list[str] | None:
-        """The paths of the images, where the file has them: an array `paths` [N] beside the predictions."""
+        """The paths of the images, if the file has them: an array `paths` [N] beside the predictions."""
         return None
 
     @property
@@ -109,19 +109,19 @@ class Predictions(ABC):
     # ---------------------------------------------------------------- checks
 
     def fail(self, row: int, what: str) -> ValueError:
-        """The error of a row of the batch."""
+        """The error for a row of the batch."""
         place = f"row {self._first + row}" if self._lines is None else f"line {self._lines[row]}"
         return ValueError(f"{self.path}, {place}{what}")
 
     def column(self, index: int) -> str:
-        """How a class's column is named in an error."""
+        """The name of a class's column in an error."""
         return f"column {index}" if self._headers is None else f"column {shown([self._headers[index]])!r}"
 
     def _check_outputs(self, outputs: NDArray[Any]) -> None:
         bad = np.isnan(outputs) | (outputs == np.inf)
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}: predictions are finite")
+            raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}: predictions must be finite")
         if self.multilabel:
             self._check_chances(outputs)
             return
@@ -129,18 +129,18 @@ class Predictions(ABC):
         if wrong.any():
             values = outputs[row := int(wrong.argmax())]
             sums = f"sum {values.sum(dtype=np.float64):.4g}, least {values.min():.4g}"
-            what = f"no distribution ({sums}): were logits meant?" if self.probabilities else "-inf for every class"
+            what = f"not a distribution ({sums}): are these logits?" if self.probabilities else "-inf for every class"
             raise self.fail(row, f" is {what}")
 
     def _check_chances(self, outputs: NDArray[Any]) -> None:
-        """Of several labels per item every probability stands for itself."""
+        """With several labels per item, every probability is checked by itself."""
         wrong = (outputs < 0) | (outputs > 1)
         if self.probabilities and wrong.any():
             row, column = np.argwhere(wrong)[0]
-            raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}, no probability: logits?")
+            raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}, not a probability: logits?")
 
     def _multi_hot(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Labels [n, K] as 1, 0 and -1, which NaN becomes."""
+        """Labels [n, K] as 1, 0 and -1; NaN becomes -1."""
         missing = np.isnan(labels) if labels.dtype.kind == "f" else np.zeros(labels.shape, bool)
         wrong = ~(missing | (labels == 0) | (labels == 1) | (labels == -1))
         if wrong.any():
@@ -150,7 +150,7 @@ class Predictions(ABC):
         return np.where(missing, -1, np.where(missing, 0, labels)).astype(np.int8)
 
     def _indices(self, labels: NDArray[Any]) -> IntArray:
-        """Class indices: numbers are places, unless the columns are named after numbers; text is a column's name."""
+        """Class indices: numbers are positions, unless the columns are named after numbers; text is a column's name."""
         kind = labels.dtype.kind
         if kind == "f":
             wrong = ~np.isfinite(labels) | (labels != np.floor(labels)) | (np.abs(labels) > 2**53)
@@ -183,14 +183,14 @@ class Predictions(ABC):
 
 
 def _distributions(outputs: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which rows are probabilities."""
+    """Which rows are probability distributions."""
     tolerance = 0.03 if outputs.dtype == np.float16 else TOLERANCE
     near: NDArray[np.bool_] = np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) <= tolerance
     return near & (outputs >= 0).all(axis=1)
 
 
 def open_predictions(path: str | os.PathLike[str], *, label: str | None = None, labelled: bool = True) -> Predictions:
-    """Open a file of predictions; `label` names the label column of a table. Unless `labelled`, it may have no labels.
+    """Open a file of predictions; `label` names the label column of a table. Labels are optional unless `labelled`.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "test.npz"
@@ -265,7 +265,7 @@ class NpzPredictions(Predictions):
                 yield outputs, found if found is None or self.multilabel else found.ravel()
 
     def copy_others(self, archive: zipfile.ZipFile, without: Container[str]) -> set[str]:
-        """Member after member, as a stream, compressed as it was."""
+        """One member at a time, as a stream, compressed as before."""
         copied = set()
         with reading(self.path), _opened(self.path) as mine:
             for info in mine.infolist():
@@ -280,7 +280,7 @@ class NpzPredictions(Predictions):
         return copied
 
     def paths(self) -> list[str] | None:
-        """Read whole; what is no list of so many texts is left alone."""
+        """Read whole; ignored unless it is a list with one text per row."""
         with reading(self.path), _opened(self.path) as archive:
             if "paths.npy" not in archive.namelist() or _described(archive, self.path, "paths").dtype.kind not in "US":
                 return None
@@ -314,7 +314,7 @@ class NpzPredictions(Predictions):
             self.label_size = dtype.itemsize // 8
 
     def _texts(self, archive: zipfile.ZipFile, name: str, number: int) -> list[str] | None:
-        """An array of `number` texts, read whole after a look at its header; None where there is none."""
+        """An array of `number` texts, read whole after its header is checked; None if there is none."""
         if f"{name}.npy" not in archive.namelist():
             return None
         found = _described(archive, self.path, name)
@@ -327,7 +327,7 @@ class NpzPredictions(Predictions):
         return [str(text) for text in array.ravel()]
 
     def _thresholds(self, archive: zipfile.ZipFile) -> FloatArray:
-        """One probability per class; what they mean is checked where they are used."""
+        """One probability per class; the values are checked where they are used."""
         found = _described(archive, self.path, "thresholds")
         if found.shape not in ((), (self.num_classes,)) or found.dtype.kind != "f":
             raise ValueError(
@@ -355,11 +355,11 @@ def _opened(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except zipfile.BadZipFile as error:
-        raise ValueError(f"{path} is no .npz file, or a damaged one: {error}") from None
+        raise ValueError(f"{path} is not an .npz file, or is damaged: {error}") from None
 
 
 def _described(archive: zipfile.ZipFile, path: Path, name: str) -> _Array:
-    """What the header of an array says; what it does not fit is refused before anything is read."""
+    """The header of an array; data that does not fit it is refused before anything is read."""
     with archive.open(f"{name}.npy") as stream:
         shape, by_column, dtype = npy_header(stream)
         size = stream.tell() + math.prod(shape) * dtype.itemsize
@@ -405,17 +405,17 @@ class TablePredictions(Predictions):
         check_once(classes, f"{self.path} has the column")
         if all(is_whole(name) and name.isdecimal() for name in classes):
             self._numbers = {int(name): index for index, name in enumerate(classes)}
-            if list(self._numbers) == list(range(self.num_classes)):  # numbers in order are no names
+            if list(self._numbers) == list(range(self.num_classes)):  # numbers in order are not names
                 self._numbers = self.columns = None
 
     def _look(self) -> None:
-        """Whether the first batch is probabilities."""
+        """Whether the first batch holds probabilities."""
         outputs = next((outputs for outputs, _ in self.raw_batches()), np.zeros((0, 1)))
         self.probabilities = len(outputs) > 0 and bool(_distributions(outputs).all())
 
 
 class ParquetPredictions(TablePredictions):
-    """Row group after row group, in batches."""
+    """One row group after another, in batches."""
 
     def __init__(self, path: Path, label: str | None, labelled: bool) -> None:
         self.path = path
@@ -470,6 +470,6 @@ class CsvPredictions(TablePredictions):
             where = f", column {shown([self.label])!r}: its label is missing. Fill or drop the row"
             raise self.fail(labels.index(""), where)
         named = self.columns is not None and self._numbers is None and any(map(is_whole, self.columns))
-        if not named and all(map(is_whole, labels)):  # among names a "7" is a name
+        if not named and all(map(is_whole, labels)):  # if the classes have names, "7" is a name
             return np.array([int(label.removesuffix(".0")) for label in labels], np.int64)
         return np.array(labels, dtype=object)

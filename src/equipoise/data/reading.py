@@ -1,7 +1,7 @@
 """What the readers share: errors that name the file, strict JSON and tables, and names that are safe to print.
 
-A file comes from anywhere. What cannot be read is one ValueError with the file's name, whatever the library that reads
-it raises; a key that occurs twice, or a quote that is left open, is refused and not resolved silently.
+A file may come from anywhere. If it cannot be read, there is one ValueError with the file's name, whatever the library
+that reads it raises. A key that occurs twice, or a quote that is left open, is refused, not resolved silently.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from typing import IO, Any
 import numpy as np
 
 MOST_HEADER = 1 << 16  # bytes before the numbers of an .npy array
-LARGE = 1 << 26  # bytes of JSON: beyond, orjson reads it (four times faster), which does not see keys that occur twice
+LARGE = 1 << 26  # bytes of JSON: orjson reads larger files (four times faster), but does not detect repeated keys
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 JOINERS = "\u200c\u200d"  # invisible, but part of Persian words and of emoji
 
 
 def visible(text: object) -> str:
-    r"""Text with its control characters as visible escapes: no name can move the cursor, colour or forge a line.
+    r"""Text with control characters as visible escapes, so that no name can move the cursor, change colours or forge a
+    line.
 
     >>> visible("owl\x1b[2J\n猫"), visible("gpj.\u202eexe")
     ('owl\\x1b[2J\\n猫', 'gpj.\\u202eexe')
@@ -48,7 +49,7 @@ def shown(names: Iterable[Any], most: int = 8) -> str:
 
 @contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Whatever goes wrong while `path` is read becomes one ValueError with its name."""
+    """Turn whatever goes wrong while `path` is read into one ValueError with its name."""
     try:
         yield
     except ImportError:
@@ -65,7 +66,7 @@ def reading(path: str | os.PathLike[str]) -> Iterator[None]:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """The content of a JSON file. Keys that occur twice in an object, NaN and half characters are refused.
 
-    Files of more than 64 MB, which are annotations, are read with orjson where it is installed.
+    Files of more than 64 MB (annotations) are read with orjson if it is installed.
     """
     if Path(path).is_dir():
         raise IsADirectoryError(f"{path} is a folder: expected a JSON file")
@@ -103,11 +104,11 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+    raise ValueError(f"{text} is not a JSON number")
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """The lines of a .csv or .tsv file that are not empty, each with its number; the file is closed at the end."""
+    """The non-empty lines of a .csv or .tsv file, each with its number; the file is closed at the end."""
     number = 0
     with reading(path), open(path, encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file, delimiter=SEPARATORS[path.suffix.lower()], strict=True)
@@ -123,7 +124,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_table(path: Path, column: str | None = None) -> tuple[tuple[int, list[str]], Iterator[tuple[int, list[str]]]]:
-    """The header of a .csv or .tsv file in which `column` is looked for, and the rows after it, each with its line."""
+    """The header of a .csv or .tsv file, in which `column` is looked up, and the rows after it, each with its line."""
     rows = read_rows(path)
     line, header = next(rows, (0, None))
     if header is None:
@@ -138,7 +139,7 @@ def read_table(path: Path, column: str | None = None) -> tuple[tuple[int, list[s
 
 
 def _even(rows: Iterator[tuple[int, list[str]]], width: int, path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows with as many cells as the header; any other is refused by its line: its cells may be in wrong columns."""
+    """Rows with as many cells as the header; any other row is an error with its line, as its cells may be misplaced."""
     for line, row in rows:
         if len(row) != width:
             raise ValueError(f"{path}, line {line} has {len(row)} cells, the header {width}")
@@ -146,11 +147,11 @@ def _even(rows: Iterator[tuple[int, list[str]]], width: int, path: Path) -> Iter
 
 
 def npy_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and type of an .npy array; NumPy would read a header of any length before it looks at it."""
+    """The shape, order and type of an .npy array; NumPy itself would read a header of any length before checking it."""
     version = np.lib.format.read_magic(stream)
     length = stream.read(2 if version == (1, 0) else 4)
     size = int.from_bytes(length, "little")
     if size > MOST_HEADER:
-        raise ValueError(f"its header is said to have {size} bytes, more than any array's")
+        raise ValueError(f"its header claims {size} bytes, more than any array has")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(io.BytesIO(length + stream.read(size)))

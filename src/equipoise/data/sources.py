@@ -1,18 +1,18 @@
-"""The class prior of whatever a training set lies in: a folder of images, a file of labels or counts, annotations.
+"""The class prior of a training set in any format: a folder of images, a file of labels or counts, annotations.
 
     folder                    ImageFolder (one folder per class), CIFAR's official folder, a folder of Parquet files, or
-                              what `save_to_disk` of Hugging Face's datasets wrote
-    .npy                      class indices or names [N], or a multi-hot matrix [N, K]; counts where K is known
+                              one written by `save_to_disk` of Hugging Face's datasets
+    .npy                      class indices or names [N], or a multi-hot matrix [N, K]; counts if K is known
     .txt                      one label per line, or "path label" lines as in the lists of ImageNet-LT
     .csv, .tsv, .parquet      one column of class indices or names, or of lists of them (`tags.py`); without a label
                               column, columns of zeros and ones, one per class
     .npz                      predictions with several labels per item: their multi-hot `targets` are counted
     .json                     counts or probabilities (a list, {class: n}, `Prior.to_json()`), COCO or LVIS annotations
 
-Labels are class indices where all of them are whole numbers ("7.0" is 7, as pandas writes it), else names, numbered in
-sorted order; a fraction among numbers is refused. In .json, numbers are probabilities if one has a decimal point and
-they sum to 1, else counts; keys that are whole numbers are class indices, and counts that are left out are 0. What
-cannot be read is an error that names the file, row and column.
+Labels are class indices if all of them are whole numbers ("7.0" is 7, as pandas writes it); otherwise they are names,
+numbered in sorted order; a fraction among numbers is refused. In .json, numbers are probabilities if one has a decimal
+point and they sum to 1, otherwise counts; keys that are whole numbers are class indices, and missing counts are 0. If
+something cannot be read, the error names the file, row and column.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ from equipoise.prior import Prior
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
 SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test"})
-TEXTS = 1 << 16  # labels at once
+TEXTS = 1 << 16  # labels per batch
 LABEL_COLUMNS = ("label", "labels", "target", "class", "y", "tags")
 
 
 @dataclass(frozen=True)
 class Source:
-    """A training set as far as a prior needs it: `unit` is what was counted, `multilabel` if an item may have several
-    classes, `column` the column of a table that was asked for."""
+    """The prior of a training set and how it was counted: `unit` is what was counted, `multilabel` whether an item may
+    have several classes, `column` the requested column of a table."""
 
     path: Path
     prior: Prior
     unit: str = "items"
     multilabel: bool = False
     column: str | None = None
-    labels: bool = False  # counted from labels, which a class that never occurs has none of
+    labels: bool = False  # counted from labels, which do not show classes that never occur
 
 
 def read_source(path: str | os.PathLike[str], *, column: str | None = None, counts_of: int | None = None) -> Source:
     """Count what `path` holds.
 
     `column` names the label column of a table; by default one called label, labels, target, class, y or tags, or the
-    only one. An .npy file holds labels, unless its length is `counts_of`: then it holds the counts of so many classes.
+    only one. An .npy file holds labels, unless its length is `counts_of`: then it holds one count per class.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "labels.txt"
@@ -81,7 +81,7 @@ def read_source(path: str | os.PathLike[str], *, column: str | None = None, coun
 
 
 def read_prior(path: str | os.PathLike[str], *, column: str | None = None, counts_of: int | None = None) -> Source:
-    """As `read_source`, but a file may also state probabilities, which were not counted."""
+    """Like `read_source`, but a file may also state probabilities, which were not counted."""
     found = Path(path)
     if not found.exists():
         raise FileNotFoundError(f"{found} does not exist: give a folder of images, or a file of labels or annotations")
@@ -105,7 +105,7 @@ def read_prior(path: str | os.PathLike[str], *, column: str | None = None, count
 
 
 def is_whole(text: str) -> bool:
-    """Whether text is a class index: digits, also as "7.0", which pandas writes of a column that had gaps."""
+    """Whether text is a class index: digits, or "7.0", which pandas writes for a column that had gaps."""
     digits = text.removesuffix(".0")
     return digits.isascii() and digits.isdecimal() and len(digits) <= 18
 
@@ -135,9 +135,9 @@ def _prior_of_labels(labels: Iterable[tuple[int, str]], path: Path, unit: str = 
 
 
 def number_labels(first: Mapping[str, int], path: Path, unit: str = "line") -> tuple[dict[str, int], list[str] | None]:
-    """The class index of each label, and the names of the classes, or None where the labels are indices themselves.
+    """The class index of each label, and the names of the classes, or None if the labels are indices themselves.
 
-    `first` has the line or row where each label occurs first.
+    `first` has the line or row where each label first occurs.
 
     >>> number_labels({"owl": 1, "cat": 2}, Path("labels.txt")), number_labels({"2": 1, "0": 2}, Path("labels.txt"))
     (({'owl': 1, 'cat': 0}, ['cat', 'owl']), ({'2': 2, '0': 0}, None))
@@ -155,7 +155,7 @@ def number_labels(first: Mapping[str, int], path: Path, unit: str = "line") -> t
         wrong = next(label for label in first if not is_whole(label))
         raise ValueError(
             f"{path}, {unit} {first[wrong]} has the label {wrong}: classes are numbered from 0, in whole numbers. Drop "
-            "what is not labelled"
+            "unlabelled items"
         )
     names = sorted(first)
     place = {name: index for index, name in enumerate(names)}
@@ -170,7 +170,7 @@ def label_column(
     usual: Sequence[str] = LABEL_COLUMNS,
     what: str = "labels",
 ) -> int:
-    """Which column of a table holds the labels (or `what`); `option` of the command line names it."""
+    """Which column of a table holds the labels (or `what`); the command-line option `option` names it."""
     if wanted is not None:
         if wanted not in columns:
             raise ValueError(f"{where} has no column {wanted!r}: its columns are {shown(columns)}")
@@ -181,7 +181,7 @@ def label_column(
     if len(columns) == 1:
         return 0
     raise ValueError(
-        f"{where} has the columns {shown(columns)}: say which holds the {what}, e.g. {option} {shown(columns[-1:])}"
+        f"{where} has the columns {shown(columns)}: name the one with the {what}, e.g. {option} {shown(columns[-1:])}"
     )
 
 
@@ -206,7 +206,7 @@ def _folder(path: Path, column: str | None) -> Source:
 
 
 def _saved(path: Path, column: str | None) -> Prior:
-    """The prior of a Hugging Face data set that `save_to_disk` wrote; its images are left alone."""
+    """The prior of a Hugging Face data set that `save_to_disk` wrote; its images are not read."""
     from equipoise.data.image_tables import ArrowImages, class_label_names, saved_files
 
     table = ArrowImages(saved_files(path), "")
@@ -223,8 +223,8 @@ def _image_folder(path: Path) -> Prior:
 
 
 def class_folders(path: Path) -> dict[str, list[str]]:
-    """The images of each class in a folder of class folders, as paths from `path`, in the order of torchvision's
-    `ImageFolder`. Links are followed, but no folder is looked at twice; hidden files and folders are left out."""
+    """The images of each class in a folder of class folders, as paths relative to `path`, in the order of torchvision's
+    `ImageFolder`. Links are followed, but no folder is visited twice; hidden files and folders are left out."""
     classes = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
         raise ValueError(f"{path} has no folders: expected one folder per class, CIFAR's files or Parquet files")
@@ -242,7 +242,7 @@ def class_folders(path: Path) -> dict[str, list[str]]:
 
 
 def _images(root: Path, name: str, seen: set[str]) -> list[str]:
-    """The images below a folder of `root`; no folder of `seen` is looked at again."""
+    """The images below a folder of `root`; folders in `seen` are not visited again."""
     found = []
     start = len(str(root / name)) - len(name)
     for place, folders, files in os.walk(root / name, followlinks=True, onerror=_raise):
@@ -276,7 +276,7 @@ def _json(path: Path) -> Source:
 
 
 def _prior_of_json(content: Any) -> Prior:
-    """The prior in JSON: as `Prior.to_json` writes it, a list, or an object of class names or indices."""
+    """The prior in JSON: as written by `Prior.to_json`, a list, or an object with class names or indices as keys."""
     if isinstance(content, dict) and any(isinstance(content.get(k), list | dict) for k in ("counts", "probabilities")):
         return Prior.from_json(json.dumps(content))
     values = list(content.values()) if isinstance(content, dict) else content
@@ -298,7 +298,8 @@ def _prior_of_json(content: Any) -> Prior:
 
 
 def _prior_of_numbers(numbers: NDArray[Any], names: list[str] | None = None) -> Prior:
-    """Fractions that sum to 1 are probabilities; everything else is counts, or refused as such."""
+    """Fractions that sum to 1 are probabilities; everything else is taken as counts, and refused if it is not valid
+    counts."""
     if numbers.dtype.kind == "f" and abs(numbers.sum() - 1) <= 1e-4:
         return Prior.from_probabilities(numbers, class_names=names)
     return Prior.from_counts(numbers, class_names=names)
@@ -307,10 +308,10 @@ def _prior_of_numbers(numbers: NDArray[Any], names: list[str] | None = None) -> 
 def _array(path: Path, counts_of: int | None) -> Source:
     try:
         with open(path, "rb") as stream:
-            npy_header(stream)  # refuses what is too long to be read
+            npy_header(stream)  # refuses a header that is too long
         array = np.lib.format.open_memmap(path, mode="r")
     except (ValueError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is no NumPy array of numbers or text: {error}") from None
+        raise ValueError(f"{path} is not a NumPy array of numbers or text: {error}") from None
     try:
         if counts_of is not None and array.shape == (counts_of,) and array.dtype.kind in "iuf":
             return Source(path, _prior_of_numbers(np.asarray(array)))
@@ -324,12 +325,12 @@ def _array(path: Path, counts_of: int | None) -> Source:
 
 
 def as_text(array: NDArray[Any]) -> NDArray[Any]:
-    """An array of bytes as UTF-8 text; any other as it is."""
+    """An array of bytes as UTF-8 text; any other array unchanged."""
     return np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
 
 
 def list_lines(path: Path) -> list[str]:
-    """The lines of a list of labels, or of paths with labels; empty ones are refused, except at the end."""
+    """The lines of a list of labels, or of paths with labels; empty lines are refused, except at the end."""
     with open(path, encoding="utf-8-sig") as file:
         lines = [line.strip() for line in file]
     while lines and not lines[-1]:
@@ -351,7 +352,7 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 def _cells(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
     (number, header), rows = read_table(path, column)
     first = header[0].strip()
-    unnamed = len(header) == 1 and column is None and first not in LABEL_COLUMNS  # perhaps no header, but a label
+    unnamed = len(header) == 1 and column is None and first not in LABEL_COLUMNS  # perhaps not a header but a label
     if unnamed and is_whole(first):
         yield number, first
     place = label_column(header, column, path)
@@ -417,7 +418,8 @@ def _parquet(path: Path, column: str | None) -> Source:
 
 
 def _targets(path: Path) -> Source | None:
-    """Several labels per item, in a file of predictions; unknown ones do not count. None where items have one."""
+    """Several labels per item in a file of predictions; unknown ones do not count. None if items have one label
+    each."""
     from equipoise.data.predictions import NpzPredictions
 
     opened = NpzPredictions(path, labelled=False, several=True)

@@ -1,11 +1,11 @@
-"""Images that may have several labels each, from a table: the path of an image, its labels, and the part it is of.
+"""Images that may have several labels each, from a table: the path of an image, its labels, and its part (train, test).
 
     part,file,labels
     train,images/0001.webp,bottle person
     test,images/0002.webp,car
 
-Labels are names with spaces between them, or lists as `tags.py` has them (cat;owl, cat|owl, ["cat", "owl"]); an empty
-cell is an image without labels. Paths start from the folder of the table.
+Labels are names separated by spaces, or lists as in `tags.py` (cat;owl, cat|owl, ["cat", "owl"]); an empty cell is an
+image without labels. Paths are relative to the folder of the table.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def read_tagged_images(
 ) -> ImageList:
     """The images of a .csv or .tsv table with their labels, zeros and ones [N, K]; none is opened.
 
-    With `part`, those whose column `part` says so. Classes are the labels of these images in sorted order, or
-    `class_names`, those of a training set: then a label that is none of them is refused.
+    With `part`, only those with this value in the column `part`. Classes are the labels of these images in sorted
+    order, or the `class_names` of a training set; a label that is not among them is then refused.
     """
     path = Path(source)
     if not path.is_file():
@@ -49,12 +49,12 @@ def read_tagged_images(
         labels, unknown, row = multi_hot(lists, {name: place for place, name in enumerate(names)}, len(names))
         if unknown:
             raise ValueError(
-                f"{path}, line {lines[row]}: {shown([unknown])!r} is no class: expected one of {shown(names)}"
+                f"{path}, line {lines[row]}: {shown([unknown])!r} is not a class: expected one of {shown(names)}"
             )
     made = ImageList(path, path.parent, tuple(files), labels.astype(np.int64), names)
     if not any(os.path.exists(os.path.join(made.root, file)) for file in files):
         first = visible(os.path.join(made.root, files[0]))
-        raise FileNotFoundError(f"{path} lists {len(made):,} images and none is there, e.g. {first}")
+        raise FileNotFoundError(f"{path} lists {len(made):,} images and none of them exists, e.g. {first}")
     return made
 
 

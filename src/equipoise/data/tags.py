@@ -1,12 +1,12 @@
-"""Several labels per item in a table: lists in a column, or a column of zeros and ones per class.
+"""Several labels per item in a table: lists in a column, or one column of zeros and ones per class.
 
     lists        cat;owl  or  cat|owl  or  ["cat", "owl"]  or  [0, 3]; an empty cell has no label. In .parquet also a
                  column of lists
-    multi-hot    0 and 1, a column per class
+    multi-hot    0 and 1, one column per class
 
-Of a training set, a column is read as lists if it is not called label, target, class or y (which hold one label) and a
-cell of it is a list. Where no column holds labels, all columns of zeros and ones are classes, and the others are left
-alone.
+In a training set, a column is read as lists if it is not called label, target, class or y (which hold one label) and
+one of its cells is a list. If no column holds labels, all columns of zeros and ones are classes, and the others are
+ignored.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from equipoise.data.reading import read_table, shown
 from equipoise.prior import Prior
 
 MARKS = ";|"
-ONE_LABEL = ("label", "target", "class", "y")  # columns that hold one label, whatever is in it
+ONE_LABEL = ("label", "target", "class", "y")  # columns that hold one label per item, whatever its text
 
 
 def is_list(cell: str) -> bool:
-    """Whether a cell holds a list of labels: with a mark between them, or as JSON.
+    """Whether a cell holds a list of labels: with a separator between them, or as JSON.
 
     >>> is_list("cat;owl"), is_list('["cat"]'), is_list("cat"), is_list("")
     (True, True, False, False)
@@ -47,9 +47,9 @@ def tags_of(cell: str) -> list[str]:
         try:
             found = json.loads(cell.replace("'", '"')) if '"' not in cell else json.loads(cell)
         except ValueError:
-            raise ValueError(f'{shown([cell])!r} is no list: write ["cat", "owl"] or cat;owl') from None
+            raise ValueError(f'{shown([cell])!r} is not a list: write ["cat", "owl"] or cat;owl') from None
         if any(type(value) not in (str, int) for value in found):
-            raise ValueError(f"{shown([cell])!r} holds what is no label: expected names, or class indices")
+            raise ValueError(f"{shown([cell])!r} holds something that is not a label: expected names, or class indices")
         parts = [str(value) for value in found]
     else:
         parts = cell.replace(MARKS[1], MARKS[0]).split(MARKS[0])
@@ -57,7 +57,7 @@ def tags_of(cell: str) -> list[str]:
 
 
 def multi_hot(lists: Iterable[list[str]], place: dict[str, int], num_classes: int) -> tuple[NDArray[np.int8], str, int]:
-    """Zeros and ones [n, K]; and the first label that no class has, with its row ("" and −1 where all are known)."""
+    """Zeros and ones [n, K], and the first label that is not a class, with its row ("" and −1 if all are known)."""
     rows = list(lists)
     made = np.zeros((len(rows), num_classes), np.int8)
     for row, tags in enumerate(rows):
@@ -73,7 +73,7 @@ def multi_hot(lists: Iterable[list[str]], place: dict[str, int], num_classes: in
 
 
 def prior_of_tags(lists: Iterable[list[str]], path: Path) -> Prior:
-    """Items with each label, of all items: names in sorted order, or indices where all labels are whole numbers."""
+    """How many of all items have each label: names in sorted order, or indices if all labels are whole numbers."""
     counts: Counter[str] = Counter()
     total = 0
     for tags in lists:
@@ -106,7 +106,7 @@ def holds_lists(path: Path, place: int) -> bool:
 
 
 def prior_of_columns_in_csv(path: Path) -> Prior | None:
-    """Positives of each column that holds zeros and ones only; None where no column does."""
+    """The positives of each column that holds only zeros and ones; None if no column does."""
     (_, header), rows = read_table(path)
     ones, binary, total = np.zeros(len(header), np.int64), np.ones(len(header), bool), 0
     for _, row in rows:
@@ -119,7 +119,7 @@ def prior_of_columns_in_csv(path: Path) -> Prior | None:
 
 
 def prior_of_columns_in_arrow(table: Any) -> Prior | None:
-    """The same of an Arrow table."""
+    """The same for an Arrow table."""
     ones, binary = np.zeros(table.num_columns, np.int64), np.zeros(table.num_columns, bool)
     for place, column in enumerate(table.columns):
         if str(column.type).startswith(("bool", "int", "uint", "float", "double")) and not column.null_count:

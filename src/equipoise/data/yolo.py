@@ -1,4 +1,5 @@
-"""Count the labels of a YOLO data set: a `data.yaml`, and a text file per image with a line `class x y w h` per object.
+"""Count the labels of a YOLO data set: a `data.yaml`, and one text file per image with a line `class x y w h` per
+object.
 
 `train` in the YAML file names a folder of images, a text file that lists images, or several of these. The labels of
 `.../images/a.jpg` are in `.../labels/a.txt`; an image without such a file, or with an empty one, is background.
@@ -22,7 +23,7 @@ IMAGES = {".bmp", ".dng", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".we
 def count_yolo(
     path: str | os.PathLike[str], by: Literal["images", "instances"] = "images", split: str = "train"
 ) -> Prior:
-    """Images that contain each class, out of those with an object; or objects of it, out of all."""
+    """Images that contain each class, out of those with an object; or objects of the class, out of all objects."""
     if by not in ("images", "instances"):
         raise ValueError(f"by={by!r}: count 'images' or 'instances'")
     content = _read_yaml(path)
@@ -64,7 +65,7 @@ def _names(content: dict[str, Any], path: str | os.PathLike[str]) -> list[str]:
 
 
 def _label_files(content: dict[str, Any], path: Path, split: str) -> Iterator[Path]:
-    """The label file of each image of the split that has one, each once."""
+    """The label files of the split's images, each once, for images that have one."""
     root = path.parent / str(content.get("path") or "")
     places = content.get(split)
     if not places:

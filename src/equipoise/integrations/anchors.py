@@ -1,7 +1,7 @@
-"""Balanced Sigmoid for one-stage detectors, whose scores are [N, anchors, K] and whose target is soft.
+"""Balanced Sigmoid for one-stage detectors, whose scores are [N, anchors, K] and whose targets are soft.
 
-An anchor that an object is assigned to has a positive target somewhere; it is shifted by the prior. The others are
-background, and keep the plain sigmoid. No library is needed here: the adapters use it.
+An anchor with an assigned object has a positive target somewhere; it is shifted by the prior. The others are background
+and keep the plain sigmoid. This file needs no detection library; the adapters use it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class AnchorLoss(PriorModule):
 
 
 def prior_of_objects(classes: Iterable[Any], names: list[str]) -> Prior:
-    """Images that hold each class out of those with an object, of the classes in each image."""
+    """The prior from the classes in each image: images that hold each class, out of those with an object."""
     counts, total = np.zeros(len(names), np.int64), 0
     for values in classes:
         found = np.unique(torch.as_tensor(values).reshape(-1).long().numpy())

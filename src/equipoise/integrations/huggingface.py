@@ -2,10 +2,10 @@
 
     Trainer(..., compute_loss_func=huggingface.loss(prior), compute_metrics=huggingface.metrics(prior))
 
-The Trainer counts the labels of all batches that make up one step, on all processes, and hands the number to the loss.
-The loss here is the mean over a batch times the batch's share of that number: with gradient accumulation and unequal
-batches it adds up to the mean over the step, which a loss averaged per batch does not (with 4 accumulated batches it is
-logged 4 times too large).
+The Trainer counts the labels of all batches that make up one step, on all processes, and passes the number to the loss.
+The loss here is the mean over a batch times the batch's share of that number, so that with gradient accumulation and
+unequal batches it adds up to the mean over the step. A loss averaged per batch does not (with 4 accumulated batches it
+is logged 4 times too large).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ IGNORED = -100  # what collators pad labels with
 
 
 def loss(prior: Prior | nn.Module, *, tau: float = 1.0, ignore_index: int = IGNORED) -> TrainerLoss:
-    """What `Trainer(compute_loss_func=...)` takes: Balanced Softmax of `prior`, or a loss module of your choice.
+    """A loss for `Trainer(compute_loss_func=...)`: Balanced Softmax with `prior`, or a loss module of your choice.
 
-    For sequence and image classification, token classification and segmentation (logits of lower resolution are scaled
-    up). Labels of `ignore_index` do not count; label maps often have 255. For several labels per item pass
-    `eq.BalancedSigmoidLoss(prior)`.
+    It works for sequence and image classification, token classification and segmentation (logits of lower resolution
+    are scaled up). Labels equal to `ignore_index` do not count; label maps often use 255. For several labels per item
+    pass `eq.BalancedSigmoidLoss(prior)`.
 
     >>> balanced = loss(eq.Prior.from_counts([900, 100]))
     >>> outputs = {"logits": torch.zeros(2, 2)}
@@ -61,8 +61,9 @@ def loss(prior: Prior | nn.Module, *, tau: float = 1.0, ignore_index: int = IGNO
 class TrainerLoss:
     """A loss module as the Trainer calls it: with the model's outputs and the number of labels in the step.
 
-    Each batch weighs as much as its share of the labels that the Trainer counts, all but −100. Where the module ignores
-    others (255, NaN) or weighs classes, its mean over a batch is exact, and that over accumulated batches nearly so.
+    Each batch is weighted by its share of the labels that the Trainer counts, which are all but −100. If the module
+    ignores others (255, NaN) or weights classes, its mean over a batch is exact, and that over accumulated batches
+    nearly so.
     """
 
     def __init__(self, criterion: nn.Module, prior: Prior | None = None) -> None:
@@ -78,13 +79,13 @@ class TrainerLoss:
         if num_items_in_batch is None:
             return mean
         counted = (labels != IGNORED).sum()
-        return ratio(torch.where(counted > 0, mean * counted, 0.0), num_items_in_batch)  # torch's mean of none is NaN
+        return ratio(torch.where(counted > 0, mean * counted, 0.0), num_items_in_batch)  # torch's empty mean is NaN
 
 
 def metrics(prior: Prior, *, many: int = 100, few: int = 20, ignore_index: int = IGNORED) -> TrainerMetrics:
-    """What `Trainer(compute_metrics=...)` takes: `Evaluation.scores` of the evaluation set, logged as `eval_few` etc.
+    """Metrics for `Trainer(compute_metrics=...)`: `Evaluation.scores` of the evaluation set, logged as `eval_few` etc.
 
-    Labels of `ignore_index` do not count. A target [N, K] is judged by `evaluate_multilabel`, label maps by
+    Labels equal to `ignore_index` do not count. A target [N, K] is evaluated by `evaluate_multilabel`, label maps by
     `evaluate_dense` (logits of lower resolution are scaled up). Works with `batch_eval_metrics`, which keeps no
     predictions: use it for label maps. `.evaluation` is the last evaluation, for `eq.Report`.
     """
@@ -132,8 +133,8 @@ class TrainerMetrics:
 class BalancedSampling:
     """Draws the classes of the training set equally often: `class BalancedTrainer(BalancedSampling, Trainer): pass`.
 
-    The draws are those of `ClassBalancedSampler` for the Trainer's seed, and accelerate deals them out to the
-    processes. Use it with the plain loss, or hand `huggingface.loss` the prior of what is drawn: both balance.
+    The draws are those of `ClassBalancedSampler` with the Trainer's seed, and accelerate distributes them among the
+    processes. Use it with the plain loss, or pass `huggingface.loss` the prior of what is drawn, since both balance.
     """
 
     sampler_label: str | None = None  # the column of the labels: "labels", else "label"
@@ -141,7 +142,7 @@ class BalancedSampling:
 
     def get_train_dataloader(self) -> Any:
         trainer: Any = self
-        if isinstance(trainer.train_dataset, IterableDataset):  # for which the Trainer asks no sampler
+        if isinstance(trainer.train_dataset, IterableDataset):  # for which the Trainer asks for no sampler
             raise TypeError(
                 f"the training set is a {type(trainer.train_dataset).__name__}, which is read in its own order, so no "
                 "class can be drawn more often: train with huggingface.loss(prior) and the plain Trainer"
@@ -177,7 +178,7 @@ def _logits_of(outputs: Any) -> Tensor:
     if found is None and isinstance(outputs, tuple) and outputs:
         found = outputs[0]
     if not isinstance(found, Tensor):
-        raise TypeError(f"the model gave a {type(outputs).__name__} without logits: expected .logits, or a tuple")
+        raise TypeError(f"the model returned a {type(outputs).__name__} without logits: expected .logits, or a tuple")
     return found
 
 

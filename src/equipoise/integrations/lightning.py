@@ -3,8 +3,8 @@
     Trainer(callbacks=[LongTail()])
 
 A module that declares `self.criterion = nn.CrossEntropyLoss()` (or `nn.BCEWithLogitsLoss()`) and calls it in its steps
-needs no other change: the callback puts the balanced loss in its place while it trains, and reads logits and targets
-where the loss is called. Checkpoints hold what those of the plain module hold.
+needs no other change: the callback replaces it by the balanced loss during training, and reads logits and targets where
+the loss is called. Checkpoints have the same content as those of the plain module.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ PLAIN = (nn.CrossEntropyLoss, nn.BCEWithLogitsLoss)
 class LongTail(Callback):
     """Trains with the balanced loss, logs `val_many`, `val_medium`, `val_few`, ... and writes the report page.
 
-    `prior` is that of the training set; "auto" counts the data set of the training loader once, at the start. Where
-    the loader draws with a sampler of Equipoise, the loss is built from the prior of what is drawn.
+    `prior` is that of the training set; "auto" counts the data set of the training loader once, at the start. If the
+    loader uses a sampler of Equipoise, the loss is built from the prior of what is drawn.
 
-    `loss` names the attribute of the module that holds the plain loss, e.g. "criterion"; "auto" finds it, None leaves
-    it as it is. Where the module has no such attribute, its validation_step may return {"logits": ..., "target": ...}.
-    `report` is the name of the page, in the logger's folder; None writes none. `evaluation` is the last evaluation.
+    `loss` names the attribute of the module that holds the plain loss, e.g. "criterion"; "auto" finds it, None keeps it
+    as it is. If the module has no such attribute, its validation_step may return {"logits": ..., "target": ...}.
+    `report` is the name of the page, in the logger's folder; None writes no page. `evaluation` is the last evaluation.
     """
 
     def __init__(
@@ -95,11 +95,11 @@ class LongTail(Callback):
             self._watch(trainer, declared, criterion)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self._follow is not None:  # a strength that changes with the epoch changes what is drawn
+        if self._follow is not None:  # if the strength changes with the epoch, so does what is drawn
             self._follow()
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        folder = trainer.log_dir or trainer.default_root_dir  # asked on every rank: Lightning broadcasts it
+        folder = trainer.log_dir or trainer.default_root_dir  # read on every rank: Lightning broadcasts it
         if self.report is None or not trainer.is_global_zero or not isinstance(self.evaluation, Evaluation):
             return
         from equipoise.report.page import Report
@@ -155,7 +155,8 @@ class LongTail(Callback):
                 self._watch(trainer, pl_module.get_submodule(found[0]), found[1])
 
     def _watch(self, trainer: Trainer, called: nn.Module, criterion: nn.Module) -> None:
-        """Judge what `called` is given while the module is validated or tested; `criterion` says what it means."""
+        """Evaluate the arguments of `called` while the module is validated or tested; `criterion` gives their
+        meaning."""
         several = isinstance(criterion, nn.BCEWithLogitsLoss | SigmoidLoss)
 
         def seen(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], value: Any) -> None:
@@ -174,7 +175,7 @@ class LongTail(Callback):
     def _add(self, logits: Tensor, target: Tensor, ignore_index: int | None, several: bool) -> None:
         assert self.prior is not None
         if several:
-            rows = (len(logits), -1)  # a single logit per item may come as [N]
+            rows = (len(logits), -1)  # a single logit per item may have the shape [N]
             part: Any = evaluate_multilabel(logits.detach().reshape(rows), target.reshape(rows), self.prior)
         else:
             labels = target.argmax(1) if target.shape == logits.shape else target  # a mixed target's main class
@@ -188,7 +189,7 @@ class LongTail(Callback):
         if parts:
             self.evaluation = sum(parts)
             scores = {f"{stage}_{name}": value for name, value in self.evaluation.scores().items()}
-            pl_module.log_dict(scores, sync_dist=True)  # equal on every rank already
+            pl_module.log_dict(scores, sync_dist=True)  # already equal on every rank
 
     def _let_go(self) -> None:
         self._follow = None
@@ -197,16 +198,17 @@ class LongTail(Callback):
 
 
 class _Swapped(nn.Module):
-    """A loss beside the module's state: checkpoints keep the keys of the plain module, and the prior follows."""
+    """A loss outside the module's state: checkpoints keep the keys of the plain module, and the prior follows its
+    device."""
 
     def __init__(self, criterion: nn.Module) -> None:
         super().__init__()
         self.hold(criterion)
 
     def hold(self, criterion: nn.Module) -> None:
-        self._held = (criterion,)  # in a tuple, so that it is no part of the state
+        self._held = (criterion,)  # in a tuple, so that it is not part of the state
 
-    def forward(self, input: Tensor, target: Tensor) -> Any:  # named as those of torch's losses
+    def forward(self, input: Tensor, target: Tensor) -> Any:  # named like those of torch's losses
         return self._held[0].to(input.device)(input, target)
 
 
@@ -216,7 +218,7 @@ def _balanced(plain: nn.Module, prior: Prior) -> nn.Module:
     weighted = [name for name in ("weight", "pos_weight") if getattr(plain, name, None) is not None]
     if weighted:
         raise ValueError(
-            f"{type(plain).__name__} has a {weighted[0]}, and with the prior classes would be balanced twice: leave it "
+            f"{type(plain).__name__} has a {weighted[0]}; with the prior, classes would be balanced twice: leave it "
             "out, or keep the loss with LongTail(loss=None)"
         )
     if isinstance(plain, nn.BCEWithLogitsLoss):
@@ -226,7 +228,7 @@ def _balanced(plain: nn.Module, prior: Prior) -> nn.Module:
 
 
 def _find_loss(module: nn.Module, wanted: str | None) -> tuple[str, nn.Module] | None:
-    """The loss that a module declares, and its name (of one that is compiled, the name of the compiled one)."""
+    """The loss that a module declares, and its name (if it is compiled, that of the compiled loss)."""
     kinds = (*PLAIN, SoftmaxLoss, SigmoidLoss, _Swapped)
     named = ((name.removesuffix("._orig_mod"), child) for name, child in module.named_modules())
     found = {name: child for name, child in named if isinstance(child, kinds)}
@@ -245,11 +247,11 @@ def _set(module: nn.Module, name: str, value: nn.Module) -> None:
 
 
 def _sampler(trainer: Trainer) -> ResumableSampler | None:
-    """The sampler of the training loader, if it is one of Equipoise; refused unless it is sharded exactly once."""
+    """The sampler of the training loader, if it is one of Equipoise's; refused unless it is sharded exactly once."""
     loader = trainer.train_dataloader
-    batches = getattr(loader, "batch_sampler", None)  # of a batch sampler's own sampler the loader knows nothing
+    batches = getattr(loader, "batch_sampler", None)  # the loader knows nothing about a batch sampler's own sampler
     sampler = getattr(loader if batches is None else batches, "sampler", None)
-    inner = getattr(getattr(sampler, "dataset", None), "_sampler", None)  # Lightning's wrapper deals out what it draws
+    inner = getattr(getattr(sampler, "dataset", None), "_sampler", None)  # Lightning's wrapper shards its draws
     if isinstance(inner, ResumableSampler):
         if inner.num_replicas > 1:
             raise ValueError(
@@ -261,8 +263,8 @@ def _sampler(trainer: Trainer) -> ResumableSampler | None:
         return None
     if sampler.num_replicas != trainer.world_size:
         raise ValueError(
-            f"{sampler!r} is shared by {sampler.num_replicas}, and there are {trainer.world_size} processes: leave "
-            "num_replicas and rank out, which are those of the process group"
+            f"{sampler!r} is shared by {sampler.num_replicas}, but there are {trainer.world_size} processes: leave "
+            "num_replicas and rank out, to use those of the process group"
         )
     return sampler
 

@@ -1,14 +1,14 @@
-"""scikit-learn estimators that predict for another class prior than they were trained under.
+"""scikit-learn estimators that predict for another class prior than the one they were trained under.
 
     p_target(y|x)  ∝  p_source(y|x) · π_target(y) / π_source(y)
 
 `BalancedLogisticRegression` is scikit-learn's LogisticRegression with its intercept moved by
-log π_target − tau · log π_source. The intercept is not penalised, so that moving it after the fit and shifting the
-logits during the fit are the same: with a uniform target this *is* Balanced Softmax regression, the minimum over W and
-b of Σ cross_entropy(x W + b + tau · log π_source, y) + penalty(W).
+log π_target − tau · log π_source. The intercept is not penalised, so moving it after the fit is the same as shifting
+the logits during the fit: with a uniform target this *is* Balanced Softmax regression, the minimum over W and b of
+Σ cross_entropy(x W + b + tau · log π_source, y) + penalty(W).
 
-`PriorShiftClassifier` does the same to the probabilities of any classifier, fitted or not; `RateShiftClassifier`, of
-`sklearn_multilabel.py`, to those of several labels per item.
+`PriorShiftClassifier` does the same to the probabilities of any classifier, fitted or not; `RateShiftClassifier` in
+`sklearn_multilabel.py` does it for several labels per item.
 
 Classes are in the order of `classes_`. With sample weights the prior is that of the weighted data.
 
@@ -49,7 +49,7 @@ __all__ = ["BalancedLogisticRegression", "PriorShiftClassifier", "RateShiftClass
 
 Target: TypeAlias = "str | PriorLike | Mapping[Any, float]"
 
-SMALLEST = float(np.finfo(np.float64).tiny)  # what a probability of 0 is taken as: a classifier's 0 is never certain
+SMALLEST = float(np.finfo(np.float64).tiny)  # replaces a probability of 0: a classifier's 0 is never certain
 RULED_OUT = -1000.0  # the score of a class that the target rules out: finite, and below the log of any float64
 
 
@@ -60,16 +60,16 @@ class BalancedLogisticRegression(LogisticRegression):
     ----------
     target : "uniform" (every class equally likely), probabilities in the order of `classes_`, a mapping (or a pandas
         Series) from label to probability, or a `Prior`. A class of probability 0 is never predicted.
-    tau : how much of the prior of the training data is taken out; 1 is what Bayes' rule asks for.
+    tau : how much of the prior of the training data is removed; 1 is Bayes' rule.
     C, l1_ratio, tol, fit_intercept, random_state, solver, max_iter, verbose : as in LogisticRegression. There is no
         `class_weight`: the prior takes its place. The solver "liblinear" and `fit_intercept=False` are refused, because
         a penalised or missing intercept cannot hold the prior.
 
     Attributes
     ----------
-    source_ : the `Prior` of the training labels, weighted by `sample_weight` where there is one.
+    source_ : the `Prior` of the training labels, weighted by `sample_weight` if it was given.
     intercept_ : LogisticRegression's, plus log π_target − tau · log π_source. With two classes scikit-learn keeps one
-        row, the logit of the second class against the first: it moves by the difference of the two.
+        row, the logit of the second class against the first: it moves by the difference between the two.
     coef_, classes_, n_iter_, n_features_in_, feature_names_in_ : as LogisticRegression's.
 
     Examples
@@ -140,7 +140,7 @@ class BalancedLogisticRegression(LogisticRegression):
         return self
 
     def predict_log_proba(self, X: Any) -> FloatArray:
-        """log p_target(y|x): [N, K], −inf for a class of target probability 0."""
+        """log p_target(y|x): [N, K], −inf for a class with target probability 0."""
         with np.errstate(divide="ignore"):
             return np.asarray(super().predict_log_proba(X))
 
@@ -155,23 +155,23 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     Parameters
     ----------
-    estimator : a classifier. `fit` fits a clone of it (one in scikit-learn's `FrozenEstimator` stays as it is). One
-        that is fitted already can be used without calling `fit`, if `source` says what it was trained under.
+    estimator : a classifier. `fit` fits a clone of it (one in scikit-learn's `FrozenEstimator` is not changed). One
+        that is already fitted can be used without calling `fit`, if `source` is the prior it was trained under.
     target : "uniform" (every class equally likely); probabilities in the order of `classes_`, a mapping (or a pandas
-        Series) from label to probability, or a `Prior`; or "estimate": the prior of the X that it predicts for, found
-        by EM (`eq.estimate_prior`), so that predictions depend on all of X: give it many rows at a time. It is read at
-        every prediction, and may be changed after `fit` with `set_params`. A class of probability 0 is never predicted.
-    source : the prior that the estimator's probabilities mean. None: that of the labels given to `fit`, weighted by
-        `sample_weight`. Say it ("uniform", probabilities, a mapping or a `Prior`) if the estimator balances by itself,
+        Series) from label to probability, or a `Prior`; or "estimate": the prior of the X to predict, found by EM
+        (`eq.estimate_prior`), so that predictions depend on all of X: pass many rows at a time. It is read at every
+        prediction, and may be changed after `fit` with `set_params`. A class with probability 0 is never predicted.
+    source : the prior that the estimator's probabilities mean. None: that of the labels passed to `fit`, weighted by
+        `sample_weight`. Pass it ("uniform", probabilities, a mapping or a `Prior`) if the estimator balances by itself,
         by class weights or resampling.
-    tau : how much of the source is taken out; 1 is what Bayes' rule asks for.
+    tau : how much of the source is removed; 1 is Bayes' rule.
 
     Attributes
     ----------
     estimator_ : the fitted classifier, after `fit`.
     source_ : the `Prior` that its probabilities mean.
     classes_ : its labels.
-    n_features_in_, feature_names_in_ : where the fitted classifier has them.
+    n_features_in_, feature_names_in_ : if the fitted classifier has them.
 
     Examples
     --------
@@ -228,7 +228,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         else:
             self.source_ = _stated_prior(self.source, self.classes_, "source")
         if not self._estimates():
-            _stated_prior(self.target, self.classes_, "target")  # wrong targets show here, not in production
+            _stated_prior(self.target, self.classes_, "target")  # wrong targets fail here, not in production
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -248,7 +248,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return estimate_prior(self._plain_probabilities(X), self._source(), method="em")
 
     def predict_log_proba(self, X: Any) -> FloatArray:
-        """log p_target(y|x): [N, K], −inf for a class of target probability 0."""
+        """log p_target(y|x): [N, K], −inf for a class with target probability 0."""
         p, source = self._plain_probabilities(X), self._source()
         if self._estimates():
             target = estimate_prior(p, source, method="em", resamples=0).prior  # without its slow intervals
@@ -280,7 +280,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             tags.classifier_tags = inner.classifier_tags
         return tags
 
-    # ---------------------------------------------------------------- what it is made of
+    # ---------------------------------------------------------------- inside
 
     def _fitted(self) -> Any:
         """The classifier that predicts."""
@@ -290,7 +290,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise NotFittedError("this PriorShiftClassifier and its estimator are not fitted yet: call fit first")
         if self.source is None:
             raise NotFittedError(
-                f"{type(self.estimator).__name__} is fitted, but not said under which prior: pass source=, the "
+                f"{type(self.estimator).__name__} is fitted, but its prior is unknown: pass source=, the "
                 "probabilities of the classes in its training data, or call fit, which trains a copy"
             )
         return self.estimator
@@ -304,7 +304,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return isinstance(self.target, str) and self.target == "estimate"
 
     def _plain_probabilities(self, X: Any) -> FloatArray:
-        """p_source(y|x) as the estimator gives it."""
+        """p_source(y|x), as the estimator returns it."""
         p = self._fitted().predict_proba(X)
         shapes = [np.shape(part) for part in p] if isinstance(p, list) else np.shape(p)
         if isinstance(p, list) or len(shapes) != 2 or shapes[1] != len(self.classes_):
@@ -315,7 +315,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return np.asarray(p, dtype=np.float64)
 
     def _check_weights(self, sample_weight: Any, fit_params: dict[str, Any]) -> None:
-        """Refuse weights that the estimator would not see, and warn of those that the prior would not."""
+        """Refuse weights that the estimator would not see, and warn about those that the prior would not see."""
         parameters = inspect.signature(self.estimator.fit).parameters
         open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         if sample_weight is not None and "sample_weight" not in parameters and not open_ended:
@@ -332,7 +332,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         weighted = [name for name in options if _weighs(name.split("__")[-1], options[name])]
         if weighted:
             warnings.warn(
-                f"the estimator has {weighted[0]}={options[weighted[0]]!r}, so that its probabilities do not mean the "
+                f"the estimator has {weighted[0]}={options[weighted[0]]!r}, so its probabilities do not mean the "
                 "prior of y: leave class weights out, or pass source= (class_weight='balanced', is_unbalance=True and "
                 "auto_class_weights='Balanced' mean 'uniform')",
                 stacklevel=outside(),
@@ -340,7 +340,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
 
 def _weighs(option: str, value: Any) -> bool:
-    """Whether an option of an estimator weighs classes: scikit-learn's, XGBoost's, LightGBM's, CatBoost's."""
+    """Whether an option of an estimator weights classes: scikit-learn's, XGBoost's, LightGBM's, CatBoost's."""
     if option in ("class_weight", "class_weights", "auto_class_weights"):
         return value is not None and not (isinstance(value, str) and value == "None")
     return (option == "scale_pos_weight" and value not in (None, 1)) or (option == "is_unbalance" and bool(value))
@@ -348,7 +348,7 @@ def _weighs(option: str, value: Any) -> bool:
 
 def _check_tau(tau: float) -> None:
     if not math.isfinite(tau):
-        raise ValueError(f"tau is {tau}: expected a finite number, 1 for what Bayes' rule asks for")
+        raise ValueError(f"tau is {tau}: expected a finite number, 1 for Bayes' rule")
 
 
 def _is_fitted(estimator: Any) -> bool:
@@ -368,7 +368,7 @@ def _prior_of_labels(y: Any, classes: NDArray[Any], sample_weight: Any = None) -
     columns = {label: column for column, label in enumerate(classes.tolist())}
     unknown = [label for label in labels.tolist() if label not in columns]
     if unknown:
-        raise ValueError(f"y holds {unknown[0]!r}, which is none of the classes {_shown(classes)}")
+        raise ValueError(f"y holds {unknown[0]!r}, which is not one of the classes {_shown(classes)}")
     column = np.array([columns[label] for label in labels.tolist()])[index]
     names = [str(label) for label in classes]
     if sample_weight is None:
@@ -393,7 +393,7 @@ def _stated_prior(value: Target, classes: NDArray[Any], what: str) -> Prior:
     if prior.num_classes != len(classes):
         raise ValueError(
             f"{what} has {prior.num_classes} classes, the data has {len(classes)} ({_shown(classes)}): "
-            "give one probability a class, in this order"
+            "give one probability per class, in this order"
         )
     labels_are_names = all(isinstance(label, str) for label in classes.tolist())
     if labels_are_names and prior.class_names is not None and prior.class_names != tuple(classes.tolist()):

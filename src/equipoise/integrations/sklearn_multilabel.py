@@ -1,8 +1,8 @@
-"""A scikit-learn classifier of several labels per item, right for other class rates than it was trained under.
+"""A scikit-learn multi-label classifier that predicts for other class rates than those it was trained under.
 
     logit p_t(y_j|x)  =  logit p(y_j|x) − (logit π_j − logit t_j)
 
-`eq.sklearn.RateShiftClassifier` is to yes-or-no questions what `PriorShiftClassifier` is to one of K classes.
+`eq.sklearn.RateShiftClassifier` does for yes-or-no questions what `PriorShiftClassifier` does for one of K classes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FARTHEST = 700.0  # log odds of a probability that a classifier states as 0 or 1
 
 
 class RateShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
-    """Any classifier of several labels per item with `predict_proba`, right for the rates `target_rate`.
+    """Any multi-label classifier with `predict_proba`, corrected for the rates `target_rate`.
 
     Parameters
     ----------
@@ -35,13 +35,13 @@ class RateShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         and may be changed after `fit` with `set_params`.
     source : the rates that the estimator's probabilities mean. None: those of y, weighted by `sample_weight`. State
         them (a number, one per class, or a `Prior`) if the estimator balances by itself.
-    threshold : the probability from which `predict` gives a label, one for all classes or one per class, as from
+    threshold : the probability from which `predict` assigns a label, one for all classes or one per class, e.g. from
         `eq.f1_thresholds`.
 
     Attributes
     ----------
     estimator_ : the fitted classifier.
-    source_ : the rates that its probabilities mean: a `Prior`, or what `source` states.
+    source_ : the rates that its probabilities mean: a `Prior`, or the value of `source`.
     classes_ : the columns of y, 0 to K − 1.
 
     Examples
@@ -86,7 +86,7 @@ class RateShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             options["sample_weight"] = sample_weight
         self.classes_ = np.arange(labels.shape[1])
         self.source_ = _rates(labels, sample_weight) if self.source is None else self.source
-        self._shift()  # wrong rates and thresholds show here, not in production
+        self._shift()  # wrong rates and thresholds fail here, not in production
         check_thresholds(self.threshold, len(self.classes_))
         self.estimator_ = clone(self.estimator).fit(X, labels, **options)
         return self
@@ -136,7 +136,7 @@ def _check_labels(y: Any) -> NDArray[np.int64]:
 
 
 def _rates(labels: NDArray[np.int64], sample_weight: Any) -> Prior | tuple[float, ...]:
-    """The rates of the labels; weighted ones stay off 0 and 1 by one item."""
+    """The rates of the labels; weighted ones stay away from 0 and 1 by one item."""
     if sample_weight is None:
         return Prior.from_multilabel(labels)
     rates = np.average(labels, axis=0, weights=np.asarray(sample_weight, np.float64))
@@ -145,7 +145,7 @@ def _rates(labels: NDArray[np.int64], sample_weight: Any) -> Prior | tuple[float
 
 
 def _probabilities(estimator: Any, X: Any, num_labels: int) -> FloatArray:
-    """p(y_j = 1|x) [N, K], of classifiers that give a matrix, or one [N, 2] per label."""
+    """p(y_j = 1|x) [N, K], from classifiers that return one matrix, or one [N, 2] per label."""
     found = estimator.predict_proba(X)
     if isinstance(found, list):
         columns = [

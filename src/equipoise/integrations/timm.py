@@ -1,10 +1,10 @@
-"""timm's training pieces: a criterion for hard and mixed targets, and a loader that draws balanced.
+"""For timm: a criterion for hard and mixed targets, and a loader that draws the classes equally often.
 
     train_loss_fn = timm.loss(prior, smoothing=args.smoothing)     in place of the criterion of timm's train.py
     loader_train = timm.balanced(loader_train)                     after create_loader, if you would rather sample
 
-`Prior.from_dataset(dataset)` counts timm's image folders without opening an image. `Mixup` and `CutMix` give soft
-targets, which the balanced loss takes as they are: the prior is that of the images before they are mixed.
+`Prior.from_dataset(dataset)` counts timm's image folders without opening an image. `Mixup` and `CutMix` produce soft
+targets, which the balanced loss accepts directly: the prior is that of the images before they are mixed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ KEPT = (  # of a DataLoader that gets another sampler
 
 
 def loss(prior: Prior, *, smoothing: float = 0.0, tau: float = 1.0) -> MixedTargetLoss:
-    """Balanced Softmax for class indices and for what Mixup makes of them: timm's three softmax criteria in one.
+    """Balanced Softmax for class indices and for Mixup's soft targets: timm's three softmax criteria in one.
 
-    `smoothing` smooths class indices; mixed targets are smoothed by `Mixup(label_smoothing=...)` already.
+    `smoothing` smooths class indices; mixed targets are already smoothed by `Mixup(label_smoothing=...)`.
 
     >>> criterion = loss(eq.Prior.from_counts([900, 100]))
     >>> criterion(torch.zeros(1, 2), torch.tensor([1])), criterion(torch.zeros(1, 2), torch.tensor([[0.5, 0.5]]))
@@ -53,10 +53,10 @@ class MixedTargetLoss(nn.Module):
 
 
 def balanced(loader: Any, labels: Any = None, *, strength: Strength = 1.0, seed: int = 0) -> Any:
-    """A loader of timm's `create_loader`, or any `DataLoader`, that draws the classes equally often.
+    """A loader from timm's `create_loader`, or any `DataLoader`, changed to draw the classes equally often.
 
-    Everything else of it is kept: batches, workers, collation, prefetching. `labels` [N] are read from its data set
-    where they are not given. The draws are shared among the ranks of the process group, once.
+    Everything else is kept: batches, workers, collation, prefetching. `labels` [N] are read from its data set if they
+    are not given. The draws are split among the ranks of the process group, once.
     """
     inner = loader if isinstance(loader, DataLoader) else getattr(loader, "loader", None)
     if type(inner) is not DataLoader or isinstance(inner.dataset, IterableDataset) or inner.batch_size is None:

@@ -4,7 +4,7 @@
     metric.update(logits, target)
     metric.compute()                 {"top1": ..., "balanced": ..., "many": ..., "medium": ..., "few": ..., ...}
 
-The states are the sums of an `Evaluation`, so what ranks and batches give is what one pass over all items gives.
+The states are the sums of an `Evaluation`, so ranks and batches together give the same as one pass over all items.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["LongTailMetrics"]
 
 
 class LongTailMetrics(Metric):
-    """Accuracy of all items, of classes on average, and of those with many, medium and few training items.
+    """Accuracy over all items, averaged over classes, and for classes with many, medium and few training items.
 
     `prior` is that of the training set. `update` takes logits [N, K] (or, with `probabilities=True`, probabilities)
-    and class indices [N], or dense ones [N, K, ...] and [N, ...]; targets of `ignore_index` do not count. `compute`
-    gives fractions from 0 to 1 by name, as `Evaluation.scores`: a group without test items is NaN.
+    and class indices [N], or dense ones [N, K, ...] and [N, ...]; targets equal to `ignore_index` do not count.
+    `compute` returns fractions from 0 to 1 by name, like `Evaluation.scores`; a group without test items is NaN.
 
     >>> metric = LongTailMetrics(eq.Prior.from_counts([500, 5]))
     >>> metric.update(torch.tensor([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), torch.tensor([0, 0, 1]))
@@ -81,6 +81,6 @@ class LongTailMetrics(Metric):
 
     @property
     def evaluation(self) -> Evaluation:
-        """What was added on this rank, or inside `compute` and `sync_context` on all: for `eq.Report`."""
+        """The evaluation of this rank or, inside `compute` and `sync_context`, of all ranks; for `eq.Report`."""
         sums = {name: getattr(self, name).cpu().numpy().copy() for name in SUMS}
         return Evaluation(self.prior, **sums)

@@ -1,14 +1,14 @@
 """Ultralytics' trainers with a balanced loss: `YOLO("yolo26n.yaml").train(trainer=BalancedDetectionTrainer, ...)`.
 
     classify    Balanced Softmax in place of cross-entropy
-    detect      Balanced Sigmoid in the classification loss, on anchors that an object is assigned to; the others keep
-                the plain sigmoid
+    detect      Balanced Sigmoid in the classification loss, on anchors with an assigned object; the others keep the
+                plain sigmoid
 
-The prior is that of the training set, counted by the trainer. Losses that are shown while validating are the plain
-ones. Checkpoints are those of Ultralytics, and need no Equipoise to be loaded.
+The prior is that of the training set, counted by the trainer. Losses shown during validation are the plain ones.
+Checkpoints are Ultralytics' own, and can be loaded without Equipoise.
 
-This file is adapter code only. Ultralytics is licensed under the AGPL-3.0, or commercially: it is no dependency of
-Equipoise, and who trains with it takes its licence.
+This file is only an adapter. Ultralytics is licensed under the AGPL-3.0, or commercially; it is not a dependency of
+Equipoise, and whoever trains with it accepts its licence.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = ["BalancedClassificationTrainer", "BalancedDetectionTrainer", "Balance
 
 
 class BalancedTrainer:
-    """Counts the training set and replaces the criterion, once the trainer has both: mix it into a trainer."""
+    """A mixin for trainers: counts the training set and replaces the criterion, once the trainer has both."""
 
-    prior: Prior | None = None  # counted at the start where it is not set
+    prior: Prior | None = None  # counted at the start if it is not set
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -44,14 +44,15 @@ class BalancedTrainer:
         trainer.add_callback("on_train_start", type(self).balance)
 
     def balance(self) -> None:
-        """Count, and replace the criterion of the model that is trained (not of its average, which is saved)."""
+        """Count the training set, and replace the criterion of the trained model (not of its average, which is
+        saved)."""
         trainer: Any = self
         names = trainer.data["names"]
         if self.prior is None:
             self.prior = self.count(trainer.train_loader.dataset, [str(names[index]) for index in range(len(names))])
         model = unwrap_model(trainer.model)
         if getattr(model, "class_weights", None) is not None:
-            raise ValueError("cls_pw weighs the classes, and with the prior they would be balanced twice: leave it out")
+            raise ValueError("cls_pw weights the classes; with the prior they would be balanced twice: leave it out")
         model.criterion = self.criterion(model, self.prior)
 
     def count(self, dataset: Any, names: list[str]) -> Prior:
@@ -82,13 +83,13 @@ class BalancedDetectionTrainer(BalancedTrainer, DetectionTrainer):
         parts = [part for part in (found, *vars(found).values()) if isinstance(getattr(part, "bce", None), nn.Module)]
         if not parts:
             raise TypeError(f"the criterion {type(found).__name__} has no bce to replace")
-        for part in parts:  # a head that needs no suppression has two: one2many and one2one
+        for part in parts:  # a head without NMS has two: one2many and one2one
             part.bce = AnchorLoss(prior).to(next(model.parameters()).device)
         return found
 
 
 class ClassificationCriterion:
-    """Balanced Softmax with the arguments and the return of Ultralytics' criterion."""
+    """Balanced Softmax with the arguments and return value of Ultralytics' criterion."""
 
     def __init__(self, prior: Prior) -> None:
         self.loss = BalancedSoftmaxLoss(prior)

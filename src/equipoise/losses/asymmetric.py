@@ -2,8 +2,8 @@
 
     loss(z, y) = −Σ_j [ y_j (1 − p_j)^γ₊ log p_j  +  (1 − y_j) q_j^γ₋ log(1 − q_j) ],    p = σ(z),   q = max(p − m, 0)
 
-Most labels of most items are negative. A larger γ₋ than γ₊ gives easy negatives less weight, and the margin m leaves
-out those whose probability is below it. With γ₊ = γ₋ = m = 0 it is binary cross-entropy. It knows no class frequencies.
+Most labels of most items are negative. A larger γ₋ than γ₊ gives easy negatives less weight, and the margin m ignores
+those whose probability is below it. With γ₊ = γ₋ = m = 0 it is binary cross-entropy. It uses no class frequencies.
 
 Reference: Ridnik, Ben-Baruch, Zamir, Noy, Friedman, Protter, Zelnik-Manor, "Asymmetric Loss For Multi-Label
 Classification", ICCV 2021, arXiv 2009.14119.
@@ -32,11 +32,10 @@ def asymmetric_loss(
 ) -> Tensor:
     """Asymmetric loss of `logits` [N, K, ...] against zeros and ones [N, K, ...] or class indices [N, ...].
 
-    The defaults are the paper's. Reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`; the paper sums
-    over classes ("batchmean").
+    The defaults are the paper's. `reduction`, `ignore_index` and `dim` work as in `balanced_sigmoid_loss`; the paper
+    sums over classes ("batchmean").
 
-    gamma_positive, gamma_negative   how much less the items count that are classified well, for positives and
-                                     negatives: 0 is none
+    gamma_positive, gamma_negative   how strongly well-classified positives and negatives are down-weighted: 0 is none
     margin                           negatives with a probability below it do not count
 
     >>> asymmetric_loss(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), reduction="batchmean")
@@ -50,7 +49,7 @@ def asymmetric_loss(
     log_p, log_not_p = F.logsigmoid(logits), F.logsigmoid(-logits)
     positive = -log_p * torch.exp(gamma_positive * log_not_p)
     if margin:
-        # clamped from below, so that the power has a finite gradient where the margin leaves nothing
+        # clamped from below, so that the power has a finite gradient where the margin leaves 0
         shifted = (log_p.exp() - margin).clamp(min=torch.finfo(logits.dtype).tiny)
         negative = -torch.log1p(-shifted) * shifted**gamma_negative
     else:
@@ -61,8 +60,7 @@ def asymmetric_loss(
 class AsymmetricLoss(SigmoidLoss):
     """Asymmetric loss as a drop-in for `nn.BCEWithLogitsLoss`.
 
-    gamma_positive, gamma_negative   how much less the items count that are classified well, for positives and
-                                     negatives: 0 is none
+    gamma_positive, gamma_negative   how strongly well-classified positives and negatives are down-weighted: 0 is none
     margin                           negatives with a probability below it do not count
 
     >>> AsymmetricLoss()(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]))
@@ -101,6 +99,6 @@ class AsymmetricLoss(SigmoidLoss):
 def check_options(gamma_positive: float, gamma_negative: float, margin: float) -> None:
     for name, gamma in (("gamma_positive", gamma_positive), ("gamma_negative", gamma_negative)):
         if not gamma >= 0:
-            raise ValueError(f"{name} is {gamma}: it must be at least 0 (0 does not weigh)")
+            raise ValueError(f"{name} is {gamma}: it must be at least 0 (0 turns the weighting off)")
     if not 0 <= margin < 1:
-        raise ValueError(f"margin is {margin}: it is taken off a probability, so it must be at least 0 and below 1")
+        raise ValueError(f"margin is {margin}: it is subtracted from a probability and must be at least 0 and below 1")

@@ -8,8 +8,8 @@ the mean rate of the training set, which is the paper's 1/K when every item has 
 
     s_j  =  −log( (n/K)/n_j · (n − n_j)/(n − n/K) )
 
-With t = 1/2 it is s_j = log(n_j / (n − n_j)), what the authors' released detection code does. In a detector the shift
-applies to rows that hold an object (`foreground`); background rows take the plain sigmoid (Ren et al. 2020, "Balanced
+With t = 1/2 it is s_j = log(n_j / (n − n_j)), as in the authors' released detection code. In a detector the shift
+applies to rows that hold an object (`foreground`); background rows use the plain sigmoid (Ren et al. 2020, "Balanced
 Meta-Softmax", appendix A.2).
 
 Reference: "Balanced Activation for Long-tailed Visual Recognition", arXiv 2008.11037.
@@ -86,16 +86,16 @@ def balanced_sigmoid_loss(
     shift        `sigmoid_shift(prior)`, or `prior.logit()` for a target rate of 1/2; not counts, not a `Prior`
 
     target       [N, K, ...] of zeros, ones or probabilities, or class indices [N, ...] or [N, 1, ...]
-    foreground   [N, ...] bool: rows that hold an object. The others are not shifted, and as class indices they mean
+    foreground   [N, ...] bool: rows that hold an object. The others are not shifted; given as class indices, they mean
                  "none of the classes", whatever the index
     weight       anything that broadcasts to `logits`: 0 leaves a class out of a row (unverified labels)
     reduction    "mean" over all elements, "batchmean": sum over classes and mean over rows (the paper, and detectors),
                  "sum", "none"
-    dim          where the classes are: -1 for [N, anchors, K]
+    dim          the dimension of the classes: -1 for [N, anchors, K]
 
     Rows whose index is `ignore_index` do not count, nor do single elements of a target [N, K, ...] that are
-    `ignore_index` or NaN: labels that are missing. Means are over what is left ("batchmean" over rows with anything
-    left). A batch in which nothing counts gives 0 with zero gradient.
+    `ignore_index` or NaN (missing labels). Means are over the rest ("batchmean": over rows with anything left). A batch
+    in which nothing counts gives 0 with zero gradient.
 
     >>> shift = torch.tensor([0.9, 0.1]).logit()
     >>> balanced_sigmoid_loss(torch.zeros(1, 2), torch.tensor([1]), shift, reduction="batchmean")
@@ -139,10 +139,10 @@ def row_mask(mask: Tensor, logits: Tensor) -> Tensor:
 def dense_target(
     logits: Tensor, target: Tensor, foreground: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor | None]:
-    """`target` in the shape of `logits`, 0 where it is ignored, and what counts (None: all): [N, 1, ...] for rows of
-    class indices, [N, K, ...] for elements.
+    """`target` in the shape of `logits`, 0 where it is ignored, and a mask of what counts (None: everything):
+    [N, 1, ...] for rows of class indices, [N, K, ...] for elements.
 
-    Rows outside `foreground` that come as indices are of no class.
+    Rows outside `foreground` that are given as indices belong to no class.
     """
     if is_indices(logits, target):
         counts = not_ignored(target, ignore_index)
@@ -154,7 +154,7 @@ def dense_target(
     if ignore_index in (0, 1):
         raise ValueError(
             f"ignore_index is {ignore_index}, which is an answer in a target of the logits' shape: mark missing labels "
-            "by another number, e.g. ignore_index=-1, or by NaN"
+            "with another number, e.g. ignore_index=-1, or with NaN"
         )
     if none_missing(target, ignore_index):
         return target.to(logits.dtype), None
@@ -163,7 +163,7 @@ def dense_target(
 
 
 def none_missing(target: Tensor, ignore_index: int) -> bool:
-    """Whether no element is `ignore_index` or NaN: seen on the CPU outside of a compiler, where it spares copies."""
+    """Whether no element is `ignore_index` or NaN: checked on the CPU outside of a compiler, where it saves copies."""
     if target.device.type != "cpu" or type(target) is not Tensor or target.numel() == 0 or is_traced():
         return False
     low, high = target.detach().aminmax()  # NaN, if there is one
@@ -171,7 +171,7 @@ def none_missing(target: Tensor, ignore_index: int) -> bool:
 
 
 def reduce_elements(loss: Tensor, counts: Tensor | None, reduction: str) -> Tensor:
-    """Loss an element to what `reduction` names; what does not count is 0."""
+    """Reduce the loss per element as `reduction` asks; elements that do not count are 0."""
     dim = class_dim(loss)
     if counts is None:
         counted: Tensor | int = rows_of(loss) if reduction == "batchmean" else loss.numel()

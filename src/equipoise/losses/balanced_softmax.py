@@ -68,10 +68,10 @@ def balanced_softmax_loss(
 ) -> Tensor:
     """Cross-entropy of `logits` [N, K, ...] shifted by `log_prior` [K] against `target` [N, ...] or [N, K, ...].
 
-    `log_prior` is `prior.log()`: log p or log n, which a softmax cannot tell apart; not counts, not a `Prior`. The
-    other options are those of `torch.nn.functional.cross_entropy`, with one difference: a batch in which nothing counts
-    (empty, all ignored, weights of zero) gives 0 with zero gradient, where torch gives NaN. `dim` holds the classes:
-    -1 for tokens [N, T, K]. Class indices may also come as [N, 1, ...].
+    `log_prior` is `prior.log()`: log p or log n, which are the same to a softmax; not counts, not a `Prior`. The other
+    options are those of `torch.nn.functional.cross_entropy`, with one difference: a batch in which nothing counts
+    (empty, all ignored, or all weights zero) gives 0 with zero gradient, where torch gives NaN. `dim` is the dimension
+    of the classes: -1 for tokens [N, T, K]. Class indices may also have the shape [N, 1, ...].
 
     >>> balanced_softmax_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.9, 0.1]).log())
     tensor(2.3026)
@@ -104,7 +104,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """torch's cross-entropy in at least fp32, giving 0 instead of NaN where nothing counts."""
+    """torch's cross-entropy in at least fp32, which gives 0 instead of NaN if nothing counts."""
     check_reduction(reduction)
     logits = full_precision(logits)
     indices, counted = is_indices(logits, target), None
@@ -130,7 +130,8 @@ def cross_entropy(
 
 
 def mean_over_indices(total: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int) -> Tensor:
-    """A sum of losses over the class indices `target` as torch's mean: by their weights, if any, where they count."""
+    """Turn a sum of losses over the class indices `target` into torch's mean: divide by the weights of those that
+    count."""
     valid = not_ignored(target, ignore_index)
     if weight is None:
         return ratio(total, valid.sum())
@@ -142,7 +143,7 @@ class BalancedSoftmaxLoss(SoftmaxLoss):
     """Balanced Softmax as a drop-in for `nn.CrossEntropyLoss`: swap the line, keep the rest.
 
     `prior` is that of the data as sampled in training. Predict with plain `logits.argmax(1)` or `logits.softmax(1)`.
-    The buffer `log_prior` is tau · log(π · K), which a softmax cannot tell from tau · log π.
+    The buffer `log_prior` is tau · log(π · K), which is the same to a softmax as tau · log π.
 
     >>> from equipoise import Prior
     >>> loss = BalancedSoftmaxLoss(Prior.from_counts([900, 100]))

@@ -2,7 +2,7 @@
 
     loss(z, y) = w_y · L(z, y),      w_j ∝ (1 − β)/(1 − β^n_j),  Σ_j w_j = K,      L cross-entropy or focal
 
-The mean is over rows, as in that paper, not over the weights of the rows as in torch: for the latter pass
+The mean is over rows, as in that paper, and not over the weights of the rows, as in torch. For the latter, pass
 `effective_number_weights(prior, beta)` as `weight` to `nn.CrossEntropyLoss` or `FocalLoss`.
 
 Reference: "Class-Balanced Loss Based on Effective Number of Samples", CVPR 2019, arXiv 1901.05555.
@@ -49,7 +49,7 @@ def class_balanced_loss(
 class ClassBalancedLoss(SoftmaxLoss):
     """Class-Balanced loss over cross-entropy or, with `base="focal"`, over the softmax focal loss of `gamma`.
 
-    beta    in [0, 1): 0 weighs all classes alike, towards 1 the weights approach 1/n_j
+    beta    in [0, 1): 0 weights all classes equally, towards 1 the weights approach 1/n_j
     base    "cross_entropy" or "focal"
     gamma   of the focal loss; not used by cross-entropy
 

@@ -1,16 +1,16 @@
-"""Distribution-Balanced Loss for long-tailed many labels per item (Wu et al., 2020).
+"""Distribution-Balanced Loss for long-tailed multi-label classification (Wu et al., 2020).
 
     loss(z, y) = Σ_j w_j [ y_j log(1 + e^−u_j)  +  (1 − y_j) log(1 + e^(λ u_j)) / λ ],     u_j = z_j − ν_j
 
     re-balanced weights      w_j = α + σ(β (r_j − μ)),    r_j = (1/n_j) / Σ_k y_k / n_k
-    negative tolerance       λ > 1 makes negatives lighter once they are clear; ν_j = −κ logit(π_j) / λ
+    negative tolerance       λ > 1 lowers the loss of clear negatives; ν_j = −κ logit(π_j) / λ
 
-r_j is how often class-aware sampling draws the item for class j, out of how often it draws it: the weight undoes what
-other labels of the same item add. λ = 1, κ = 0 and α = 1, β = 0 (up to a factor 1.5) is binary cross-entropy. With
-`gamma` > 0 each term is focused as in the focal loss, as in the paper's best rows.
+r_j is the share of an item's draws under class-aware sampling that are due to class j; the weight offsets the draws
+that its other labels add. λ = 1, κ = 0 and α = 1, β = 0 (up to a factor 1.5) is binary cross-entropy. With `gamma` > 0
+each term is focused as in the focal loss, as in the paper's best rows.
 
-The bias is divided by λ as in the authors' released code; the paper's text has ν_j = −κ logit(π_j). The defaults are
-the released values for VOC-MLT; for COCO-MLT the authors have μ = 0.2 and λ = 2.
+The bias is divided by λ, as in the authors' released code; the paper's text has ν_j = −κ logit(π_j). The defaults are
+the released values for VOC-MLT; for COCO-MLT the authors use μ = 0.2 and λ = 2.
 
 Reference: Wu, Huang, Liu, Wang, Lin, "Distribution-Balanced Loss for Multi-Label Classification in Long-Tailed
 Datasets", ECCV 2020, arXiv 2007.09654.
@@ -47,8 +47,8 @@ def distribution_balanced_loss(
 ) -> Tensor:
     """Distribution-Balanced loss of `logits` [N, K, ...] against zeros and ones [N, K, ...] or class indices [N, ...].
 
-    `inverse_counts` [K] is 1/n_j and `bias` [K] is −ν_j; `DistributionBalancedLoss` makes both from a prior. An item
-    without positives has r = ∞, that is w = α + 1 for every class. Reductions, what is ignored and `dim` as for
+    `inverse_counts` [K] is 1/n_j and `bias` [K] is −ν_j; `DistributionBalancedLoss` computes both from a prior. An item
+    without positives has r = ∞, that is w = α + 1 for every class. `reduction`, `ignore_index` and `dim` work as in
     `balanced_sigmoid_loss`.
 
     inverse_counts    1/n_j, [K]
@@ -142,4 +142,4 @@ class DistributionBalancedLoss(SigmoidLoss):
 def check_options(tolerance: float, gamma: float) -> None:
     check_gamma(gamma)
     if not tolerance > 0:
-        raise ValueError(f"tolerance is {tolerance}: it must be above 0 (1 treats negatives as positives)")
+        raise ValueError(f"tolerance is {tolerance}: it must be above 0 (1 treats negatives like positives)")

@@ -1,11 +1,11 @@
-"""Equalization loss (Tan et al. 2020): rare classes are spared the push that other classes' examples give them.
+"""Equalization loss (Tan et al. 2020): examples of other classes do not push rare classes down.
 
     softmax:   loss(z, y) = −log( exp(z_y) / Σ_i w_i exp(z_i) ),     w_i = 1 − β_i · 1[π_i < λ] · 1[i ≠ y]
     sigmoid:   loss(z, y) = Σ_i w_i BCE(z_i, y_i),                   w_i = 1 − E · 1[π_i < λ] · (1 − y_i)
 
-β_i ~ Bernoulli(γ) is drawn anew for every row and class. E is 1 on rows that hold an object and 0 on the background
-rows of a detector; there λ, `threshold`, is compared with the share of training images that contain the class. γ = 0,
-or a threshold below every class, is the plain loss.
+β_i ~ Bernoulli(γ) is drawn separately for every row and class. E is 1 on rows that hold an object and 0 on the
+background rows of a detector. In a detector λ (`threshold`) is compared with the share of training images that contain
+the class. γ = 0, or a threshold below every class, gives the plain loss.
 
 Reference: "Equalization Loss for Long-Tailed Object Recognition", CVPR 2020, arXiv 2003.05176.
 """
@@ -59,10 +59,9 @@ def equalization_loss(
 ) -> Tensor:
     """Softmax equalization loss of `logits` [N, K, ...] against class indices [N, ...].
 
-    `drop`, bool, broadcastable to `logits`: which classes leave the denominator (the row's own class never does).
     The classes are in dimension `dim`.
 
-    drop   bool, broadcasts to `logits`: the classes that leave the denominator
+    drop   bool, broadcasts to `logits`: the classes left out of the denominator (the row's own class always stays in)
 
     >>> equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([[True, False, True]]))
     tensor(0.6931)
@@ -71,13 +70,13 @@ def equalization_loss(
     rows = Rows(logits, target, dim)
     logits, target, drop = full_precision(rows.logits), rows.target, rows.elements(drop).to(logits.device)
     own = own_class(logits, target, ignore_index, "the softmax equalization loss").bool()
-    # not −inf: a row whose every class is dropped is possible where it is ignored, and 0 · NaN is NaN
+    # not −inf: in an ignored row every class may be dropped, and 0 · NaN is NaN
     logits = logits.masked_fill(drop & ~own, torch.finfo(logits.dtype).min)
     return rows.back(cross_entropy(logits, target, weight=weight, ignore_index=ignore_index, reduction=reduction))
 
 
 class EqualizationLoss(SoftmaxLoss):
-    """Softmax equalization loss; draws β with torch's default generator at every call, unless given as `drawn`.
+    """Softmax equalization loss; draws β with torch's default generator at every call, unless it is passed as `drawn`.
 
     gamma       probability that a rare class is spared in a row
     threshold   a class is rare if its share of the training set is below it
@@ -109,7 +108,7 @@ class EqualizationLoss(SoftmaxLoss):
         self.register_buffer("weight", weight)
 
     def draw(self, rows: int, random: np.random.Generator) -> NDArray[np.bool_]:
-        """Which classes to drop in each of `rows` rows: [rows, K], for `forward`, where the caller owns the seed."""
+        """Which classes to drop in each of `rows` rows: [rows, K], for `forward`, if the caller controls the seed."""
         rare = self.rare.cpu().numpy()
         return np.asarray((random.random((rows, len(rare)), np.float32) < self.gamma) & rare)
 
@@ -133,12 +132,12 @@ def sigmoid_equalization_loss(
     reduction: str = "mean",
     dim: int = 1,
 ) -> Tensor:
-    """Sigmoid equalization loss of `logits` [N, K, ...]; `rare` [K] says which classes are spared negatives.
+    """Sigmoid equalization loss of `logits` [N, K, ...]; classes in `rare` [K] have no negatives.
 
-    Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`. Without
-    `foreground` every row is one. `rare` is `rare_classes(prior, threshold)`.
+    `target`, `foreground`, `weight`, `reduction`, `ignore_index` and `dim` work as in `balanced_sigmoid_loss`. Without
+    `foreground` every row counts as foreground. `rare` is `rare_classes(prior, threshold)`.
 
-    rare   bool [K]: the classes that are spared negatives
+    rare   bool [K]: the classes whose negatives do not count
 
     >>> loss = sigmoid_equalization_loss(torch.zeros(1, 3), torch.tensor([0]), torch.tensor([False, False, True]))
     >>> loss * 3

@@ -1,12 +1,13 @@
-"""Equalization loss v2 (Tan et al. 2021): each class's negatives are weighed by the gradients that it has had.
+"""Equalization loss v2 (Tan et al. 2021): each class's negatives are weighted by the gradients it has received so far.
 
     loss(z, y)  =  Σ_j w_j BCE(z_j, y_j),       w_j = 1 + α (1 − f(g_j)) where y_j = 1,   f(g_j) where y_j = 0
     f(g)        =  1 / (1 + exp(−γ (g − μ)))
     g_j         =  Σ w_j |σ(z_j) − 1| over positives  /  Σ w_j σ(z_j) over negatives,   over all of training
 
-A class that had as much from positives as from negatives (g near 1) keeps its negatives; a rare one (g near 0) is
-spared them and its positives count up to 1 + α times. Before a class has had any gradient, g is 100: the plain loss.
-No prior is needed. `observe` adds a batch to g; a training loop calls it once per step, before the loss.
+A class with as much gradient from positives as from negatives (g near 1) keeps its negatives; for a rare one (g near 0)
+the negatives hardly count, and the positives count up to 1 + α times. Before a class has received any gradient, g is
+100, which gives the plain loss. No prior is needed. `observe` adds a batch to g; a training loop calls it once per
+step, before the loss.
 
 Reference: "Equalization Loss v2: A New Gradient Balance Approach for Long-tailed Object Detection", CVPR 2021, arXiv
 2012.08548.
@@ -22,13 +23,13 @@ from torch import Tensor
 from equipoise.losses.balanced_sigmoid import dense_target, reduce_elements
 from equipoise.losses.shared import Rows, SigmoidLoss, along, check_reduction, check_vector, class_dim, full_precision
 
-UNSEEN = 100.0  # the ratio of a class that has had no gradient
+UNSEEN = 100.0  # the ratio of a class without any gradient yet
 
 
 def gradient_weights(
     ratio: Tensor, *, gamma: float = 12.0, mu: float = 0.8, alpha: float = 4.0
 ) -> tuple[Tensor, Tensor]:
-    """Weights of positives and of negatives, each [K], of classes with these ratios of gradients.
+    """The weights of positives and of negatives, each [K], for classes with these ratios of gradients.
 
     >>> [weight.tolist() for weight in gradient_weights(torch.tensor([100.0, 0.8]))]
     [[1.0, 3.0], [1.0, 0.5]]
@@ -51,11 +52,11 @@ def equalization_v2_loss(
     reduction: str = "mean",
     dim: int = 1,
 ) -> Tensor:
-    """EQL v2 of `logits` [N, K, ...] where the classes have had gradients in these ratios, `ratio` [K].
+    """EQL v2 of `logits` [N, K, ...] for classes whose gradients so far have these ratios, `ratio` [K].
 
-    Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`.
+    `target`, `foreground`, `weight`, `reduction`, `ignore_index` and `dim` work as in `balanced_sigmoid_loss`.
 
-    ratio       gradients of positives over those of negatives so far, [K]
+    ratio       gradients from positives over gradients from negatives so far, [K]
     gamma, mu   slope and centre of f: how the ratio of gradients becomes a weight
     alpha       how much the positives of a class without gradients gain
 
@@ -76,7 +77,7 @@ def equalization_v2_loss(
 
 
 class EqualizationV2Loss(SigmoidLoss):
-    """EQL v2 for `num_classes` classes; the gradients that they have had are buffers, and part of the state.
+    """EQL v2 for `num_classes` classes; their gradients so far are buffers, and part of the state.
 
     num_classes   how many classes the logits have
     gamma, mu     slope and centre of f: how the ratio of gradients becomes a weight
@@ -115,14 +116,14 @@ class EqualizationV2Loss(SigmoidLoss):
 
     @property
     def ratio(self) -> Tensor:
-        """Gradient from positives over that from negatives, [K]; 100 where there was none from negatives."""
+        """The gradient from positives over that from negatives, [K]; 100 if there was none from negatives."""
         return torch.where(self.negatives > 0, self.positives / self.negatives.clamp(min=1e-30), UNSEEN)
 
     @torch.no_grad()
     def observe(
         self, logits: Tensor, target: Tensor, foreground: Tensor | None = None, weight: Tensor | None = None
     ) -> None:
-        """Add a batch's gradients; of several processes that train together, all of theirs."""
+        """Add a batch's gradients; if several processes train together, those of all processes."""
         self.follow(logits)
         rows = Rows(logits, target, self.dim)
         logits, weight = full_precision(rows.logits), rows.elements(weight)

@@ -1,10 +1,10 @@
-"""Federated loss (Zhou et al. 2021): of the classes that a batch does not show, a few are drawn as its negatives.
+"""Federated loss (Zhou et al. 2021): a few of the classes that are not in a batch are drawn as its negatives.
 
     loss(z, y)  =  Σ_{j in S} BCE(z_j, y_j),      S = classes of the batch, and others drawn until there are `classes`
 
-Others are drawn without replacement in proportion to n_j^(1/2), n_j the training images that hold class j. With as many
-as there are classes it is the plain loss. In an LVIS image most classes were not searched for, which this loss does not
-know; a `weight` of 0 for unverified classes does.
+The others are drawn without replacement in proportion to n_j^(1/2), where n_j is the number of training images that
+hold class j. If `classes` is the number of all classes, it is the plain loss. In an LVIS image most classes were not
+searched for. This loss does not know about that; pass a `weight` of 0 for unverified classes.
 
 Reference: Zhou, Koltun, Krähenbühl, "Probabilistic two-stage detection", 2021, arXiv 2103.07461, and detectron2.
 """
@@ -46,8 +46,8 @@ def federated_loss(
 ) -> Tensor:
     """Binary cross-entropy of `logits` [N, K, ...] over the classes that are `sampled`, bool [K], and each row's own.
 
-    Target, `foreground`, `weight`, reductions, what is ignored and `dim` as for `balanced_sigmoid_loss`; "mean" is over
-    all K classes.
+    `target`, `foreground`, `weight`, `reduction`, `ignore_index` and `dim` work as in `balanced_sigmoid_loss`; "mean"
+    is over all K classes.
 
     sampled   bool [K]: the classes that count in every row
 
@@ -66,9 +66,9 @@ def federated_loss(
 
 
 class FederatedLoss(SigmoidLoss):
-    """Federated loss; draws classes with torch's default generator at every call, unless given as `drawn`.
+    """Federated loss; draws classes with torch's default generator at every call, unless they are passed as `drawn`.
 
-    classes   how many classes count in a batch, its own included
+    classes   how many classes count in a batch, including its own
 
     >>> loss = FederatedLoss(Prior.from_counts([90, 9, 1]), classes=3, reduction="sum")
     >>> loss(torch.zeros(1, 3), torch.tensor([0]))
@@ -82,12 +82,12 @@ class FederatedLoss(SigmoidLoss):
         self, prior: Prior, classes: int = 50, *, ignore_index: int = -100, reduction: str = "mean", dim: int = 1
     ) -> None:
         if classes < 1:
-            raise ValueError(f"classes is {classes}: at least 1 class is drawn")
+            raise ValueError(f"classes is {classes}: it must be at least 1")
         super().__init__(classes=classes, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("chances", fp32(np.sqrt(prior.counts.astype(np.float64))))
 
     def keys(self, random: np.random.Generator) -> NDArray[np.float32]:
-        """Random keys [K] of one batch, for `forward`, where the caller owns the seed."""
+        """Random keys [K] of one batch, for `forward`, if the caller controls the seed."""
         return random.exponential(size=len(self.chances)).astype(np.float32)
 
     def sampled(self, logits: Tensor, target: Tensor, foreground: Tensor | None, keys: Tensor) -> Tensor:
@@ -102,7 +102,7 @@ class FederatedLoss(SigmoidLoss):
             everywhere = seen.int()
             torch.distributed.all_reduce(everywhere, torch.distributed.ReduceOp.MAX)
             seen = everywhere > 0
-        # the least of exponential keys divided by the chances: drawn without replacement; those that were seen first
+        # the smallest keys divided by the chances are a draw without replacement; classes of the batch come first
         chances = self.chances.to(seen.device)
         rank = torch.where(seen, -1.0, keys.to(chances) / chances.clamp(min=1e-20)).argsort().argsort()
         return seen | ((rank < self.classes) & (chances > 0)) | (self.classes >= len(rank))

@@ -1,10 +1,10 @@
-"""Focal loss (Lin et al. 2017): cross-entropy that counts an example less the better it is classified.
+"""Focal loss (Lin et al. 2017): cross-entropy in which an example counts less the better it is classified.
 
     softmax:   loss(z, y) = −(1 − p_y)^γ log p_y,                      p = softmax(z)
     sigmoid:   loss(z, y) = −Σ_j α_j (1 − q_j)^γ log q_j,              q_j = σ(z_j) if y_j = 1 else 1 − σ(z_j)
 
 γ = 0 is the plain loss. log(1 − p) is computed from the logits and not from p, so that value and gradient are finite
-for every γ ≥ 0 (γ < 1 included, where the textbook form gives 0 · inf) and any finite logits.
+for any finite logits and every γ ≥ 0 (including γ < 1, where the textbook form gives 0 · inf).
 
 Reference: Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017, arXiv 1708.02002.
 """
@@ -44,10 +44,10 @@ def focal_loss(
 ) -> Tensor:
     """Softmax focal loss of `logits` [N, K, ...] against class indices [N, ...] or probabilities [N, K, ...].
 
-    With probabilities t the loss is −Σ_j t_j (1 − p_j)^γ log p_j. `weight` [K] multiplies, and its mean divides, as in
-    `torch.nn.functional.cross_entropy`. The classes are in dimension `dim`.
+    With probabilities t the loss is −Σ_j t_j (1 − p_j)^γ log p_j. `weight` [K] multiplies the loss, and the mean
+    divides by it, as in `torch.nn.functional.cross_entropy`. The classes are in dimension `dim`.
 
-    gamma   how much less well classified items count; 0 is the plain loss
+    gamma   how strongly well-classified items are down-weighted; 0 is the plain loss
 
     >>> focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0)
     tensor(0.3466)
@@ -60,7 +60,7 @@ def focal_loss(
 def focal_rows(
     logits: Tensor, target: Tensor, gamma: float, weight: Tensor | None, ignore_index: int
 ) -> tuple[Tensor, Tensor | int]:
-    """Focal loss a row, and the denominator that torch's weighted mean has."""
+    """Focal loss per row, and the denominator of torch's weighted mean."""
     check_gamma(gamma)
     logits = full_precision(logits)
     dim = class_dim(logits)
@@ -87,7 +87,7 @@ def focal_rows(
 def log_one_minus(log_p: Tensor) -> Tensor:
     """log(1 − p_j) for every class, with a finite gradient even where p_j rounds to 1.
 
-    Only the largest class can come close to 1: there 1 − p is the probability of all others, summed in the log domain.
+    Only the largest class can come close to 1; its 1 − p is the probability of all others, summed in the log domain.
     """
     dim = class_dim(log_p)
     top = one_hot(log_p, log_p.argmax(dim)).bool()
@@ -99,7 +99,7 @@ def log_one_minus(log_p: Tensor) -> Tensor:
 class FocalLoss(SoftmaxLoss):
     """Softmax focal loss as a drop-in for `nn.CrossEntropyLoss`.
 
-    gamma   how much less well classified items count; 0 is the plain loss
+    gamma   how strongly well-classified items are down-weighted; 0 is the plain loss
 
     >>> FocalLoss(gamma=1.0)(torch.zeros(1, 2), torch.tensor([0]))
     tensor(0.3466)
@@ -137,11 +137,11 @@ def sigmoid_focal_loss(
 ) -> Tensor:
     """Sigmoid focal loss of `logits` [N, K, ...] against zeros and ones [N, K, ...] or class indices [N, ...].
 
-    `alpha` weighs positives by alpha and negatives by 1 − alpha; None weighs neither. Reductions, what is ignored and
-    `dim` as for `balanced_sigmoid_loss`.
+    `alpha` is the weight of positives and 1 − `alpha` that of negatives; None weights neither. `reduction`,
+    `ignore_index` and `dim` work as in `balanced_sigmoid_loss`.
 
-    gamma   how much less well classified items count; 0 is the plain loss
-    alpha   weight of positives, negatives weigh 1 − alpha; None weighs neither
+    gamma   how strongly well-classified items are down-weighted; 0 is the plain loss
+    alpha   weight of positives; that of negatives is 1 − alpha; None weights neither
 
     >>> sigmoid_focal_loss(torch.zeros(1, 2), torch.tensor([0]), gamma=1.0, reduction="batchmean")
     tensor(0.6931)
@@ -161,8 +161,8 @@ def sigmoid_focal_loss(
 class SigmoidFocalLoss(SigmoidLoss):
     """Sigmoid focal loss as a drop-in for `nn.BCEWithLogitsLoss`.
 
-    gamma   how much less well classified items count; 0 is the plain loss
-    alpha   weight of positives, negatives weigh 1 − alpha; None weighs neither
+    gamma   how strongly well-classified items are down-weighted; 0 is the plain loss
+    alpha   weight of positives; that of negatives is 1 − alpha; None weights neither
 
     >>> SigmoidFocalLoss(gamma=2.0)(torch.zeros(1, 2), torch.tensor([[0.0, 1.0]]))
     tensor(0.1733)

@@ -1,15 +1,15 @@
-"""The balanced losses as Triton kernels: what a compiled loss runs on a GPU instead of what the compiler makes of it.
+"""The balanced losses as Triton kernels: a compiled loss on a GPU runs these instead of the compiler's own.
 
     softmax    loss_n = log Σ_j exp(z_nj + s_j) − (z + s)_ny              gradient: softmax(z_n + s)_j − [j = y]
     sigmoid    loss_n = Σ_j softplus(z_nj + s_j) − y_nj (z_nj + s_j)      gradient: σ(z_nj + s_j) − y_nj
 
 The compiler gives each row a program, which reads the row and the shift: one more read for every element. A program
-here takes several rows, a tile of columns at a time, so that it reads the shift once for all of them. The softmax keeps
-a maximum and a sum in each lane of the tile and joins them at the end of the row; the sigmoid keeps nothing for the
-backward pass but its inputs. Arithmetic is fp32, gradients are in the dtype of the logits.
+here handles several rows, a tile of columns at a time, so that it reads the shift once for all of them. The softmax
+keeps a maximum and a sum in each lane of the tile and combines them at the end of the row; the sigmoid keeps only its
+inputs for the backward pass. Arithmetic is fp32, and gradients have the dtype of the logits.
 
-`kernels_apply` in shared.py says when a loss comes here, which imports this file: it needs triton.
-EQUIPOISE_KERNELS=0 in the environment, before a loss is compiled, keeps every loss away from it.
+`kernels_apply` in shared.py decides when a loss runs these kernels; only then is this file imported, which needs
+triton. EQUIPOISE_KERNELS=0 in the environment, set before a loss is compiled, switches them off.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def softmax_forward(
     C: tl.constexpr,
 ):
     """loss [N], 0 where the target is `ignore`; most [N] = max_j (z + s)_j; total [N] = Σ_j exp(z + s − most)_j."""
-    start = tl.program_id(0).to(tl.int64) * R  # int64 where rows begin: there may be more than 2³¹ logits
+    start = tl.program_id(0).to(tl.int64) * R  # row offsets are int64: there may be more than 2³¹ logits
     logits += start * K
     row = tl.arange(0, R)
     there = row < number - start
-    if K <= C:  # a whole row at once: one exponential an element
+    if K <= C:  # a whole row at once: one exponential per element
         column = tl.arange(0, C)
         inside = there[:, None] & (column < K)[None, :]
         z = tl.load(logits + row[:, None] * K + column[None, :], mask=inside, other=float("-inf")).to(tl.float32)
@@ -74,10 +74,10 @@ def softmax_forward(
         largest = tl.where(there, tl.max(high, 1), 0.0)
         whole = tl.sum(sums * tl.exp(high - largest[:, None]), 1)
     right = tl.load(target + start + row, mask=there, other=0).to(tl.int64)
-    known = there & (right >= 0) & (right < K)  # an index that is no class gives NaN, and reads no foreign memory
+    known = there & (right >= 0) & (right < K)  # an index that is not a class gives NaN, and reads no foreign memory
     chosen = tl.load(logits + row * K + right, mask=known, other=float("nan")).to(tl.float32)
     chosen += tl.load(shift + right, mask=known, other=0.0)
-    each = tl.log(whole) + (largest - chosen)  # large logits cancel first, before the logarithm drowns in them
+    each = tl.log(whole) + (largest - chosen)  # subtract large logits first, before the logarithm is lost in rounding
     tl.store(loss + start + row, tl.where(right == ignore, 0.0, each), mask=there)
     tl.store(most + start + row, largest, mask=there)
     tl.store(total + start + row, whole, mask=there)
@@ -136,7 +136,7 @@ def sigmoid_forward(
 ):
     """loss [N]: the sum over classes of the binary cross-entropy of z + s; `target` is [N, K], or [N] if INDICES.
 
-    counted [N]: how many classes it is the sum of, those whose answer is neither NaN nor `ignore`.
+    counted [N]: how many classes are in the sum: those whose answer is neither NaN nor `ignore`.
     """
     start = tl.program_id(0).to(tl.int64) * R
     logits += start * K
@@ -160,7 +160,7 @@ def sigmoid_forward(
             y = tl.load(target + place, mask=inside, other=0).to(tl.float32)
             inside = inside & (y == y) & (y != ignore)
         small = tl.exp(-tl.abs(z))
-        whole = 1.0 + small  # log1p(small) is log(whole) and what rounding took from whole
+        whole = 1.0 + small  # log1p(small) is log(whole) plus what rounding lost from whole
         each = (1.0 - y) * z + tl.maximum(-z, 0.0) + (tl.log(whole) + (small - (whole - 1.0)))
         total += tl.where(inside, each, 0.0)
         known += inside.to(tl.int32)
@@ -221,7 +221,7 @@ def sigmoid_backward(
 
 
 def operation(function: Callable[..., Any]) -> Any:
-    """An operation that the compiler looks into, and whose kernels it launches itself."""
+    """An operation that the compiler traces into, and whose kernels it launches itself."""
     make = torch.library.custom_op if INTERPRETED else torch.library.triton_op
     return make(f"equipoise::{function.__name__}", function, mutates_args=())
 
@@ -231,8 +231,9 @@ def wrap_triton(kernel: Any) -> Any:
 
 
 def launch(kernel: Any, logits: Tensor, shift: Tensor, *tensors: Tensor, ignore: int, **options: Any) -> None:
-    """Run a wrapped kernel over all rows, for as many classes as the shift has: a compiler does not take them for
-    dynamic. There is one program more than fill the rows where they fill whole tiles: an empty batch has one too."""
+    """Run a wrapped kernel over all rows. The number of classes comes from the shift, so that a compiler does not take
+    it for dynamic. If the rows fill whole tiles there is one program more than needed, so that an empty batch has
+    one."""
     classes = int(shift.shape[0])
     columns = min(COLUMNS, max(16, 1 << (classes - 1).bit_length()))
     programs = (logits.shape[0] // ROWS + 1,)

@@ -2,8 +2,9 @@
 
     loss(c, y) = cross_entropy(s · (c − m_y e_y), y),      m_j = max_margin · (n_min / n_j)^(1/4)
 
-`c` are cosines in [−1, 1]: features and class vectors normalised, as `equipoise.models.heads.NormalizedLinear` gives
-them. At prediction the margin is gone: argmax c. The paper's deferred re-weighting is a schedule, not part of the loss.
+`c` are cosines in [−1, 1], of normalised features and class vectors, as `equipoise.models.heads.NormalizedLinear`
+computes them. Prediction has no margin: argmax c. The paper's deferred re-weighting is a schedule, not part of the
+loss.
 
 Reference: "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss", NeurIPS 2019, arXiv 1906.07413.
 """
@@ -20,7 +21,7 @@ from equipoise.prior import Prior, as_prior
 
 
 def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
-    """m_j ∝ n_j^(−1/4), fp32 [K], the rarest class that occurs at `max_margin` (classes that never occur too).
+    """m_j ∝ n_j^(−1/4), fp32 [K]; `max_margin` for the rarest class that occurs and for classes that never occur.
 
     max_margin   the margin of the rarest class
 
@@ -30,7 +31,7 @@ def ldam_margins(prior: Prior, max_margin: float = 0.5) -> Tensor:
     if not max_margin >= 0:
         raise ValueError(f"max_margin is {max_margin}: it must be at least 0 (0 is cross-entropy of scaled cosines)")
     prior = as_prior(prior)
-    rarest = prior.counts[prior.counts > 0].min()  # a stated prior has no counts, and says so
+    rarest = prior.counts[prior.counts > 0].min()  # raises for a stated prior, which has no counts
     counts = prior.without_zeros()
     return torch.from_numpy((max_margin * np.minimum(rarest / counts, 1) ** 0.25).astype(np.float32))
 
@@ -51,7 +52,7 @@ def ldam_loss(
     The classes are in dimension `dim`.
 
     margins   `ldam_margins(prior)`, [K]
-    scale     s, what cosines are multiplied by
+    scale     s, by which cosines are multiplied
 
     >>> ldam_loss(torch.zeros(1, 2), torch.tensor([1]), torch.tensor([0.25, 0.5]), scale=2.0)
     tensor(1.3133)
@@ -69,7 +70,7 @@ class LDAMLoss(SoftmaxLoss):
     """LDAM on the cosines of a `NormalizedLinear` head.
 
     max_margin   the margin of the rarest class, on the scale of cosines
-    scale        s, what cosines are multiplied by
+    scale        s, by which cosines are multiplied
 
     >>> LDAMLoss(Prior.from_counts([160, 10]), scale=2.0)(torch.zeros(1, 2), torch.tensor([1]))
     tensor(1.3133)

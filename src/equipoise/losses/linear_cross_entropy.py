@@ -2,10 +2,10 @@
 
     loss  =  cross_entropy(W x + (b + log n), y)
 
-The prior is added to the bias, K numbers, and the logits are made and used a few rows at a time. torch ≥ 2.13 has a
-kernel for it, `torch.nn.functional.linear_cross_entropy`, taken for fp32 and fp64; older versions, half precision and
-label smoothing take a loop over rows that makes the logits of each part again in the backward pass: as little memory,
-about a third more arithmetic.
+The prior is added to the bias, K numbers, and the logits are computed and used a few rows at a time. torch ≥ 2.13 has a
+kernel for this, `torch.nn.functional.linear_cross_entropy`, which is used for fp32 and fp64. Older versions, half
+precision and label smoothing use a loop over rows that computes the logits of each part again in the backward pass:
+just as little memory, about a third more arithmetic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from equipoise.losses.shared import SoftmaxLoss, check_reduction
 from equipoise.prior import PriorLike, softmax_shift
 
 HAS_KERNEL = hasattr(F, "linear_cross_entropy")  # torch ≥ 2.13
-PART = 1 << 27  # logits at a time: 512 MB of fp32
+PART = 1 << 27  # logits kept at a time: 512 MB of fp32
 
 
 def balanced_linear_cross_entropy(
@@ -44,7 +44,7 @@ def balanced_linear_cross_entropy(
     `BalancedLinearCrossEntropyLoss`, which keeps the shift on the device. Gradients of gradients, a second backward
     pass through the same graph, `torch.func` and probability targets are not supported: use the loss on logits.
 
-    features       what the head sees, [..., D]
+    features       the input of the head, [..., D]
     weight         the head's weight, [K, D]
     bias           the head's bias, [K], or None
     class_weight   weights of the classes, [K], as `weight` of `nn.CrossEntropyLoss`
@@ -78,10 +78,10 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """Cross-entropy of a linear head whose logits are shifted by `log_prior` [K] (None: not at all), in parts.
+    """Cross-entropy, in parts, of a linear head whose logits are shifted by `log_prior` [K] (None: no shift).
 
-    A batch in which nothing counts gives 0 with zero gradient. Half features give an fp32 loss; logits are products in
-    half precision, sums over rows and parts (of the loss, and of the weight's gradient) are fp32.
+    A batch in which nothing counts gives 0 with zero gradient. Half-precision features give an fp32 loss; logits are
+    products in half precision, while sums over rows and parts (of the loss, and of the weight's gradient) are fp32.
 
     >>> linear_cross_entropy(torch.randn(1, 3), torch.zeros(2, 3), None, torch.tensor([1]))
     tensor(0.6931)
@@ -155,8 +155,8 @@ class BalancedLinearCrossEntropyLoss(SoftmaxLoss):
 
 
 def _by_kernel(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:
-    # torch's own choice is so many rows that their logits are as large as the features: one row at a time for a million
-    # classes, and every part reads and writes the whole gradient of the weight.
+    # torch's own choice is as many rows as make the logits as large as the features: one row at a time for a million
+    # classes, and every part reads and writes the whole gradient of the weight
     options = torch.nn.LinearCrossEntropyOptions(
         batch_chunk_size=_rows_a_part(weight), chunking_method=None, allow_retain_graph=torch.compiler.is_compiling()
     )
@@ -176,7 +176,7 @@ def _by_parts(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor,
 def _part(rows: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, how: dict[str, Any]) -> Tensor:
     if rows.dtype in (torch.float16, torch.bfloat16):  # the weight is fp32, so that its gradient adds up in fp32
         logits = F.linear(rows, weight.to(rows.dtype)).float()
-        logits = logits if bias is None else logits + bias  # a shift of 15 has no business in bf16
+        logits = logits if bias is None else logits + bias  # a shift of 15 would lose too much in bf16
     else:
         logits = F.linear(rows, weight, bias)
     return cross_entropy(logits, target, **how)

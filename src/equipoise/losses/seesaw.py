@@ -1,11 +1,11 @@
-"""Seesaw loss (Wang et al. 2021): classes push rarer ones less, and wrongly confident ones more.
+"""Seesaw loss (Wang et al. 2021): an example pushes rarer classes down less, and classes that outscore its own more.
 
     loss(z, y)  =  −log( exp(z_y) / Σ_j S_yj exp(z_j) ),      S_yj = M_yj · C_yj,      S_yy = 1
     M_yj  =  min(1, (n_j / n_y)^p)                mitigation: a rarer class j is pushed less by examples of y
     C_yj  =  max(1, (σ_j / σ_y)^q)                compensation: a class that scores above the right one is pushed more
 
-σ is the softmax of z, σ_y at least 0.01, and no gradient flows through C, as in the authors' code. There the counts n
-are those seen so far in training; here they are the prior's, which they approach. p = q = 0 is cross-entropy.
+σ is the softmax of z, σ_y at least 0.01, and no gradient flows through C, as in the authors' code. Their counts n are
+those seen so far in training; here they come from the prior, which those approach. p = q = 0 is cross-entropy.
 
 Reference: "Seesaw Loss for Long-Tailed Instance Segmentation", CVPR 2021, arXiv 2008.10032.
 """
@@ -30,7 +30,7 @@ from equipoise.losses.shared import (
 )
 from equipoise.prior import PriorLike, softmax_shift
 
-LEAST = 0.01  # of the right class's score in the compensation
+LEAST = 0.01  # of the true class's score in the compensation
 
 
 def seesaw_loss(
@@ -100,7 +100,7 @@ class SeesawLoss(SoftmaxLoss):
         dim: int = 1,
     ) -> None:
         if p < 0 or q < 0:
-            raise ValueError(f"p is {p} and q is {q}: both exponents are at least 0")
+            raise ValueError(f"p is {p} and q is {q}: both exponents must be at least 0")
         super().__init__(p=p, q=q, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("log_prior", softmax_shift(prior))
         self.register_buffer("weight", weight)

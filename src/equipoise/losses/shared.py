@@ -1,7 +1,7 @@
-"""What every loss does alike: which dimension holds the classes, in which precision, and how rows become one number.
+"""What all losses share: the dimension of the classes, the precision, and how rows are reduced to one number.
 
-Losses look at shapes and dtypes, not at values: no synchronisation with a GPU, no break in a compiled graph. Only
-`check_logs` and, to spare copies, `none_missing` do, on the CPU and outside of compiled code.
+Losses look at shapes and dtypes, not at values: no synchronisation with a GPU, no break in a compiled graph. The only
+exceptions are `check_logs` and, to save copies, `none_missing`, on the CPU and outside of compiled code.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from equipoise.arrays import outside
 from equipoise.compiling import constant
 
-KERNEL_DEVICE = "cuda"  # where kernels.py runs; a test without a GPU says another
+KERNEL_DEVICE = "cuda"  # where kernels.py runs; a test without a GPU sets another
 
 
 def class_dim(logits: Tensor, dim: int = 1) -> int:
-    """Where the classes are: in `dim`, by default as in torch, [N, K], [N, K, d1, ...]; [K] has no other."""
+    """The dimension of the classes: `dim`, by default as in torch, [N, K], [N, K, d1, ...]; the only one of [K]."""
     return 0 if logits.ndim == 1 else dim
 
 
@@ -42,7 +42,7 @@ def full_precision(logits: Tensor) -> Tensor:
 
 def check_dim(logits: Tensor, dim: int) -> None:
     if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
-        raise ValueError(f"the classes are said to be in dimension {dim}, but logits have shape {tuple(logits.shape)}")
+        raise ValueError(f"dim is {dim}, but logits have shape {tuple(logits.shape)}")
 
 
 def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:
@@ -68,46 +68,46 @@ def along(vector: Tensor, logits: Tensor, dim: int, what: str = "prior") -> Tens
 
 
 def check_vector(vector: Tensor, what: str, wanted: str) -> None:
-    """Refuse a `Prior`, and whole numbers, which are counts, where a function takes `wanted`."""
+    """Refuse a `Prior` and whole numbers (counts) if a function expects `wanted`."""
     if not isinstance(vector, Tensor):
         raise TypeError(f"{what} is a {type(vector).__name__}: pass {wanted}")
     if is_integer(vector):
-        raise TypeError(f"{what} is {vector.dtype}, as counts are: pass {wanted}, e.g. of prior = Prior.from_counts(n)")
+        raise TypeError(f"{what} is {vector.dtype}, like counts: pass {wanted}, e.g. of prior = Prior.from_counts(n)")
 
 
 def check_logs(vector: Tensor, what: str, wanted: str, *, of_probabilities: bool = False) -> None:
-    """Refuse counts where their logs are meant, and with `of_probabilities` probabilities that sum to 1.
+    """Refuse counts passed instead of their logs and, with `of_probabilities`, probabilities that sum to 1.
 
-    Looks at values where that waits for nothing: on the CPU, outside of a compiler. Logs are hardly ever all whole, and
-    never above 100 then; logs of shares are negative, and those of counts do not sum to 1.
+    Looks at values only if that needs no synchronisation: on the CPU, outside of a compiler. Logs are hardly ever all
+    whole, and if so never above 100; logs of shares are negative, and logs of counts do not sum to 1.
     """
     if vector.device.type != "cpu" or type(vector) is not Tensor or vector.numel() < 2 or is_traced():
         return
     values = vector.detach()
     low, high = (float(value) for value in values.aminmax())
     if 100 < high < float("inf") and torch.equal(values, values.round()):
-        raise ValueError(f"{what} goes up to {high:g}, as counts do and logs do not: pass {wanted}")
+        raise ValueError(f"{what} goes up to {high:g}, like counts, not like logs: pass {wanted}")
     if of_probabilities and low >= 0 and high < 1 and abs(float(values.sum()) - 1) < 1e-4:
-        raise ValueError(f"{what} has values from {low:.3g} to {high:.3g} that sum to 1, probabilities: pass {wanted}")
+        raise ValueError(f"{what} has values from {low:.3g} to {high:.3g} and sum 1, like probabilities: pass {wanted}")
 
 
 def is_traced() -> bool:
-    """Whether a compiler, torch.func or a mode of fake tensors is at work, which allow no look at values."""
+    """Whether a compiler, torch.func or a fake-tensor mode is at work, none of which allow a look at values."""
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined,no-untyped-call]
         return True
     return torch._C._functorch.maybe_current_level() is not None or torch._C._len_torch_dispatch_stack() > 0
 
 
 def without_dim(shape: torch.Size, dim: int) -> torch.Size:
-    """`shape` without the classes: that of class indices."""
+    """`shape` without the classes: the shape of class indices."""
     return torch.Size(length for d, length in enumerate(shape) if d != dim % max(len(shape), 1))
 
 
 class Rows:
-    """Logits and target as the formulas want them, the classes in dimension 1, and the way back.
+    """Logits and target as the formulas expect them, with the classes in dimension 1, and the way back.
 
-    Classes in another dimension `dim` make rows [M, K] of everything. A target with one channel in the place of the
-    classes, [N, 1, H, W] as segmentation libraries have it, is class indices [N, H, W].
+    If the classes are in another dimension `dim`, everything becomes rows [M, K]. A target with one channel in place of
+    the classes, [N, 1, H, W] as in segmentation libraries, holds class indices [N, H, W].
     """
 
     def __init__(self, logits: Tensor, target: Tensor, dim: int) -> None:
@@ -122,19 +122,19 @@ class Rows:
         self.logits, self.target = self.flat(logits), self.flat(target)
 
     def flat(self, value: Any) -> Any:
-        """A tensor with one value per row, or in the shape of the logits, as rows; None as it is."""
+        """A tensor with one value per row, or in the shape of the logits, as rows; None stays None."""
         if value is not None and self.moved and value.shape == without_dim(self.shape, self.dim):
             return value.reshape(-1)
         return self.elements(value)
 
     def elements(self, value: Any) -> Any:
-        """A tensor that broadcasts to the logits as rows; None as it is."""
+        """A tensor that broadcasts to the logits, as rows; None stays None."""
         if value is None or not self.moved:
             return value
         return value.expand(self.shape).movedim(self.dim, -1).reshape(-1, self.shape[self.dim])
 
     def back(self, loss: Tensor) -> Tensor:
-        """A loss that is not reduced, in the shape of the logits or of their rows."""
+        """An unreduced loss, in the shape of the logits or of their rows."""
         if not self.moved or loss.ndim == 0:
             return loss
         rows = without_dim(self.shape, self.dim)
@@ -166,11 +166,11 @@ def is_integer(tensor: Tensor) -> bool:
 
 
 def own_class(logits: Tensor, target: Tensor, ignore_index: int, loss: str) -> Tensor:
-    """`one_hot` of class indices, any class where they are ignored; for losses whose formula singles out one class,
-    which refuse any other target."""
+    """`one_hot` of class indices, with an arbitrary class for ignored rows; for losses whose formula singles out one
+    class, which refuse any other target."""
     if not is_indices(logits, target):
         raise ValueError(
-            f"{loss} is defined for one class a row, but target has the logits' shape {tuple(target.shape)}: "
+            f"{loss} is defined for one class per row, but target has the logits' shape {tuple(target.shape)}: "
             "pass class indices"
         )
     return one_hot(logits, torch.where(not_ignored(target, ignore_index), target, 0))
@@ -181,13 +181,13 @@ def as_probabilities(
 ) -> tuple[Tensor, Tensor | int]:
     """A target of the logits' shape as probabilities in their dtype, smoothed, and the number of rows that count.
 
-    Probabilities all count, as in torch. Of a one-hot of whole numbers, rows that hold `ignore_index` do not.
+    All rows of probabilities count, as in torch. In an integer one-hot, rows that hold `ignore_index` do not.
     """
     classes = logits.shape[class_dim(logits)]
     if 0 <= ignore_index < classes:
         raise ValueError(
-            f"ignore_index is {ignore_index}, one of the {classes} classes, and a target of the logits' shape has a "
-            "value for each: pass class indices, or another ignore_index, e.g. 255"
+            f"ignore_index is {ignore_index}, one of the {classes} classes, but a target of the logits' shape has a "
+            "value for each class: pass class indices, or another ignore_index, e.g. 255"
         )
     smooth = target.to(logits.dtype)
     if smoothing:
@@ -205,7 +205,7 @@ def one_hot(logits: Tensor, target: Tensor) -> Tensor:
 
 
 def not_ignored(target: Tensor, ignore_index: int) -> Tensor:
-    """Targets that are not ignored, nor NaN. Compared in 64 bits: as uint8, −100 is the class 156.
+    """Targets that are neither ignored nor NaN. Compared in 64 bits: as uint8, −100 would be class 156.
 
     >>> not_ignored(torch.tensor([156, 7], dtype=torch.uint8), -100)
     tensor([True, True])
@@ -216,7 +216,7 @@ def not_ignored(target: Tensor, ignore_index: int) -> Tensor:
 
 
 def pick(values: Tensor, target: Tensor, ignore_index: int) -> tuple[Tensor, Tensor]:
-    """values[n, target[n]] for every row, and which rows count (those ignored are 0)."""
+    """values[n, target[n]] for every row (0 for ignored rows), and which rows count."""
     valid = not_ignored(target, ignore_index)
     dim = class_dim(values)
     index = torch.where(valid, target, 0).long().unsqueeze(dim)
@@ -230,7 +230,7 @@ def check_reduction(reduction: str, *more: str) -> None:
 
 
 def ratio(total: Tensor, weight: Tensor | int) -> Tensor:
-    """total / weight, and 0 with zero gradient where nothing counts (an empty or wholly ignored batch)."""
+    """total / weight, or 0 with zero gradient if nothing counts (an empty or wholly ignored batch)."""
     if type(weight) is int:
         return total / max(weight, 1)  # not sym_max, for which torch 2.11 breaks a compiled graph
     if not isinstance(weight, Tensor):
@@ -246,7 +246,7 @@ def rows_of(logits: Tensor) -> int:
 
 
 def reduce_rows(loss: Tensor, counted: Tensor | int, reduction: str) -> Tensor:
-    """Loss a row to what `reduction` names; `counted` is the denominator of the mean."""
+    """Reduce the loss per row as `reduction` asks; `counted` is the denominator of the mean."""
     check_reduction(reduction)
     if reduction == "none":
         return loss
@@ -254,10 +254,10 @@ def reduce_rows(loss: Tensor, counted: Tensor | int, reduction: str) -> Tensor:
 
 
 def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
-    """Whether the loss of `logits` [N, K] with one `shift` per class can be that of kernels.py: compiled, on a GPU.
+    """Whether kernels.py can compute the loss of `logits` [N, K] with one `shift` per class: compiled, on a GPU.
 
-    `target` is class indices [N] or one value per class [N, K]. Whatever is unusual takes the general path, and so
-    do its error messages.
+    `target` is class indices [N] or one value per class [N, K]. Anything unusual takes the general path, which also has
+    the error messages.
     """
     return (
         torch.compiler.is_compiling()
@@ -274,12 +274,12 @@ def kernels_apply(logits: Tensor, target: Tensor, shift: Tensor) -> bool:
     )
 
 
-@constant  # Dynamo would trace the import, and fail where it fails
+@constant  # Dynamo would trace the import, and fail if it fails
 def kernels_work() -> bool:
-    """Whether kernels.py can be had and used here; a compiler asks once for each graph.
+    """Whether kernels.py can be imported and used here; a compiler asks once per graph.
 
-    Its operations have a first derivative, backward, and no other: not under torch.func, in forward mode, or where
-    Dynamo traces calls of torch.autograd, which may ask for a second one.
+    Its operations have a first derivative in backward mode and no other. They cannot be used under torch.func, in
+    forward mode, or where Dynamo traces calls of torch.autograd, which may need a second one.
     """
     if (
         os.environ.get("EQUIPOISE_KERNELS") == "0"
@@ -302,14 +302,14 @@ def called_by(package: str) -> bool:
 
 
 class PriorModule(nn.Module):
-    """A loss that holds vectors of the prior as buffers which stay what they are, to the bit.
+    """A loss that holds vectors of the prior as buffers, which stay the same bit for bit.
 
-    They move with the module between devices and into its `state_dict`, but `.half()` and `.to(torch.bfloat16)` leave
-    their dtype alone: log(65,505) has no business in half precision.
+    They move with the module between devices and into its `state_dict`, but `.half()` and `.to(torch.bfloat16)` do not
+    change their dtype: half precision is too coarse for log(65,505).
     """
 
-    _kept: Mapping[str, Tensor] = MappingProxyType({})  # what buffers held that are on the meta device now
-    _lost: tuple[str, ...] = ()  # those that came from there without values
+    _kept: Mapping[str, Tensor] = MappingProxyType({})  # the values of buffers that are on the meta device now
+    _lost: tuple[str, ...] = ()  # buffers that came from there without values
 
     def __setattr__(self, name: str, value: Any) -> None:
         held = self.__dict__.get("_buffers", {}).get(name)
@@ -320,8 +320,8 @@ class PriorModule(nn.Module):
     def _loaded(self, name: str, held: Tensor, given: Tensor) -> Tensor:
         """What a buffer becomes when transformers' `from_pretrained` assigns to it.
 
-        Values of the checkpoint are marked. Anything else is memory that nobody wrote to, for a buffer that the
-        checkpoint does not have: what the module was built with stays.
+        Values from the checkpoint are marked. Anything else is uninitialised memory, for a buffer that the checkpoint
+        does not have; the buffer then keeps the values that the module was built with.
         """
         if getattr(given, "_is_hf_initialized", False):
             return given
@@ -347,7 +347,7 @@ class PriorModule(nn.Module):
         return self
 
     def check_values(self) -> None:
-        """Refuse to compute with memory that nobody wrote to."""
+        """Refuse to compute with uninitialised memory."""
         if self._lost:
             raise RuntimeError(
                 f"{', '.join(self._lost)} of this {type(self).__name__} came from the meta device without values: load "
@@ -364,11 +364,11 @@ class Loss(PriorModule):
     """Abstract: a loss that keeps its options as attributes."""
 
     reductions: tuple[str, ...] = ()  # beside torch's
-    grown: tuple[str, ...] = ()  # buffers that training changes: those of a checkpoint differ, and are no other prior
+    grown: tuple[str, ...] = ()  # buffers that training changes: a checkpoint may differ in them
     ignore_index: int
     reduction: str
     dim: int = 1  # of the classes
-    logits_mean: Literal["train", "uniform"] = "train"  # the prior that logits mean after training with it
+    logits_mean: Literal["train", "uniform"] = "train"  # the prior that logits mean after training with this loss
     _saved: Mapping[str, tuple[Tensor, Tensor]] = MappingProxyType({})  # buffers in a state dict, and copies of them
 
     def __init__(self, **options: Any) -> None:
@@ -378,12 +378,12 @@ class Loss(PriorModule):
             setattr(self, name, value)
 
     def common(self, logits: Tensor) -> dict[str, Any]:
-        """The options that every function of a loss takes."""
+        """The options that every loss function takes."""
         self.follow(logits)
         return {"ignore_index": self.ignore_index, "reduction": self.reduction, "dim": self.dim}
 
     def follow(self, logits: Tensor) -> None:
-        """Move the buffers to where the logits are: once, as the functions would at every call."""
+        """Move the buffers to the device of the logits once, as the functions would do at every call."""
         self.check_values()
         if is_traced() or type(logits) is not Tensor or logits.is_meta:
             return
@@ -393,7 +393,7 @@ class Loss(PriorModule):
 
     def _save_to_state_dict(self, *args: Any) -> None:
         super()._save_to_state_dict(*args)
-        # torch.distributed.checkpoint loads into these very tensors, before load_state_dict sees them
+        # torch.distributed.checkpoint loads into these tensors themselves, before load_state_dict sees them
         self._saved = {name: (b, b.clone()) for name, b in self._buffers.items() if b is not None}
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
@@ -419,7 +419,7 @@ class Loss(PriorModule):
         return found
 
     def _warn_of_another(self, name: str, old: Tensor, new: Tensor) -> None:
-        """A checkpoint may come from a run with another prior: it is loaded as torch does, but not silently."""
+        """Warn if a checkpoint comes from a run with another prior; it is loaded all the same, as torch does."""
         differ = (~torch.isclose(new.double(), old.double(), rtol=1e-5, atol=1e-6)).nonzero().flatten().tolist()
         if differ:
             shown = ", ".join(f"class {j}: {new[j].item():.4g}, was {old[j].item():.4g}" for j in differ[:3])

@@ -20,7 +20,7 @@ from equipoise.prior import FloatArray, Prior, PriorLike, as_prior
 def inverse_frequency_weights(prior: PriorLike) -> Tensor:
     """w_j ∝ 1/n_j, fp32 [K]: rare classes weigh more. The weights of the classes that occur sum to K.
 
-    A class that never occurs is taken as n = 1, and comes on top of that sum.
+    A class that never occurs is taken as n = 1; its weight comes on top of that sum.
 
     >>> inverse_frequency_weights(Prior.from_counts([30, 10]))
     tensor([0.5000, 1.5000])
@@ -32,7 +32,7 @@ def inverse_frequency_weights(prior: PriorLike) -> Tensor:
 def effective_number_weights(prior: Prior, beta: float) -> Tensor:
     """w_j ∝ (1 − β)/(1 − β^n_j), fp32 [K]; the weights of the classes that occur sum to K.
 
-    beta   in [0, 1): 0 weighs all classes alike, towards 1 the weights approach 1/n_j
+    beta   in [0, 1): 0 weights all classes equally, towards 1 the weights approach 1/n_j
 
     >>> effective_number_weights(Prior.from_counts([30, 10]), beta=0.9)
     tensor([0.8096, 1.1904])
@@ -43,7 +43,7 @@ def effective_number_weights(prior: Prior, beta: float) -> Tensor:
     if beta == 0:
         return torch.ones(prior.num_classes, dtype=torch.float32)
     if not prior.counted:
-        raise ValueError("the effective number of samples is of counts, but this prior was stated as probabilities")
+        raise ValueError("the effective number of samples needs counts, but this prior was stated as probabilities")
     # 1 − β^n = −expm1(n log β), exact where β is close to 1
     return _sum_to_num_classes((1 - beta) / -np.expm1(prior.without_zeros() * np.log(beta)), prior)
 

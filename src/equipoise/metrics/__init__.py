@@ -1,1 +1,1 @@
-"""Judge predictions: pure functions, tensors or arrays in, plain data out."""
+"""Evaluate predictions: pure functions that take tensors or arrays and return plain data."""

@@ -1,4 +1,5 @@
-"""What a model said of every test item: kept, so that two models that saw the same items are compared item by item."""
+"""A model's prediction for every test item, kept so that two models that saw the same items can be compared item by
+item."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from equipoise.prior import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The true and the predicted class of each item [N], in their order, and how sure the model was [N]."""
+    """The true and the predicted class of each item [N], in order, and the model's confidence [N]."""
 
     target: NDArray[np.int32]
     predicted: NDArray[np.int32]
@@ -42,10 +43,10 @@ _FIELDS = ("target", "predicted", "confidence")
 
 
 def both_right(one: Sequence[Answers], other: Sequence[Answers], num_classes: int) -> FloatArray | None:
-    """Items of each class that two models both got right, [K]; None where they did not see the same items.
+    """How many items of each class two models both got right, [K]; None if they did not see the same items.
 
-    Each model may have several runs: then an item is as right as the share of runs that got it. The items are taken
-    to be the same where their true classes are, in the same order.
+    Each model may have several runs; an item then counts as right by the share of runs that got it right. The items are
+    assumed to be the same if their true classes are, in the same order.
 
     >>> target, sure = np.array([0, 0, 1], np.int32), np.ones(3, np.float32)
     >>> a, b = (Answers(target, np.array(said, np.int32), sure) for said in ([0, 0, 0], [0, 1, 1]))

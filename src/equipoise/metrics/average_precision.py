@@ -1,10 +1,10 @@
-"""Average precision: exact from sorted scores, or between two bounds from a histogram of them.
+"""Average precision: exact from sorted scores, or within bounds from a histogram of them.
 
     AP = Σ_n (R_n − R_{n−1}) · P_n      over the distinct scores, best first; R_n and P_n are recall and precision of
                                         everything that scores at least the n-th
 
-Equal scores are one step, as in scikit-learn. A histogram does not know the order within a bin: its AP takes a bin as
-one step, and the true value lies between the AP with the negatives of every bin first and that with them last.
+Equal scores are one step, as in scikit-learn. A histogram does not know the order within a bin: its AP takes each bin
+as one step, and the true value lies between the AP with the negatives of every bin first and the AP with them last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EDGE = 20.0  # logits beyond ± this share the outermost bins: probabilities of 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Scores [n] of one class (or of all, pooled) in descending order, ready for any weights of the items.
+    """Scores [n] of one class (or of all classes together) in descending order, ready for any weights of the items.
 
     >>> Ranking.of(np.array([0.9, 0.8, 0.1]), np.array([True, False, True])).average_precision()
     0.8333333333333333
@@ -35,13 +35,13 @@ class Ranking:
 
     @classmethod
     def of(cls, scores: NDArray[np.floating], positive: NDArray[np.bool_]) -> Ranking:
-        order = np.argsort(-scores)  # in any order among equals, which are one step
+        order = np.argsort(-scores)  # ties in any order: they are one step
         ranked = scores[order]
         last = np.append(ranked[1:] != ranked[:-1], True) if len(ranked) else np.zeros(0, bool)
         return cls(order, positive[order], np.flatnonzero(last))
 
     def average_precision(self, weights: FloatArray | None = None) -> float:
-        """AP of the items, each counted `weights` times; NaN where no positive is left."""
+        """AP of the items, each counted `weights` times; NaN if no positive is left."""
         hits: NDArray[Any]
         found: NDArray[Any]
         if weights is None:
@@ -52,12 +52,12 @@ class Ranking:
         if len(hits) == 0 or hits[-1] == 0:
             return float("nan")
         step = np.diff(hits, prepend=0)
-        seen = np.flatnonzero(step)  # recall rises here only, and here something was found
+        seen = np.flatnonzero(step)  # recall rises only here, where a positive was found
         return float((step[seen] * (hits[seen] / found[seen])).sum() / hits[-1])
 
 
 def known_ranking(scores: NDArray[Any], target: NDArray[np.int8]) -> Ranking:
-    """Scores of any shape, pooled, whose labels are 1 or 0; −1 is left out."""
+    """Scores of any shape, taken together, whose labels are 1 or 0; −1 is left out."""
     known = target >= 0
     return Ranking.of(scores[known], target[known] == 1)
 
@@ -69,7 +69,7 @@ def bin_of(logits: FloatArray) -> IntArray:
 
 
 def binned_average_precision(positives: IntArray, negatives: IntArray) -> tuple[FloatArray, FloatArray]:
-    """AP from histograms [..., bins], lowest bin first, and the most by which it can be wrong; NaN without positives.
+    """AP from histograms [..., bins], lowest bin first, and the largest possible error; NaN without positives.
 
     >>> value, error = binned_average_precision(np.array([1, 0, 1]), np.array([0, 1, 0]))
     >>> round(float(value), 4), float(error)

@@ -1,10 +1,10 @@
-"""Judge probabilities: log-loss, Brier score and expected calibration error, each item as heavy as you say.
+"""Evaluate probabilities: log-loss, Brier score and expected calibration error, with optional item weights.
 
     log-loss   Σ_i w_i · −log p_i(y_i) / Σ w             Brier   Σ_i w_i · Σ_j (p_ij − [y_i = j])² / Σ w
     ECE        Σ_b |Σ_{i in b} w_i (right_i − confidence_i)| / Σ w     over 15 equal bins of the largest probability
 
-With sigmoids every class is a question of its own, and the scores are means over the classes: the log-loss is the
-binary one, Brier (p − y)², and the bins of the ECE are of p itself against how often the answer is yes.
+With sigmoids every class is a separate question, and the scores are means over the classes: the log-loss is the binary
+one, Brier is (p − y)², and the ECE compares p itself, in bins, with how often the answer is yes.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CalibrationScores:
-    """Smaller is better, for all three.
+    """Three scores of probabilities; smaller is better for each.
 
     >>> CalibrationScores(log_loss=0.5697, brier=0.4, ece=0.4).brier
     0.4
     """
 
-    log_loss: float  # mean of −log p of the right answer
+    log_loss: float  # mean of −log p for the right answer
     brier: float  # mean squared distance between probabilities and the right answer
-    ece: float  # expected calibration error: mean distance between confidence and accuracy, over bins of confidence
+    ece: float  # expected calibration error: mean gap between confidence and accuracy, over bins of confidence
 
     def __str__(self) -> str:
         return f"log-loss {self.log_loss:.4f}, Brier {self.brier:.4f}, ECE {self.ece:.4f}"
@@ -44,11 +44,11 @@ class CalibrationScores:
 def calibration_scores(
     probabilities: ArrayLike | Tensor, labels: ArrayLike | Tensor, *, weights: ArrayLike | Tensor | None = None
 ) -> CalibrationScores:
-    """Scores of softmax probabilities [N, K] against class indices [N]; `weights` [N] where items count unequally.
+    """Scores of softmax probabilities [N, K] against class indices [N]; `weights` [N] if items do not count equally.
 
     probabilities   [N, K]
     labels          class indices, [N]
-    weights         how much each item counts, [N]; None is alike
+    weights         how much each item counts, [N]; None counts all equally
 
     >>> print(calibration_scores([[0.8, 0.2], [0.6, 0.4]], [0, 1]))
     log-loss 0.5697, Brier 0.4000, ECE 0.4000
@@ -59,7 +59,7 @@ def calibration_scores(
             f"probabilities have shape {p.shape}, labels {index.shape} ({index.dtype}): expected [N, K] and indices [N]"
         )
     share = _shares(weights, index.shape)
-    check_probabilities(probabilities)  # as given: rounding in half precision is allowed for
+    check_probabilities(probabilities)  # as given, with a tolerance for rounding in half precision
     check_labels(index, *p.shape)
     own = p[np.arange(len(p)), index]
     confidence, right = p.max(axis=1), p.argmax(axis=1) == index
@@ -76,7 +76,7 @@ def sigmoid_calibration_scores(
 
     probabilities   [N, K] or [N]
     labels          zeros and ones of the same shape
-    weights         how much each element counts, same shape; None is alike
+    weights         how much each element counts, same shape; None counts all equally
 
     >>> print(sigmoid_calibration_scores([0.8, 0.2, 0.4], [1, 0, 0]))
     log-loss 0.3190, Brier 0.0800, ECE 0.2667
@@ -84,7 +84,7 @@ def sigmoid_calibration_scores(
     p, answer = as_array(probabilities).astype(np.float64), as_array(labels).astype(np.float64)
     if p.ndim not in (1, 2) or answer.shape != p.shape or not np.isin(answer, (0, 1)).all():
         raise ValueError(
-            f"probabilities have shape {p.shape}, labels {answer.shape}: expected [N, K] both, labels of zeros and ones"
+            f"probabilities have shape {p.shape}, labels {answer.shape}: expected [N, K] for both, labels 0 or 1"
         )
     wrong = ~((p >= 0) & (p <= 1))
     if wrong.any():
@@ -104,7 +104,7 @@ def sigmoid_calibration_scores(
 def _shares(weights: ArrayLike | Tensor | None, shape: tuple[int, ...]) -> FloatArray:
     """Weights that sum to 1, in each column."""
     if shape[0] == 0:
-        raise ValueError("there is no item to judge")
+        raise ValueError("there is no item to evaluate")
     found = np.ones(shape) if weights is None else as_array(weights).astype(np.float64)
     if found.shape != shape or not (found >= 0).all() or (found.sum(axis=0) == 0).any():
         raise ValueError(f"weights have shape {found.shape}: expected {shape}, not negative, not all zero")
@@ -117,7 +117,7 @@ def _calibration_error(confidence: FloatArray, right: NDArray[Any], share: Float
 
 
 def softmax_scores(logits: Tensor, labels: Tensor, weights: Tensor) -> CalibrationScores:
-    """`calibration_scores` of logits, with a log-loss that stays finite where a probability underflows."""
+    """`calibration_scores` of logits, with a log-loss that stays finite if a probability underflows."""
     import torch
 
     scores = calibration_scores(logits.softmax(1), labels, weights=weights)
@@ -125,16 +125,16 @@ def softmax_scores(logits: Tensor, labels: Tensor, weights: Tensor) -> Calibrati
     return CalibrationScores(float((losses * weights).sum() / weights.sum()), scores.brier, scores.ece)
 
 
-# -------------------------------------------------------------------- how sure, and how right
+# -------------------------------------------------------------------- confidence against accuracy
 
 EQUAL_MASS = 10  # bins
 LEAST_ITEMS = 25  # of a bin
-NEAREST = 0.01  # of confidence: bins that are nearer become one
+NEAREST = 0.01  # of confidence: bins that are closer are merged
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Items whose confidence is about the same: how many, mean confidence, accuracy with Wilson's 95 % interval."""
+    """Items with about the same confidence: how many, mean confidence, and accuracy with Wilson's 95 % interval."""
 
     items: int
     confidence: float
@@ -144,11 +144,11 @@ class Bin:
 
 
 def equal_mass_bins(items: ArrayLike, correct: ArrayLike, confidence: ArrayLike, *, runs: int = 1) -> list[Bin]:
-    """Ten bins with equally many items, fewer where a bin would have fewer than 25, in the order of their confidence.
+    """Ten bins with equally many items, or fewer if a bin would have fewer than 25, in order of confidence.
 
-    The arguments [n] are of single items, or sums over finer bins. Bins whose confidence differs by less than a point
-    become one, so that where a model is sure of nearly everything no line jumps up and down at 100 %. Items that were
-    judged in several `runs` count once in the intervals.
+    The arguments [n] are values of single items, or sums over finer bins. Bins whose confidence differs by less than a
+    point are merged, so that the line does not jump up and down at 100 % if a model is sure of nearly everything. Items
+    that were evaluated in several `runs` count once in the intervals.
 
     >>> sure = np.linspace(0.5, 1, 100)
     >>> [(bin.items, round(bin.confidence, 2), bin.accuracy) for bin in equal_mass_bins(np.ones(100), sure > 0.6, sure)]

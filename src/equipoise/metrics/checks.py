@@ -1,4 +1,4 @@
-"""Refuse what are no probabilities and no labels, before a number is made of them."""
+"""Check probabilities and labels before anything is computed from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_probabilities(values: ArrayLike | Tensor, what: str = "probabilities") -> Tensor:
-    """Rows of probabilities as float64 [N, K], on their device; anything that is no distribution is refused."""
+    """Rows of probabilities as float64 [N, K], on their device; a row that is not a distribution is refused."""
     import torch
 
     given = values.detach() if is_tensor(values) else torch.from_numpy(np.array(values))
@@ -29,17 +29,18 @@ def check_probabilities(values: ArrayLike | Tensor, what: str = "probabilities")
 
 
 def check_distributions(scores: Tensor, given: Any, first: int = 0, *, of: str = "", instead: str) -> None:
-    """Refuse rows, the first of them number `first`, that are not >= 0 with a sum of 1 as exact as the type `given`."""
+    """Refuse rows that are not >= 0 with a sum of 1, up to the precision of `given`; the first row has number
+    `first`."""
     sums, tolerance = scores.sum(1), 0.03 if given.itemsize == 2 else 1e-3
     wrong = ~((scores >= 0).all(1) & ((sums - 1).abs() <= tolerance))
     if wrong.any():
         row = int(wrong.nonzero()[0])
         total, least = float(sums[row]), float(scores[row].min())
-        raise ValueError(f"row {first + row}{of} is no distribution (sum {total:.4g}, least {least:.4g}): {instead}")
+        raise ValueError(f"row {first + row}{of} is not a distribution (sum {total:.4g}, least {least:.4g}): {instead}")
 
 
 def check_labels(labels: ArrayLike | Tensor, num_items: int, num_classes: int, what: str = "labels") -> IntArray:
-    """Class indices [N] as int64; `what` they are called in errors, a plural or "target"."""
+    """Class indices [N] as int64; errors call them `what`, a plural or "target"."""
     found: NDArray[Any] = as_array(labels)
     have, are = ("has", "is") if what == "target" else ("have", "are")
     if found.shape != (num_items,):

@@ -1,7 +1,7 @@
-"""Which classes are taken for which: predicted against true classes, kept sparse, so that any number of classes fits.
+"""Which classes are taken for which: predicted against true classes, stored sparsely, for any number of classes.
 
-A class is *swallowed* by another where items of it are predicted as that other, more frequent one: the way in which a
-long tail disappears. Sums over items: confusions of parts add up with `+`.
+A class is *swallowed* by another, more frequent one if its items are predicted as that one; this is how a long tail
+disappears. Confusions are sums over items, so those of parts add up with `+`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Confusions:
 
     @classmethod
     def count(cls, target: IntArray, predicted: IntArray, num_classes: int) -> Confusions:
-        """Of true and predicted class indices [N].
+        """Count the pairs of true and predicted class indices [N].
 
         >>> Confusions.count(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).dense().tolist()
         [[1, 1], [0, 1]]
@@ -78,10 +78,11 @@ class Confusions:
         return np.bincount(self.codes % self.num_classes, self.times, self.num_classes).astype(np.int64)
 
     def swallowed(self, prior: Prior, most: int = 15, within: Sequence[int] | None = None) -> list[Swallowed]:
-        """Pairs in which a class is taken for one of a larger group, the surest first (by the interval's lower end).
+        """Pairs in which a class is taken for one of a larger group, the most certain first (by the interval's lower
+        end).
 
-        Where the training set has one group only, for a class with more items; and so it is for the classes `within` a
-        group, when they are given.
+        If the training set has only one group, or for classes `within` a group if these are given: pairs in which a
+        class is taken for one with more items.
         """
         true, predicted = np.divmod(self.codes, self.num_classes)
         items = np.bincount(true, self.times, self.num_classes).astype(np.int64)
@@ -97,9 +98,10 @@ class Confusions:
     def flow(
         self, prior: Prior, groups: Mapping[str, Sequence[int]] | None = None
     ) -> dict[str, dict[str, float | None]]:
-        """Where the items of each group go: the share predicted as a right class, or a wrong one of each group.
+        """Where the items of each group go: the share predicted right, and the shares predicted as a wrong class of
+        each group.
 
-        Classes count equally, whatever their number of test items; None where the test set has none of the group. The
+        Classes count equally, whatever their number of test items; None if the test set has no item of the group. The
         classes of each group are `groups`, by default those of the prior.
         """
         groups = prior.groups() if groups is None else groups

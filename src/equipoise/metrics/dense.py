@@ -1,15 +1,15 @@
-"""Judge segmentation: `evaluate_dense` and what it returns.
+"""Evaluate segmentation: `evaluate_dense` and what it returns.
 
-Everything is built from three sums per class, so evaluations of batches, ranks and files add up with `+`, and nothing
-but the sums is kept. Scores are fractions, over all pixels of all images together.
+Everything is built from three sums per class, so evaluations of batches, ranks and files add up with `+`, and only the
+sums are kept. Scores are fractions, over all pixels of all images together.
 
     IoU                   hits / (labelled + predicted − hits)
     Dice                  2 · hits / (labelled + predicted), which is F1 over pixels
     accuracy              hits / labelled: the recall of the class
     miou, dice, balanced  their means over the classes that are labelled or predicted (balanced: labelled) somewhere
-    many, medium, few     means of IoU over the classes with more than an equal share of the training pixels (1/K),
-                          between, and with less than a tenth of an equal share. Pixels are too many for the groups by
-                          100 and 20 items of other evaluations: every class would have many
+    many, medium, few     means of IoU over the classes with more than an equal share of the training pixels (1/K), in
+                          between, and with less than a tenth of an equal share. The usual limits of 100 and 20 items
+                          make no sense for pixels: every class would have many
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ RARE = 0.1  # of an equal share of the pixels
 
 @dataclass(frozen=True)
 class RegionResult:
-    """One class: its share of the training pixels, labelled test pixels and scores, None where it never occurs."""
+    """One class: its share of the training pixels, its labelled test pixels, and its scores (None if it never
+    occurs)."""
 
     index: int
     name: str
@@ -80,13 +81,14 @@ class DenseEvaluation:
         return _ratios(self.hits, self.labelled)
 
     def groups(self) -> dict[str, list[int]]:
-        """The classes with more than an equal share of the training pixels, less than a tenth of one, and between."""
+        """The classes with more than an equal share of the training pixels, with less than a tenth of it, and in
+        between."""
         shares = self.prior.probabilities * self.prior.num_classes
         masks = {"many": shares > 1, "medium": (shares <= 1) & (shares >= RARE), "few": shares < RARE}
         return {name: np.flatnonzero(mask).tolist() for name, mask in masks.items()}
 
     def scores(self, without: Sequence[int] = ()) -> dict[str, float]:
-        """Every number by name, fractions from 0 to 1; NaN where undefined (an empty group, no pixel).
+        """Every number by name, as fractions from 0 to 1; NaN if undefined (an empty group, no pixel).
 
         Classes in `without` are left out of the means, e.g. [0] for a background.
         """
@@ -145,11 +147,11 @@ class DenseEvaluation:
 def evaluate_dense(
     predictions: ArrayLike | Tensor, target: ArrayLike | Tensor, prior: Prior, *, ignore_index: int | None = None
 ) -> DenseEvaluation:
-    """Judge predictions of a batch against its label maps; `prior` is that of the training pixels.
+    """Evaluate predictions of a batch against its label maps; `prior` is that of the training pixels.
 
     predictions   logits or probabilities [N, K, ...], or predicted classes [N, ...] or [N, 1, ...]
     target        class indices [N, ...] or [N, 1, ...], or one-hot [N, K, ...]
-    ignore_index  pixels of this target do not count
+    ignore_index  pixels with this target do not count
 
     >>> prior = Prior.from_counts([900, 90, 10])
     >>> result = evaluate_dense([[[0, 0], [1, 1]]], [[[0, 0], [0, 1]]], prior)
@@ -183,17 +185,18 @@ def evaluate_dense(
 
 
 def _array(values: ArrayLike | Tensor) -> Any:
-    """Tensors stay where they are: logits become classes before they leave their device."""
+    """Tensors stay on their device: logits are turned into classes before they leave it."""
     return values.detach() if is_tensor(values) else np.asarray(values)
 
 
 def _channels(outputs: Any, given: Any, classes: int) -> tuple[bool, bool]:
-    """Whether dimension 1 of predictions and of target holds one value per class, or is a channel of class indices."""
+    """Whether dimension 1 of the predictions and of the target holds one value per class, or is a channel of class
+    indices."""
     if outputs.ndim != given.ndim:
         return outputs.ndim > given.ndim, given.ndim > outputs.ndim
     if outputs.ndim < 3 or {outputs.shape[1], given.shape[1]} - {1, classes}:
         return False, False
-    if outputs.shape == given.shape and outputs.shape[1] == classes > 1:  # or a label map of as many rows
+    if outputs.shape == given.shape and outputs.shape[1] == classes > 1:  # or a label map with as many rows
         one_hot = bool((given.sum(1) == 1).all() and ((given == 0) | (given == 1)).all())
         return one_hot, one_hot
     return True, True

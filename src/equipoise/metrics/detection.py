@@ -1,11 +1,12 @@
-"""The 13 numbers of LVIS for boxes or masks: detections as arrays in, percent out. hotcoco does the work.
+"""The 13 LVIS numbers for boxes or masks, in percent, from detections as arrays. hotcoco does the work.
 
     AP       mean over classes and over IoU 0.50, 0.55, ..., 0.95;  AP50, AP75 at one IoU;  APs, APm, APl by size
     APr, APc, APf    over rare (at most 10 training images), common (at most 100) and frequent classes
     AR@300, ARs@300, ARm@300, ARl@300    recall
 
 Federated rules: a class counts only in images where it is marked or known to be absent, and unmatched detections of a
-class that is not marked exhaustively there are ignored. Of each image the 300 best detections over all classes count.
+class that is not marked exhaustively in an image are ignored. The 300 best detections of each image count, over all
+classes.
 
 Reference: Gupta, Dollár, Girshick, "LVIS: A Dataset for Large Vocabulary Instance Segmentation", 2019.
 """
@@ -36,7 +37,7 @@ MOST = 300  # detections per image, over all classes
 
 @dataclass(frozen=True)
 class Detections:
-    """What a detector found: ids as in the annotation file, boxes [D, 4] as x, y, width, height, masks as RLEs."""
+    """What a detector found: ids as in the annotation file, boxes [D, 4] as x, y, width, height, and masks as RLEs."""
 
     image_ids: IntArray
     category_ids: IntArray
@@ -62,16 +63,16 @@ class Detections:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> Detections:
-        """Read a JSON file of COCO's results; what is wrong with it is an error that names the file."""
+        """Read a JSON file in COCO's results format; errors name the file."""
         with reading(path):
             try:
                 return cls.from_results(read_json(path))
-            except TypeError as error:  # of hotcoco, about a mask
+            except TypeError as error:  # from hotcoco, about a mask
                 raise ValueError(str(error)) from None
 
     @classmethod
     def from_results(cls, results: Sequence[dict[str, Any]]) -> Detections:
-        """Read COCO's list of results. A result without a box gets the one around its mask."""
+        """Read a list of results in COCO's format. A result without a box gets the one around its mask."""
         if not isinstance(results, Sequence) or not all(isinstance(result, dict) for result in results):
             raise ValueError(
                 f"results are a {type(results).__name__}: expected a list of dicts, one per detection, as COCO's"
@@ -80,7 +81,7 @@ class Detections:
             _check_result(result, f"result {number}")
         masked = [bool(result.get("segmentation")) for result in results]
         if any(masked) and not all(masked):
-            raise ValueError(f"result {masked.index(False)} has no segmentation, others have: give all one, or none")
+            raise ValueError(f"result {masked.index(False)} has no segmentation, others have: give one to all or none")
         masks = [result["segmentation"] for result in results] if any(masked) else None
         boxes = [
             _box_around(result["segmentation"], f"result {number}") if result.get("bbox") is None else result["bbox"]
@@ -91,7 +92,7 @@ class Detections:
         return cls(images, categories, scores, np.array(boxes, np.float64).reshape(-1, 4), masks)
 
     def to_results(self) -> list[dict[str, Any]]:
-        """COCO's list of results, masks compressed: what the LVIS test server takes."""
+        """A list of results in COCO's format, with compressed masks, as the LVIS test server takes it."""
         masks = [None] * len(self) if self.masks is None else self.masks
         return [
             result
@@ -101,7 +102,7 @@ class Detections:
         ]
 
     def adjusted(self, prior: Prior, target_rate: float | None = None, tau: float = 1.0) -> Detections:
-        """Scores of sigmoids that mean the rates of `prior`, made right for classes of one rate, by default the mean.
+        """Move sigmoid scores that mean the rates of `prior` to one common rate of all classes, by default the mean.
 
             logit score'  =  logit score − tau · (logit π_j − logit t)
 
@@ -115,13 +116,13 @@ class Detections:
         return self._moved(prior, tau * sigmoid_shift(prior, target_rate).numpy().astype(np.float64))
 
     def adjusted_softmax(self, prior: Prior, tau: float = 1.0) -> Detections:
-        """Scores of a softmax with background, made right for equally frequent classes as far as one score tells.
+        """Move scores of a softmax with background to equally frequent classes, as far as one score per box allows.
 
             score'  =  w score / (w score + 1 − score),   w = (K π_j)^−tau
 
-        This is exact where all that a box's score leaves is background's. What it leaves to other classes should be
-        weighed too, but a results file does not have it: `adjust_detector_logits` is exact, with all logits of a box.
-        `prior` counts the instances of each category: `Prior.from_coco(path, by="instances")`.
+        This is exact if the rest of a box's probability belongs to background. The shares of other classes should be
+        reweighted too, but a results file does not have them; `adjust_detector_logits` is exact, with all logits of a
+        box. `prior` counts the instances of each category: `Prior.from_coco(path, by="instances")`.
 
         >>> prior = eq.Prior.from_counts([90, 10], class_ids=[3, 8])
         >>> found = Detections(np.array([1, 1]), np.array([3, 8]), np.array([0.9, 0.1]), np.zeros((2, 4)))
@@ -131,28 +132,28 @@ class Detections:
         return self._moved(prior, softmax_shift(prior, tau=tau).numpy().astype(np.float64))
 
     def _moved(self, prior: Prior, shift: FloatArray) -> Detections:
-        """Scores whose logits lose the `shift` [K] of their category."""
+        """Scores with the `shift` [K] of their category subtracted from their logits."""
         ids = np.array(prior.class_ids if prior.class_ids is not None else [], np.int64)
         unknown = np.setdiff1d(self.category_ids, ids)
         if len(unknown):
-            raise ValueError(f"detections have the category id {unknown[0]}, which the training annotations lack")
+            raise ValueError(f"detections have the category id {unknown[0]}, not in the training annotations")
         if len(self) and not (self.scores.min() >= 0 and self.scores.max() <= 1):
             low, high = self.scores.min(), self.scores.max()
             raise ValueError(f"scores lie in [{low:.3g}, {high:.3g}]: expected probabilities, in [0, 1]")
         order = np.argsort(ids)
         columns = order[np.searchsorted(ids, self.category_ids, sorter=order)]
-        with np.errstate(divide="ignore", over="ignore"):  # scores of 0 and 1 stay what they are
+        with np.errstate(divide="ignore", over="ignore"):  # scores of 0 and 1 do not change
             logits = np.log(self.scores) - np.log1p(-self.scores) - shift[columns]
             return replace(self, scores=1 / (1 + np.exp(-logits)))
 
     def _entries(self) -> Iterator[dict[str, Any]]:
-        """Where, what and how sure: what the results of boxes and of masks share."""
+        """The fields that results of boxes and of masks share: image, category and score."""
         for ids in zip(self.image_ids.tolist(), self.category_ids.tolist(), self.scores.tolist(), strict=True):
             yield dict(zip(("image_id", "category_id", "score"), ids, strict=True))
 
 
 def joined(parts: Sequence[Detections]) -> Detections:
-    """Detections one after another; masks where every part has them."""
+    """Detections of all parts, concatenated; with masks if every part has them."""
     if not parts:
         return Detections.from_results([])
     masks = None
@@ -170,8 +171,8 @@ def joined(parts: Sequence[Detections]) -> Detections:
 class GroundTruth:
     """An annotation file to evaluate against, read once.
 
-    Files without LVIS's fields (COCO) count as searched for every class. Where the categories have no "frequency", the
-    groups r, c, f come from `prior`, the training images that hold each class; without one, they are not reported.
+    Files without LVIS's fields (COCO) count as searched for every class. If the categories have no "frequency", the
+    groups r, c, f come from `prior`, the training images that hold each class; without it, they are not reported.
     """
 
     def __init__(self, annotations: str | os.PathLike[str], prior: Prior | None = None) -> None:
@@ -180,7 +181,7 @@ class GroundTruth:
         for key in ("annotations", "images"):
             if not content.get(key):
                 raise ValueError(f"{annotations} has no {key!r}: expected a COCO or LVIS file")
-        for number, one in enumerate(found, start=1):  # the evaluator's own ids: some files have none, or one twice
+        for number, one in enumerate(found, start=1):  # the evaluator's own ids: some files have none, or repeat one
             one.annotation["id"] = number
         self.grouped = _give_groups(content["categories"], prior)
         _give_federated_fields(content)
@@ -193,7 +194,7 @@ class GroundTruth:
             self._truth = hotcoco().COCO(content)
 
     def evaluate(self, detections: Detections, kind: Literal["bbox", "segm"]) -> dict[str, float | None]:
-        """The 13 numbers in percent; None where nothing falls into a group."""
+        """The 13 numbers in percent; None if nothing falls into a group."""
         self._check(detections, kind)
         found = hotcoco().LVISeval(self._truth, self._results(detections, kind), kind)
         found.evaluate()
@@ -208,7 +209,7 @@ class GroundTruth:
         }  # fmt: skip
 
     def match(self, detections: Detections, kind: Literal["bbox", "segm"]) -> Matches:
-        """What the measures of `detection_measures` are computed from."""
+        """The matching from which `detection_measures` computes its measures."""
         self._check(detections, kind)
         return match(self._arrays, detections, kind)
 
@@ -220,12 +221,12 @@ class GroundTruth:
         for what, ids in (("image", detections.image_ids), ("category", detections.category_ids)):
             unknown = np.setdiff1d(ids, self._known[what])
             if len(unknown):
-                raise ValueError(f"detections have the {what} id {unknown[0]}, which the annotations lack")
+                raise ValueError(f"detections have the {what} id {unknown[0]}, not in the annotations")
         if kind == "segm":
             self._check_sizes(detections)
 
     def _check_sizes(self, detections: Detections) -> None:
-        """Refuse a mask of another size than its image, as far as the file has sizes, and runs that do not fill it."""
+        """Refuse a mask whose size differs from its image's, if the file has sizes, and runs that do not fill it."""
         rows = np.searchsorted(self._arrays.image_ids, detections.image_ids)
         for number, (mask, size) in enumerate(
             zip(detections.masks or (), self._arrays.sizes[rows].tolist(), strict=True)
@@ -244,7 +245,7 @@ class GroundTruth:
         if len(detections) == 0 or kind == "bbox":
             columns = detections.image_ids, detections.boxes, detections.scores, detections.category_ids
             loaded = self._truth.load_res(np.column_stack(columns).astype(np.float64))
-        else:  # without a box, so that a detection is small, medium or large by its mask and not by its box
+        else:  # without a box, so that a detection's size group depends on its mask, not on its box
             assert detections.masks is not None
             entries = zip(detections._entries(), detections.masks, strict=True)
             loaded = self._truth.load_res([entry | {"segmentation": mask} for entry, mask in entries])
@@ -269,7 +270,7 @@ def _check_result(result: dict[str, Any], what: str) -> None:
     if any(side < 0 for side in sides[2:]):
         raise ValueError(f"{what} has the bbox {shown([box])}: its width or height is negative")
     if mask and not is_rle(mask) and (box is None or not is_polygons(mask)):
-        raise ValueError(f"{what} has a segmentation that is no RLE")
+        raise ValueError(f"{what} has a segmentation that is not an RLE")
 
 
 def _box_around(mask: Rle, what: str) -> list[float]:
@@ -303,14 +304,14 @@ def _give_groups(categories: list[dict[str, Any]], prior: Prior | None) -> bool:
     ids = [category["id"] for category in ordered]
     other = next((i for i, known in zip(ids, prior.class_ids or ids, strict=True) if i != known), None)
     if other is not None:
-        raise ValueError(f"the annotations have the category id {shown([other])}, which the training annotations lack")
+        raise ValueError(f"the annotations have the category id {shown([other])}, not in the training annotations")
     for category, count in zip(ordered, prior.counts.tolist(), strict=True):
         category["frequency"] = frequency_group(count)
     return True
 
 
 def _give_federated_fields(content: dict[str, Any]) -> None:
-    """Where the file has none: every class that is not marked in an image is known to be absent from it."""
+    """If the file has none: every class that is not marked in an image is known to be absent from it."""
     if all("neg_category_ids" in image for image in content["images"]):
         return
     marked: dict[int, set[int]] = {image["id"]: set() for image in content["images"]}

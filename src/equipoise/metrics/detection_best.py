@@ -1,7 +1,7 @@
-"""The best detections of each class over a whole test set, a batch at a time: AP-fixed within bounded memory.
+"""The best detections of each class over a whole test set, one batch at a time: AP-fixed in bounded memory.
 
-A class is cut down to its best `most` whenever it has twice as many. Its least score is then its threshold: what scores
-below it can no longer be among the best, and a detector need not even look at it.
+A class is cut down to its best `most` whenever it has twice as many. Its lowest score is then its threshold: detections
+below it can no longer be among the best, and the detector can skip them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from equipoise.prior import FloatArray
 
 
 class BestPerClass:
-    """Keeps at least the `most` best detections of each class of all that were added; equal scores are all kept."""
+    """Keeps at least the `most` best detections of each class among all that were added; ties are all kept."""
 
     def __init__(self, most: int = BEST) -> None:
         self.most = most
@@ -46,11 +46,11 @@ class BestPerClass:
         self._parts[category], self._number[category] = [best], len(best)
 
     def thresholds(self, category_ids: Sequence[int], floor: float) -> FloatArray:
-        """The least score that may still count, by class; `floor` where any may."""
+        """The lowest score that may still count, by class; `floor` if any may."""
         return np.array([max(self._least.get(category, floor), floor) for category in category_ids])
 
     def detections(self) -> Detections:
-        """The best `most` of each class, and what scores as the last of them; ordered by image as it came."""
+        """The best `most` of each class, including ties with the last of them, in the order of images as added."""
         for category, number in self._number.items():
             if number > self.most:
                 self._cut(category)

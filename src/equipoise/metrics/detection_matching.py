@@ -1,12 +1,13 @@
-"""Which detections are right: matched with the truth per class and IoU as LVIS does, once for every measure.
+"""Which detections are right: matched with the truth per class and IoU as LVIS does, once for all measures.
 
-Within an image and a class the detections are taken best first. Each takes the instance that it overlaps most, of those
-that no better one took and that it overlaps by at least the IoU. Detections of a class that their image was not
-searched for do not count, nor do unmatched ones of a class that is not marked exhaustively there. A crowd (COCO; LVIS
-has none) is no instance: what would be wrong, but lies in one of its class by at least the IoU, is left out.
+Within an image and a class the detections are processed best first. Each takes the instance that it overlaps most,
+among those that no better one took and that it overlaps by at least the IoU. Detections of a class that their image was
+not searched for do not count, nor do unmatched ones of a class that is not marked exhaustively there. A crowd (COCO;
+LVIS has none) is not an instance: a detection that would be wrong, but lies in a crowd of its class by at least the
+IoU, is left out.
 
-A match depends on better detections alone. So the matches of the best per image, or per class, are those among all
-detections, and every cap is a mask on one matching.
+A match depends only on better detections. So the matches of the best detections per image, or per class, are the same
+as among all detections, and every cap is a mask on one matching.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from equipoise.metrics.detection import Detections
 
 IOUS = np.linspace(0.5, 0.95, 10)
-PAIRS = 1 << 22  # of a detection and an instance, looked at at a time
+PAIRS = 1 << 22  # pairs of a detection and an instance that are compared at a time
 
 BoolArray = NDArray[np.bool_]
 
@@ -40,19 +41,19 @@ class Truth:
 
     image_ids: IntArray
     category_ids: IntArray
-    groups: NDArray[np.str_]  # "r", "c", "f" of each category; "" where the file does not tell
+    groups: NDArray[np.str_]  # "r", "c", "f" of each category; "" if the file does not tell
     images: IntArray  # [G] index of each instance's image
     categories: IntArray  # [G] index of its category
     boxes: FloatArray  # [G, 4] x, y, width, height
     crowds: BoolArray  # [G]
     masks: Sequence[Any] | None
-    sizes: IntArray  # [I, 2] height and width, 0 where the file does not tell
+    sizes: IntArray  # [I, 2] height and width, 0 if the file does not tell
     verified: BoolArray
     exhaustive: BoolArray
 
     @classmethod
     def of(cls, content: dict[str, Any], *, grouped: bool, masks: bool) -> Truth:
-        """From a file's content with LVIS's fields."""
+        """Read from the content of a file with LVIS's fields."""
         images = sorted(content["images"], key=lambda image: image["id"])
         categories = sorted(content["categories"], key=lambda category: category["id"])
         image_ids, category_ids = (np.array([one["id"] for one in entries]) for entries in (images, categories))
@@ -86,14 +87,14 @@ class Matches:
     """Detections ordered by class, within a class best first; equal scores in the order of images, then as given.
 
     hits_iou, hits   every right detection at every IoU: the number of the IoU, ascending, and its place in the order
-    counted          a detection that is wrong wherever it is not right; the others are then left out
-    left_iou, left   every counted detection that is left out at an IoU all the same, as it lies in a crowd; as hits
+    counted          detections that are wrong if they are not right; the others are left out in that case
+    left_iou, left   counted detections that are left out at an IoU because they lie in a crowd; in the form of hits
     """
 
     order: IntArray  # [D] the detection at each place
-    scores: FloatArray  # [D] and all below: at each place
+    scores: FloatArray  # [D] like all below: for each place
     classes: IntArray
-    image_rank: IntArray  # from 0: how many of its image, over all classes, come before it
+    image_rank: IntArray  # from 0: how many detections of its image, over all classes, come before it
     class_rank: IntArray
     counted: BoolArray
     hits_iou: IntArray
@@ -138,13 +139,13 @@ def match(truth: Truth, detections: Detections, kind: Literal["bbox", "segm"]) -
 
 
 def stable_order(keys: IntArray, number: int) -> IntArray:
-    """The order that sorts keys in [0, number), equal ones as they come."""
-    small = number <= 1 << 16  # which numpy sorts by radix
+    """The order that sorts keys in [0, number); equal keys keep their order."""
+    small = number <= 1 << 16  # 16 bits, which NumPy sorts by radix
     return np.argsort(keys.astype(np.uint16) if small else keys, kind="stable")
 
 
 def rank_within(keys: IntArray, number: int) -> IntArray:
-    """How many equal keys come before each.
+    """How many equal keys come before each key.
 
     >>> rank_within(np.array([5, 2, 5, 5, 2]), 6).tolist()
     [0, 0, 1, 2, 1]
@@ -159,8 +160,8 @@ def rank_within(keys: IntArray, number: int) -> IntArray:
 def _overlapping(
     truth: Truth, detections: Detections, kind: str, order: IntArray, cells: IntArray, verified: BoolArray
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Pairs of a place and an instance of its image and class that overlap by the least IoU or more, and by how much;
-    in the order of places, those of a place in the order of the file."""
+    """Pairs of a place and an instance of its image and class that overlap by at least the lowest IoU, and by how much,
+    in the order of places and, for one place, in the order of the file."""
     own = truth.images * len(truth.category_ids) + truth.categories
     by_cell = np.argsort(own, kind="stable")
     known = own[by_cell]
@@ -208,7 +209,7 @@ def box_overlaps(first: FloatArray, second: FloatArray, crowds: BoolArray | None
 def _mask_overlaps(
     truth: Truth, detections: Detections, rows: IntArray, instances: IntArray, cells: IntArray
 ) -> FloatArray:
-    """The same of masks, an image and class at a time."""
+    """The same for masks, one image and class at a time."""
     assert truth.masks is not None
     assert detections.masks is not None
     overlap = hotcoco().mask.iou
@@ -236,7 +237,8 @@ def _packed(segmentation: Any, size: list[int]) -> Any:
 def _taken(
     places: IntArray, instances: IntArray, shared: FloatArray, cells: IntArray, number: int
 ) -> tuple[IntArray, IntArray]:
-    """Which places hit an instance at which IoU. All images and classes at once: their best, then their second, ..."""
+    """Which places hit an instance at which IoU, for all images and classes at once: first their best, then their
+    second, ..."""
     starts = np.flatnonzero(np.diff(places, prepend=-1))  # the first pair of each place
     turn = rank_within(np.unique(cells[places[starts]], return_inverse=True)[1].ravel(), len(starts))
     turns = np.repeat(turn, np.diff(starts, append=len(places)))
@@ -250,7 +252,7 @@ def _taken(
         possible = np.where((value >= IOUS[:, None]) & free[:, instance], value, -1.0)
         best = np.maximum.reduceat(possible, first, axis=1)
         is_best = (possible == best[:, owner]) & (possible >= 0)
-        chosen = np.maximum.reduceat(np.where(is_best, np.arange(len(place)), -1), first, axis=1)  # the last of equals
+        chosen = np.maximum.reduceat(np.where(is_best, np.arange(len(place)), -1), first, axis=1)  # the last among ties
         iou, row = np.nonzero(chosen >= 0)
         free[iou, instance[chosen[iou, row]]] = False
         found.append((iou, place[first[row]]))

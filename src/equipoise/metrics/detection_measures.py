@@ -1,13 +1,13 @@
 """Average precision that can see a prior: at any cap per image, AP-fixed and AP-pool, from one matching.
 
-    AP at a cap   LVIS's, of the best so many detections per image over all classes (LVIS: 300)
-    AP-fixed      of the 10,000 best detections of each class over all images, without a cap per image
-    AP-pool       the detections of AP-fixed, matched as ever, then ranked by score over all classes; recall over all
-                  instances of these classes; also within the rare, common and frequent ones
+    AP at a cap   LVIS's AP, with a given number of best detections per image over all classes (LVIS: 300)
+    AP-fixed      with the 10,000 best detections of each class over all images, without a cap per image
+    AP-pool       with the detections of AP-fixed, matched as usual, then ranked by score over all classes; recall is
+                  over all instances of these classes; also within the rare, common and frequent ones
 
-AP ranks the detections of one class among themselves. What a method adds to all scores of a class changes it only where
-the cap makes classes compete; AP-fixed never sees it, AP-pool always. Each is the mean over IoU 0.50, 0.55, ..., 0.95
-of the precision at 101 recalls, in percent. A class without instances has no AP; in a pool its detections are wrong.
+AP ranks the detections of one class among themselves. Raising all scores of a class changes it only where the cap makes
+classes compete; AP-fixed never sees it, AP-pool always does. Each is the mean over IoU 0.50, 0.55, ..., 0.95 of the
+precision at 101 recalls, in percent. A class without instances has no AP; in a pool its detections are wrong.
 
 Reference: Dave, Dollár, Ramanan, Kirillov, Girshick, "Evaluating Large-Vocabulary Object Detectors: The Devil is in the
 Details", 2021.
@@ -33,7 +33,7 @@ Numbers = dict[str, float | None]
 
 
 def scaled_cap(num_classes: int) -> int:
-    """Detections per image that leave as many per class as LVIS's 300 for 1,203, at least 1.
+    """The cap per image that has as many detections per class as LVIS's 300 for 1,203 classes, at least 1.
 
     >>> scaled_cap(1203), scaled_cap(200), scaled_cap(20), scaled_cap(1)
     (300, 50, 5, 1)
@@ -44,17 +44,17 @@ def scaled_cap(num_classes: int) -> int:
 def ap_at(matches: Matches, cap: int | None = None) -> Numbers:
     """AP, AP_r, AP_c and AP_f of the best `cap` detections of each image, in percent; None: of all detections."""
     if cap is not None and cap < 1:
-        raise ValueError(f"cap is {cap}: at least 1 detection per image")
+        raise ValueError(f"cap is {cap}: it must be at least 1 detection per image")
     return _over_classes(matches, None if cap is None else matches.image_rank < cap)
 
 
 def ap_fixed(matches: Matches, best: int = BEST) -> Numbers:
-    """AP-fixed, and that of the rare, common and frequent classes: AP, AP_r, AP_c and AP_f."""
+    """AP-fixed over all, rare, common and frequent classes: AP, AP_r, AP_c and AP_f."""
     return _over_classes(matches, matches.class_rank < best)
 
 
 def ap_pool(matches: Matches, best: int = BEST) -> Numbers:
-    """AP-pool of all classes, AP, and within the rare, common and frequent ones: AP_r, AP_c and AP_f."""
+    """AP-pool over all classes, and within the rare, common and frequent ones: AP, AP_r, AP_c and AP_f."""
     ranked = _ranked(matches, best)
     found: Numbers = {}
     for name, inside in _groups(matches):
@@ -68,9 +68,9 @@ def ap_pool(matches: Matches, best: int = BEST) -> Numbers:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Detections by score: how many in each bin, their mean score and the share of them that is right.
+    """Detections by score: how many in each bin, their mean score, and the share of them that is right.
 
-    A bin without detections has NaN for both. `error` is the mean distance of the two, over detections.
+    A bin without detections has NaN for the last two. `error` is the mean distance between these, over detections.
     """
 
     edges: FloatArray  # [B + 1]; a bin holds its upper edge
@@ -86,7 +86,7 @@ class Calibration:
 def pool_calibration(
     matches: Matches, iou: float = 0.5, edges: Sequence[float] = EDGES, best: int = BEST
 ) -> dict[str, Calibration]:
-    """What the pool's scores promise against what they keep, at one IoU: for "all", and for each group there is."""
+    """The calibration of the pool's scores at one IoU: for "all", and for each group that has classes."""
     at = _number_of(iou)
     right = np.zeros(len(matches.order), bool)
     right[matches.hits[matches.hits_iou == at]] = True
@@ -102,7 +102,7 @@ def pool_calibration(
 
 
 def right_at(matches: Matches, iou: float = 0.5) -> BoolArray:
-    """Which detections, in the order they were given, are right at one IoU: bool [D]."""
+    """Which detections, in their original order, are right at one IoU: bool [D]."""
     right = np.zeros(len(matches.order), bool)
     right[matches.order[matches.hits[matches.hits_iou == _number_of(iou)]]] = True
     return right
@@ -111,8 +111,8 @@ def right_at(matches: Matches, iou: float = 0.5) -> BoolArray:
 def group_shares(matches: Matches, most: int = LVIS_CAP) -> dict[str, FloatArray]:
     """The share of rare, common and frequent classes among the best k detections of the images, for k = 1 to `most`.
 
-    Over all images together, and over all detections, also of classes that an image was not searched for. Where no
-    image has k detections, the shares end.
+    Over all images together, and over all detections, including those of classes that an image was not searched for.
+    The shares end at the largest number of detections that any image has.
     """
     kept = np.flatnonzero(matches.image_rank < most)
     rank, groups = matches.image_rank[kept], matches.groups[matches.classes[kept]]
@@ -135,7 +135,7 @@ def _binned(scores: FloatArray, right: BoolArray, edges: FloatArray) -> Calibrat
     return Calibration(edges, number, expected, observed)
 
 
-# -------------------------------------------------------------------- how
+# -------------------------------------------------------------------- inside
 
 
 def _number_of(iou: float) -> int:
@@ -146,13 +146,13 @@ def _number_of(iou: float) -> int:
 
 
 def _groups(matches: Matches) -> list[tuple[str, BoolArray]]:
-    """The names of the numbers, and which classes each is of."""
+    """The names of the numbers, and the classes that each covers."""
     every = [("AP", np.ones(len(matches.groups), bool))]
     return every + [(f"AP_{group}", matches.groups == group) for group in GROUPS]
 
 
 def _over_classes(matches: Matches, kept: BoolArray | None) -> Numbers:
-    """The mean over classes with instances of the AP of the `kept` detections."""
+    """The AP of the `kept` detections, averaged over the classes with instances."""
     marked = matches.instances > 0
     each = _per_class(matches, kept)
     return {
@@ -181,13 +181,13 @@ def _per_class(matches: Matches, kept: BoolArray | None) -> FloatArray:
 
 
 def _ranked(matches: Matches, best: int) -> IntArray:
-    """The places of the pool, best first over all classes; equal scores in the order of classes."""
+    """The places of the pool, best first over all classes; ties in the order of classes."""
     places = np.flatnonzero(matches.class_rank < best)
     return places[np.argsort(-matches.scores[places], kind="stable")]
 
 
 def _pooled_hits(matches: Matches, ranked: IntArray) -> tuple[IntArray, IntArray]:
-    """Of each hit among `ranked` places: its IoU, and how many detections were seen when it was."""
+    """For each hit among `ranked` places: its IoU, and how many detections were seen up to it."""
     rank = np.full(len(matches.order), -1)
     rank[ranked] = np.arange(len(ranked))
     before = np.cumsum(matches.counted[ranked])
@@ -202,7 +202,7 @@ def _pooled_hits(matches: Matches, ranked: IntArray) -> tuple[IntArray, IntArray
 
 
 def _uncounted(matches: Matches, hits: IntArray, segments: IntArray) -> IntArray:
-    """How many hits of a segment, up to each, are of places that count only because they are right."""
+    """How many hits of a segment, up to each hit, are places that count only because they are right."""
     more = np.concatenate([[0], np.cumsum(~matches.counted[hits])])
     return np.asarray(more[1:] - more[np.searchsorted(segments, segments)])
 
@@ -214,15 +214,16 @@ def _left_before(of: IntArray, places: IntArray, segments: IntArray, hits: IntAr
 
 
 def _interpolated(segments: IntArray, seen: IntArray, instances: IntArray) -> FloatArray:
-    """AP of each of S rankings that have `instances` [S]: 0 where there are none.
+    """AP of each of S rankings with `instances` [S]: 0 if there are none.
 
-    For every hit, best first within its segment: the segment, ascending, and how many detections were seen by then.
+    The other arguments are, for every hit, best first within its segment: the segment, ascending, and how many
+    detections were seen by then.
     """
     sizes = np.bincount(segments, minlength=len(instances))
     first = np.cumsum(sizes) - sizes
     precision = (np.arange(len(segments)) - first[segments] + 1) / seen
     distinct, rank = np.unique(precision, return_inverse=True)
-    # the best precision at this recall or a higher one: a running maximum from the end, segment after segment
+    # the best precision at this recall or a higher one: a running maximum from the end, one segment at a time
     keys = (len(instances) - segments) * len(distinct) + rank.ravel()
     envelope = distinct[np.maximum.accumulate(keys[::-1])[::-1] % max(len(distinct), 1)]
     values, which = np.unique(instances, return_inverse=True)
@@ -233,7 +234,7 @@ def _interpolated(segments: IntArray, seen: IntArray, instances: IntArray) -> Fl
 
 
 def _hits_needed(instances: IntArray) -> IntArray:
-    """How many hits, at least 1, reach each recall of so many instances: [..., 101]."""
+    """How many hits, at least 1, reach each recall with this many instances: [..., 101]."""
     number = np.maximum(instances, 1)[:, None]
     needed = np.maximum(np.floor(RECALLS * number).astype(np.int64) - 1, 1)
     for _ in range(3):

@@ -1,7 +1,7 @@
-"""Judge a classifier where its classes differ in size: `evaluate` and what it returns.
+"""Evaluate a classifier whose classes differ in size: `evaluate` and what it returns.
 
-Everything is built from sums over items, so evaluations of parts add up with `+` to that of the whole, and any grouping
-of classes can be made afterwards. Accuracies are fractions; tables print percent.
+Everything is built from sums over items, so evaluations of parts add up with `+` to that of the whole, and classes can
+be grouped in any way afterwards. Accuracies are fractions; tables print percent.
 
     balanced accuracy     mean over classes of the accuracy within the class
     many, medium, few     mean accuracy of the classes with > 100, 20 to 100, < 20 training items
@@ -35,7 +35,8 @@ ELEMENTS_AT_ONCE = 1 << 22
 
 @dataclass(frozen=True)
 class ClassResult:
-    """One class: its training count (None where the prior was not counted), test items, accuracy, Wilson 95 %."""
+    """One class: its training count (None if the prior was not counted), test items, accuracy, Wilson's 95 %
+    interval."""
 
     index: int
     name: str
@@ -49,7 +50,7 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class GroupResult:
-    """A group of classes; `accuracy` and `ece` are None where the test set has no item of the group."""
+    """A group of classes; `accuracy` and `ece` are None if the test set has no item of the group."""
 
     num_classes: int
     items: int
@@ -69,11 +70,11 @@ class Evaluation:
     """
 
     prior: Prior  # of the training set
-    correct: IntArray  # [K] items of the class that were predicted right
+    correct: IntArray  # [K] items of the class that were predicted correctly
     items: IntArray  # [K] items of the class
     probability: FloatArray  # [K] predicted probability of the class, summed over all items
     bin_items: IntArray  # [K, 15] items of the class whose confidence falls into the bin
-    bin_correct: IntArray  # [K, 15] of these, items predicted right
+    bin_correct: IntArray  # [K, 15] of these, items predicted correctly
     bin_confidence: FloatArray  # [K, 15] their confidence, summed
 
     def __post_init__(self) -> None:
@@ -82,33 +83,33 @@ class Evaluation:
 
     @property
     def num_items(self) -> int:
-        """How many test items were judged."""
+        """How many test items were evaluated."""
         return int(self.items.sum())
 
     @property
     def top1(self) -> float:
-        """Share of items predicted right; NaN where there are none."""
+        """The share of items predicted correctly; NaN if there are none."""
         return int(self.correct.sum()) / self.num_items if self.num_items else math.nan
 
     @property
     def balanced_accuracy(self) -> float:
-        """Mean accuracy over the classes that the test set has; NaN where it has none."""
+        """Mean accuracy over the classes that occur in the test set; NaN if there are none."""
         accuracy = self._mean_accuracy(range(len(self.items)))
         return math.nan if accuracy is None else accuracy
 
     @property
     def many(self) -> float | None:
-        """Mean accuracy of the classes with more than 100 training items; None where there is no such class."""
+        """Mean accuracy of the classes with more than 100 training items; None if there is no such class."""
         return self.groups()["many"].accuracy
 
     @property
     def medium(self) -> float | None:
-        """Mean accuracy of the classes with 20 to 100 training items; None where there is no such class."""
+        """Mean accuracy of the classes with 20 to 100 training items; None if there is no such class."""
         return self.groups()["medium"].accuracy
 
     @property
     def few(self) -> float | None:
-        """Mean accuracy of the classes with fewer than 20 training items; None where there is no such class."""
+        """Mean accuracy of the classes with fewer than 20 training items; None if there is no such class."""
         return self.groups()["few"].accuracy
 
     def groups(self, many: int = 100, few: int = 20) -> dict[str, GroupResult]:
@@ -123,7 +124,7 @@ class Evaluation:
 
     @property
     def marginal(self) -> FloatArray:
-        """p(y): mean predicted probability of each class, [K]; NaN where there are no items."""
+        """p(y): mean predicted probability of each class, [K]; NaN if there are no items."""
         return self.probability / self.num_items if self.num_items else np.full(len(self.items), np.nan)
 
     @property
@@ -133,12 +134,12 @@ class Evaluation:
 
     @property
     def ece(self) -> float:
-        """Expected calibration error over all items; NaN where there are none."""
+        """Expected calibration error over all items; NaN if there are none."""
         error = self._calibration_error(range(len(self.items)))
         return math.nan if error is None else error
 
     def scores(self, many: int = 100, few: int = 20) -> dict[str, float]:
-        """Every number by name, fractions from 0 to 1, for a logger; NaN where undefined (an empty group, no item)."""
+        """Every number by name, as fractions from 0 to 1, for a logger; NaN if undefined (an empty group, no item)."""
         groups = {name: group.accuracy for name, group in self.groups(many, few).items()}
         found = {"top1": self.top1, "balanced": self.balanced_accuracy}
         found |= {name: math.nan if accuracy is None else accuracy for name, accuracy in groups.items()}
@@ -180,7 +181,7 @@ class Evaluation:
         return f"Evaluation({self.num_items} items, top-1 {percent(self.top1)}, {groups})"
 
     def __str__(self) -> str:
-        """A table; a row per class up to 20 classes (`per_class` has them all)."""
+        """A table, with one row per class for up to 20 classes (`per_class` has them all)."""
         return "\n".join(self._lines())
 
     # ---------------------------------------------------------------- inside
@@ -246,11 +247,11 @@ def evaluate(
     probabilities: bool = False,
     ignore_index: int | None = None,
 ) -> Evaluation:
-    """Judge predictions [N, K] against class indices [N]; `prior` is that of the training set.
+    """Evaluate predictions [N, K] against class indices [N]; `prior` is that of the training set.
 
-    Dense predictions [N, K, H, W] against [N, H, W] are judged pixel by pixel; items whose target is `ignore_index` do
-    not count. The first argument holds logits or, with `probabilities=True`, probabilities. Pass them as you would
-    serve them: after a balanced loss as they are, after a plain loss adjusted if you adjust.
+    Dense predictions [N, K, H, W] are evaluated pixel by pixel against [N, H, W]; items whose target is `ignore_index`
+    do not count. The first argument holds logits or, with `probabilities=True`, probabilities. Pass them as you would
+    serve them: unchanged after a balanced loss; after a plain loss adjusted, if you adjust them.
 
     >>> prior = Prior.from_counts([500, 5], class_names=["cat", "owl"])
     >>> result = evaluate([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], prior)
@@ -292,7 +293,7 @@ def _evaluate_rows(
     import torch
 
     if isinstance(outputs, np.ndarray):
-        outputs = torch.from_numpy(np.array(outputs))  # a copy: the rows may be of a read-only memory map
+        outputs = torch.from_numpy(np.array(outputs))  # a copy: the rows may be part of a read-only memory map
     scores = outputs.detach()
     scores = scores.double() if scores.dtype == torch.float64 or not scores.is_floating_point() else scores.float()
     _check_values(scores, first)
@@ -344,10 +345,10 @@ def _check_values(scores: Tensor, first: int) -> None:
 
 
 def percent(value: float | None) -> str:
-    """A share in percent with one digit, a dash where there is none.
+    """A share in percent with one digit, or a dash if there is none.
 
-    Half a digit is rounded up, after six digits of the share: the same number whichever way it was added up, and as
-    page.js and the charts write it.
+    Halves are rounded up, from six digits of the share, so that the number does not depend on the order of summation
+    and is the same in page.js and the charts.
 
     >>> percent(0.8325), percent(333 / 400 - 1e-12), percent(None)
     ('83.3', '83.3', '–')
@@ -356,6 +357,6 @@ def percent(value: float | None) -> str:
 
 
 def tenths(value: float) -> int:
-    """A share in tenths of a percent, as `percent` shows it; halves away from 0."""
+    """A share in tenths of a percent, as `percent` shows it; halves are rounded away from 0."""
     size = math.floor(1000 * round(abs(value), 6) + 0.500001)
     return size if value >= 0 else -size

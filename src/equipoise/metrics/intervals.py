@@ -11,7 +11,7 @@ Z = 1.959963984540054  # of 95 %
 
 
 def wilson_interval(correct: int, total: int, z: float = Z) -> tuple[float, float]:
-    """Wilson's score interval of correct/total, 95 % by default; (0, 1) where there is nothing to go by.
+    """Wilson's score interval of correct/total, 95 % by default; (0, 1) if there are no items.
 
         centre = (p + z²/2n) / (1 + z²/n),      half width = z/(1 + z²/n) · sqrt(p(1 − p)/n + z²/4n²)
 
@@ -45,13 +45,13 @@ def wilson_intervals(correct: ArrayLike, total: ArrayLike, z: float = Z) -> tupl
 
 
 def mean_interval(correct: ArrayLike, total: ArrayLike, z: float = Z) -> tuple[float, float]:
-    """The interval of a mean over classes of correct/total, over the classes that have items; (0, 1) without any.
+    """The interval of the mean of correct/total over the classes that have items; (0, 1) without any.
 
         low  =  p̄ − sqrt( Σ_j (p_j − l_j)² ) / G,        high  =  p̄ + sqrt( Σ_j (u_j − p_j)² ) / G
 
     l_j, u_j are Wilson's ends of class j, G the number of classes: the square-and-add method of Newcombe, 1998, and
     Zou, Huang and Zhang, 2009. It stays within [0, 1], is Wilson's interval for one class, and does not shrink to a
-    point where no item of any class is right.
+    point if no item of any class is right.
 
     >>> [round(end, 3) for end in mean_interval([8, 9], [10, 10])]
     [0.633, 0.933]
@@ -81,9 +81,10 @@ def change_interval(
         high  =  Δ + sqrt( Σ_j (u_aj − a_j)² − 2φ (u_aj − a_j)(b_j − l_bj) + (b_j − l_bj)² ) / G
 
     a and b are the accuracies after and before, l and u Wilson's ends, G the number of classes. φ is the correlation of
-    the two models' answers: `both` [K] counts the items that both got right, and without it φ = 0, as if they had been
-    judged on different items (then `items_before` may differ). Newcombe's method 10 for paired proportions (1998), with
-    his continuity correction, φ pooled within classes, and means as in `mean_interval`. (−1, 1) without any item.
+    the two models' answers: `both` [K] counts the items that both got right; without it φ = 0, as if they had been
+    evaluated on different items (then `items_before` may differ). This is Newcombe's method 10 for paired proportions
+    (1998), with his continuity correction, φ pooled within classes, and means as in `mean_interval`. (−1, 1) without
+    any item.
 
     >>> [round(end, 2) for end in change_interval([60], [70], [100], [58])]
     [0.03, 0.17]
@@ -108,7 +109,7 @@ def change_interval(
 
 
 def _correlation(before: FloatArray, after: FloatArray, items: FloatArray, both: FloatArray) -> float:
-    """φ of right and wrong answers within classes; half an item less where it is positive (Newcombe's correction)."""
+    """φ of right and wrong answers within classes; half an item less if it is positive (Newcombe's correction)."""
     together = float((both - before * after / items).sum())
     spread = float((before * (1 - before / items)).sum() * (after * (1 - after / items)).sum())
     if spread <= 0:

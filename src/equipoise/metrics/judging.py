@@ -1,4 +1,4 @@
-"""Everything that a report shows of one model, as sums over its test items: `judge` and what it returns."""
+"""Everything that a report shows about one model, as sums over its test items: `judge` and what it returns."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Judged:
-    """What `judge` returns: an evaluation, its confusions, the answer to each item and, where asked for, a
-    prior sweep. Adds up with `+`.
+    """What `judge` returns: an evaluation, its confusions, the answer for each item and, if requested, a prior sweep.
+    Adds up with `+`.
 
     >>> found = judge([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], Prior.from_counts([500, 5]))
     >>> (found + found).evaluation.num_items, found.sweep
@@ -32,7 +32,7 @@ class Judged:
     evaluation: Evaluation  # what `evaluate` returns
     confusions: Confusions  # which class is taken for which
     sweep: PriorSweep | None = None  # accuracy under other class priors; None without `logits_mean`
-    answers: Answers | None = None  # the class predicted for each item; None where a part has none
+    answers: Answers | None = None  # the class predicted for each item; None if a part has none
 
     @property
     def prior(self) -> Prior:
@@ -61,13 +61,13 @@ def judge(
     logits_mean: LogitsMean | None = None,
     swept: ArrayLike | None = None,
 ) -> Judged:
-    """Judge predictions [N, K] against class indices [N] as `evaluate` does, and keep what a report shows beyond it.
+    """Evaluate predictions [N, K] against class indices [N] as `evaluate` does, and keep what else a report shows.
 
     `logits_mean` is the prior that the predictions mean: "train" after a plain loss, "uniform" after a balanced one;
-    None leaves the prior sweep out. `swept` are the rows that the sweep looks at (41 predictions each), by default all.
+    None skips the prior sweep. `swept` are the rows that the sweep uses (41 predictions each), by default all.
 
-    logits_mean   "train" after a plain loss, "uniform" after a balanced one; None leaves the prior sweep out
-    swept         indices of the rows that the sweep looks at; None is all
+    logits_mean   "train" after a plain loss, "uniform" after a balanced one; None skips the prior sweep
+    swept         indices of the rows that the sweep uses; None is all
 
     >>> prior = Prior.from_counts([500, 5])
     >>> found = judge([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], prior, logits_mean="train")

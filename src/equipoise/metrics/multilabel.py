@@ -1,28 +1,28 @@
-"""Judge a classifier that may give an item several labels: `evaluate_multilabel` and what it returns.
+"""Evaluate a classifier that may give an item several labels: `evaluate_multilabel` and what it returns.
 
-Everything is built from sums and from scores that are kept, so evaluations of parts (batches, ranks, files) add up with
-`+` to that of the whole. Scores are fractions.
+Everything is built from sums and from stored scores, so evaluations of parts (batches, ranks, files) add up with `+` to
+that of the whole. Scores are fractions.
 
     mAP                   mean of average precision over the classes that have positives; also over the head, medium
                           and tail classes (> 100, 20 to 100, < 20 training items). AP ranks the items of one class:
                           adding a constant to a class's logits does not change it, so it cannot see a prior
-    micro-AP              average precision of all (item, class) pairs pooled: sees whether classes are comparable
-    F1                    2 · hits / (positives + predicted) at a threshold: mean over classes (macro), of all pairs
+    micro-AP              average precision over all (item, class) pairs together: sees whether classes are comparable
+    F1                    2 · hits / (positives + predicted) at a threshold: mean over classes (macro), over all pairs
                           (micro), mean over items (samples). Also sees a prior
     ranking loss          share of (positive, negative) pairs of an item in the wrong order; ties are wrong
-    coverage              share of the labels that one must take, best first, to have all positives of an item
+    coverage              share of the labels, best first, that are needed to include all positives of an item
     LRAP                  label ranking average precision: precision at each positive of an item, averaged
     ECE                   expected calibration error per class over 15 bins of the probability, averaged over classes
 
-A label that is missing (−1 or NaN) is left out of everything. Up to 2²⁵ (item, class) pairs the scores are kept and AP
-is exact; beyond, they become a histogram of 4,096 bins per class, and `map_error` and `micro_ap_error` bound how far AP
-can be off.
+A missing label (−1 or NaN) is left out of everything. Up to 2²⁵ (item, class) pairs the scores are kept and AP is
+exact; beyond that, they become a histogram of 4,096 bins per class, and `map_error` and `micro_ap_error` bound the
+error of AP.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EXACT_PAIRS = 1 << 25
-GROUPS = {"head": "many", "medium": "medium", "tail": "few"}  # what this literature calls them: what Prior.groups does
+GROUPS = {"head": "many", "medium": "medium", "tail": "few"}  # this literature's names for those of Prior.groups
 RESAMPLES = 200
 BLOCK = 1 << 15  # (item, class) pairs
 
 
 @dataclass(frozen=True)
 class LabelResult:
-    """One class: its training count (None where the prior was not counted) and its scores, None where undefined."""
+    """One class: its training count (None if the prior was not counted) and its scores (None if undefined)."""
 
     index: int
     name: str
@@ -63,20 +63,37 @@ class LabelResult:
 
 @dataclass(frozen=True, eq=False)
 class KeptScores:
-    """Every score: [n, K], and 1, 0 or −1 (missing) beside it."""
+    """Every score: arrays [n, K], and 1, 0 or −1 (missing) beside them, in the order of the items.
 
-    scores: NDArray[Any]
-    target: NDArray[np.int8]
+    Parts are joined once they are as large as the part before them, so that the scores of many small batches are copied
+    a few times each, not once per batch.
+    """
+
+    parts: tuple[tuple[NDArray[Any], NDArray[np.int8]], ...]
+
+    @property
+    def size(self) -> int:
+        """How many (item, class) pairs there are."""
+        return sum(target.size for _, target in self.parts)
+
+    def joined(self) -> tuple[NDArray[Any], NDArray[np.int8]]:
+        """All scores and labels, [N, K] each."""
+        return _joined(self.parts)
 
     def __add__(self, other: KeptScores) -> KeptScores:
-        parts = (self, other)
-        return KeptScores(np.concatenate([p.scores for p in parts]), np.concatenate([p.target for p in parts]))
+        parts = list(self.parts)
+        for part in other.parts:
+            parts.append(part)
+            while len(parts) > 1 and len(parts[-2][0]) <= len(parts[-1][0]):
+                parts[-2:] = [_joined(parts[-2:])]
+        return KeptScores(tuple(parts))
 
     def average_precisions(self) -> tuple[FloatArray, FloatArray]:
-        """AP per class and, last, of all pairs; each with its error, 0."""
-        columns: list[int | slice] = [*range(self.scores.shape[1]), slice(None)]
-        values = np.array([known_ranking(self.scores[:, c], self.target[:, c]).average_precision() for c in columns])
-        return values, np.zeros_like(values)
+        """AP per class and, last, over all pairs; each with its error, 0 (NaN without positives)."""
+        scores, target = self.joined()
+        columns: list[int | slice] = [*range(scores.shape[1]), slice(None)]
+        values = np.array([known_ranking(scores[:, c], target[:, c]).average_precision() for c in columns])
+        return values, 0 * values
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,20 +105,21 @@ class BinnedScores:
 
     @classmethod
     def of(cls, kept: KeptScores, probabilities: bool) -> BinnedScores:
-        scores = kept.scores.astype(np.float64)
+        values, target = kept.joined()
+        scores = values.astype(np.float64)
         if probabilities:
             with np.errstate(divide="ignore"):
                 scores = np.log(scores) - np.log1p(-scores)
         classes = scores.shape[1]
         place = bin_of(scores) + SCORE_BINS * np.arange(classes)
-        counts = [np.bincount(place[kept.target == value], minlength=classes * SCORE_BINS) for value in (1, 0)]
+        counts = [np.bincount(place[target == value], minlength=classes * SCORE_BINS) for value in (1, 0)]
         return cls(*(count.reshape(classes, SCORE_BINS) for count in counts))
 
     def __add__(self, other: BinnedScores) -> BinnedScores:
         return BinnedScores(self.positives + other.positives, self.negatives + other.negatives)
 
     def average_precisions(self) -> tuple[FloatArray, FloatArray]:
-        """AP per class and, last, of all pairs; each with the most by which it can be wrong."""
+        """AP per class and, last, over all pairs; each with its largest possible error."""
         parts = [np.concatenate([one, one.sum(0, keepdims=True)]) for one in (self.positives, self.negatives)]
         return binned_average_precision(*parts)
 
@@ -117,16 +135,16 @@ class MultilabelEvaluation:
     """
 
     prior: Prior  # of the training set
-    thresholds: FloatArray  # [K], of what was judged: logits, or probabilities
-    probabilities: bool  # whether probabilities were judged rather than logits
+    thresholds: FloatArray  # [K], on the scale of what was evaluated: logits, or probabilities
+    probabilities: bool  # whether probabilities were evaluated rather than logits
     labelled: IntArray  # [K] items whose label of the class is known
     positives: IntArray  # [K] items that have the class
     predicted: IntArray  # [K] items that reach the threshold
-    hits: IntArray  # [K] of which positive
+    hits: IntArray  # [K] of these, positive items
     bin_items: IntArray  # [K, 15] labelled items by predicted probability
     bin_positives: IntArray  # [K, 15] of these, items that have the class
     bin_probability: FloatArray  # [K, 15] their predicted probability, summed
-    rows: FloatArray  # [7] over items: number, F1; number with both kinds, ranking loss; with positives, coverage, LRAP
+    rows: FloatArray  # [8] over items: number; labelled, F1; with both kinds, ranking loss; positives, coverage, LRAP
     scores_: KeptScores | BinnedScores  # every score, or histograms of them
 
     # ---------------------------------------------------------------- numbers
@@ -138,28 +156,32 @@ class MultilabelEvaluation:
 
     @property
     def binned(self) -> bool:
-        """Whether AP is from histograms: `map_error` says how exact it is, and there are no intervals."""
+        """Whether AP comes from histograms: `map_error` bounds its error, and there are no intervals."""
         return isinstance(self.scores_, BinnedScores)
 
-    def scores(self) -> dict[str, float]:
-        """Every number by name, from 0 to 1; NaN where it is undefined (an empty group, no positive)."""
+    def scores(self, many: int = 100, few: int = 20) -> dict[str, float]:
+        """Every number by name, from 0 to 1; NaN if undefined (an empty group, no positive).
+
+        Classes with more than `many` training items are the head, those with fewer than `few` the tail.
+        """
+        members = self.members(many, few)
         values, errors = self.scores_.average_precisions()
         found = {"map": _mean(values[:-1]), "map_error": _mean(errors[:-1])}
-        found |= {f"map_{name}": _mean(values[:-1][members]) for name, members in self.members()}
+        found |= {f"map_{name}": _mean(values[:-1][index]) for name, index in members}
         found |= {"micro_ap": float(values[-1]), "micro_ap_error": float(errors[-1])}
         per_class = np.array(
             [_ratio(*pair) for pair in zip(2 * self.hits, self.positives + self.predicted, strict=True)]
         )
         per_class[self.positives == 0] = math.nan
         found["f1_macro"] = _mean(per_class)
-        found |= {f"f1_{name}": _mean(per_class[members]) for name, members in self.members()}
+        found |= {f"f1_{name}": _mean(per_class[index]) for name, index in members}
         hits, positives, predicted = (int(sums.sum()) for sums in (self.hits, self.positives, self.predicted))
         found["f1_micro"] = _ratio(2 * hits, positives + predicted)
-        found["f1_samples"] = _ratio(self.rows[1], self.rows[0])
+        found["f1_samples"] = _ratio(self.rows[2], self.rows[1])
         found |= {"precision_micro": _ratio(hits, predicted), "recall_micro": _ratio(hits, positives)}
-        found["ranking_loss"] = _ratio(self.rows[3], self.rows[2])
-        found["coverage"] = _ratio(self.rows[5], self.rows[4])
-        found["lrap"] = _ratio(self.rows[6], self.rows[4])
+        found["ranking_loss"] = _ratio(self.rows[4], self.rows[3])
+        found["coverage"] = _ratio(self.rows[6], self.rows[5])
+        found["lrap"] = _ratio(self.rows[7], self.rows[5])
         found["ece"] = _mean(self._calibration_errors())
         return found
 
@@ -171,9 +193,9 @@ class MultilabelEvaluation:
         return [self._class(index, values[index], errors[index]) for index in range(self.prior.num_classes)]
 
     def intervals(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, tuple[float, float] | None]:
-        """95 % intervals of mAP (all and by group), micro-AP and F1: items drawn again with replacement, seeded.
+        """95 % intervals of mAP (all and by group), micro-AP and F1: a seeded bootstrap over items.
 
-        Every value is None once scores are binned: the items are no longer there to be drawn.
+        Every value is None once scores are binned, as the items are no longer available.
         """
         names = ["map", *(f"map_{name}" for name, _ in self.members()), "micro_ap", "f1_macro", "f1_micro"]
         drawn = self.resampled(resamples=resamples, seed=seed)
@@ -184,11 +206,11 @@ class MultilabelEvaluation:
         return {name: interval_of(values) for name, values in zip(names, ends, strict=True)}
 
     def resampled(self, *, resamples: int = RESAMPLES, seed: int = 0) -> Resampled | None:
-        """The scores of every class over items drawn again with replacement, seeded; None once scores are binned."""
+        """The scores of every class over a seeded bootstrap of the items; None once scores are binned."""
         kept = self.scores_
         if isinstance(kept, BinnedScores) or not self.num_items:
             return None
-        return resample(kept.scores, kept.target, self.thresholds, resamples=resamples, seed=seed)
+        return resample(*kept.joined(), self.thresholds, resamples=resamples, seed=seed)
 
     # ---------------------------------------------------------------- adding up
 
@@ -216,7 +238,7 @@ class MultilabelEvaluation:
         return f"MultilabelEvaluation({self.num_items} items, {shown})"
 
     def __str__(self) -> str:
-        """A table; one row per class up to 20 classes (`per_class` has them all)."""
+        """A table, with one row per class for up to 20 classes (`per_class` has them all)."""
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
@@ -229,7 +251,7 @@ class MultilabelEvaluation:
             shown = "" if ends is None else f"  {percent(ends[0])} to {percent(ends[1])}"
             yield f"{name:<16}{percent(value):>7}{shown}"
         if self.binned:
-            yield f"no intervals: more than {EXACT_PAIRS:,} scores, of which a histogram is kept"
+            yield f"no intervals: with more than {EXACT_PAIRS:,} scores, only a histogram is kept"
         if self.prior.num_classes <= 20:
             yield f"{'class':<12}{'trained on':>10}{'positives':>10}{'AP':>7}{'precision':>10}{'recall':>8}{'F1':>7}"
             for row in self.per_class:
@@ -240,9 +262,9 @@ class MultilabelEvaluation:
 
     # ---------------------------------------------------------------- inside
 
-    def members(self) -> list[tuple[str, IntArray]]:
-        """The classes of the head, the medium group and the tail; none of each where the prior was not counted."""
-        groups = self.prior.groups() if self.prior.counted else {}
+    def members(self, many: int = 100, few: int = 20) -> list[tuple[str, IntArray]]:
+        """The classes of the head, the medium group and the tail; all empty if the prior was not counted."""
+        groups = self.prior.groups(many, few) if self.prior.counted else {}
         return [(name, np.asarray(groups.get(group, []), np.int64)) for name, group in GROUPS.items()]
 
     def _calibration_errors(self) -> FloatArray:
@@ -278,10 +300,11 @@ def evaluate_multilabel(
     probabilities: bool = False,
     threshold: float | ArrayLike | Tensor = 0.5,
 ) -> MultilabelEvaluation:
-    """Judge predictions [N, K] against labels [N, K] of 0 and 1; −1 or NaN is a label that is not known.
+    """Evaluate predictions [N, K] against labels [N, K] of 0 and 1; −1 or NaN is an unknown label.
 
     `prior` is that of the training set. The first argument holds logits or, with `probabilities=True`, probabilities.
-    `threshold` is a probability, for all classes or one per class: what reaches it is predicted. 0.5 is logit 0.
+    `threshold` is the probability from which a class is predicted, one for all classes or one per class. 0.5 is logit
+    0. If every label is missing, as may happen in a batch, all scores are NaN.
 
     threshold   probability from which a class is predicted: one number, or one per class
 
@@ -304,9 +327,9 @@ def evaluate_multilabel(
         weights = None if weight is None else weight[of]
         return np.bincount(bins[of], weights, minlength=prior.num_classes * BINS).reshape(-1, BINS)
 
-    kept: KeptScores | BinnedScores = KeptScores(scores, truth)
+    kept: KeptScores | BinnedScores = KeptScores(((scores, truth),))
     if truth.size > EXACT_PAIRS:
-        kept = BinnedScores.of(KeptScores(scores, truth), probabilities)
+        kept = BinnedScores.of(KeptScores(((scores, truth),)), probabilities)
     return MultilabelEvaluation(
         prior,
         limits,
@@ -324,7 +347,7 @@ def evaluate_multilabel(
 
 
 def _in_blocks(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.bool_]) -> FloatArray:
-    """`_row_sums` of so many rows at a time that what they need stays in a cache."""
+    """`_row_sums` over blocks of rows that are small enough for the cache."""
     step = max(1, BLOCK // max(truth.shape[1], 1))
     starts = range(0, max(len(truth), 1), step)
     blocks = [slice(start, start + step) for start in starts]
@@ -338,12 +361,12 @@ def _row_sums(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.
     number = positive.sum(1)
     both = number + (known & chosen).sum(1)
     f1 = np.where(both > 0, 2 * (positive & chosen).sum(1) / np.maximum(both, 1), 0.0)
-    ranked = np.where(known, scores, -np.inf)  # what is not known comes last and is neither kind
+    ranked = np.where(known, scores, -np.inf)  # unknown labels come last and are neither kind
     order = np.argsort(-ranked, axis=1, kind="stable")
     value, yes, no = (np.take_along_axis(part, order, 1) for part in (ranked, positive, known & ~positive))
     place = np.arange(value.shape[1])
     last = np.concatenate([value[:, 1:] != value[:, :-1], np.ones((len(value), 1), bool)], axis=1)
-    end = np.minimum.accumulate(np.where(last, place, value.shape[1])[:, ::-1], axis=1)[:, ::-1]  # of a run of ties
+    end = np.minimum.accumulate(np.where(last, place, value.shape[1])[:, ::-1], axis=1)[:, ::-1]  # for a run of ties
     hits, misses = (np.take_along_axis(np.cumsum(part, 1), end, 1) for part in (yes, no))
     negatives = no.sum(1)
     rank = hits + misses
@@ -351,16 +374,23 @@ def _row_sums(scores: NDArray[Any], truth: NDArray[np.int8], chosen: NDArray[np.
         loss = np.where(yes, misses, 0).sum(1) / (number * negatives)
         lrap = np.where(yes, hits / rank, 0.0).sum(1) / number
         cover = np.where(yes, rank, 0).max(1, initial=0) / known.sum(1)
-    some, pairs = number > 0, (number > 0) & (negatives > 0)
-    sums = [len(truth), f1.sum(), pairs.sum(), loss[pairs].sum(), some.sum(), cover[some].sum(), lrap[some].sum()]
-    return np.array(sums, np.float64)
+    some, pairs, labelled = number > 0, (number > 0) & (negatives > 0), known.any(1)
+    counted = [len(truth), labelled.sum(), f1.sum(), pairs.sum(), loss[pairs].sum()]
+    return np.array([*counted, some.sum(), cover[some].sum(), lrap[some].sum()], np.float64)
+
+
+def _joined(parts: Sequence[tuple[NDArray[Any], NDArray[np.int8]]]) -> tuple[NDArray[Any], NDArray[np.int8]]:
+    """Scores and labels of all parts; one part is not copied."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([scores for scores, _ in parts]), np.concatenate([target for _, target in parts])
 
 
 def _together(
     one: KeptScores | BinnedScores, other: KeptScores | BinnedScores, probabilities: bool
 ) -> KeptScores | BinnedScores:
     kept = [part for part in (one, other) if isinstance(part, KeptScores)]
-    if len(kept) == 2 and kept[0].target.size + kept[1].target.size <= EXACT_PAIRS:
+    if len(kept) == 2 and kept[0].size + kept[1].size <= EXACT_PAIRS:
         return kept[0] + kept[1]
     one, other = (p if isinstance(p, BinnedScores) else BinnedScores.of(p, probabilities) for p in (one, other))
     return one + other
@@ -375,7 +405,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _mean(values: FloatArray) -> float:
-    """Of those that are known; NaN where none is."""
+    """The mean of the values that are known; NaN if none is."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
 

@@ -1,4 +1,4 @@
-"""Refuse predictions, labels and thresholds of several labels per item that cannot be meant, before they are used."""
+"""Check multi-label predictions, labels and thresholds before they are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def check_multilabel(
     logits: ArrayLike | Tensor, target: ArrayLike | Tensor, *, probabilities: bool, num_classes: int | None = None
 ) -> tuple[NDArray[Any], NDArray[np.int8]]:
-    """Scores [N, K] as floats and labels [N, K] as 1, 0 and −1 (missing), or one error that shows what is wrong."""
+    """Scores [N, K] as floats and labels [N, K] as 1, 0 and −1 (missing), or an error that shows what is wrong."""
     scores, truth = as_array(logits), as_array(target)
     if scores.ndim != 2:
         raise ValueError(f"logits have shape {scores.shape}: expected [N, K], one row per item, one column per class")
@@ -40,17 +40,15 @@ def check_multilabel(
         row, column = np.argwhere(bad)[0].tolist()
         what = "a probability from 0 to 1; are these logits?" if probabilities else "a number"
         raise ValueError(f"row {row}, column {column} of the predictions is {scores[row, column]}: expected {what}")
-    labels = np.where(missing, -1, np.where(missing, 0, truth)).astype(np.int8)
-    if scores.size and (labels < 0).all():
-        raise ValueError("every label is missing: there is nothing to judge")
-    return scores, labels
+    return scores, np.where(missing, -1, truth).astype(np.int8)
 
 
 def check_thresholds(
     threshold: float | ArrayLike | Tensor, num_classes: int, *, probabilities: bool = False
 ) -> FloatArray:
-    """One limit per class, of what is judged: logits, or probabilities."""
-    given = as_array(threshold).astype(np.float64)
+    """One limit per class, on the scale of what is evaluated: logits, or probabilities."""
+    given = as_array(threshold)
+    given = given.astype(np.float64) if given.dtype.kind in "iuf" else np.full(given.shape, np.nan)
     if given.shape not in ((), (num_classes,)) or not ((given > 0) & (given < 1)).all():
         raise ValueError(
             f"threshold is {threshold!r}: expected a probability between 0 and 1, or one per class, {num_classes}"

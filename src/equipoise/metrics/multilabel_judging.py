@@ -1,4 +1,4 @@
-"""Everything that a report shows of one model with several labels per item, as sums over its test items."""
+"""Everything that a report shows about one multi-label model, as sums over its test items."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from equipoise.prior import FloatArray, IntArray, Prior
 if TYPE_CHECKING:
     from torch import Tensor
 
-LOG_ODDS = np.linspace(-8, 8, 41)  # of the thresholds that a report sweeps
-MOST_PAIRED = 1500  # classes: beyond, a matrix of pairs is too large to keep
+LOG_ODDS = np.linspace(-8, 8, 41)  # the thresholds that a report sweeps
+MOST_PAIRED = 1500  # classes: with more, a matrix of pairs is too large to keep
 
 
 @dataclass(frozen=True)
 class Missed:
-    """How often the class `index` is missed where `other` is present too, and (`elsewhere`) where it is not."""
+    """How often the class `index` is missed when `other` is present too, and (`elsewhere`) when it is not."""
 
     index: int
     other: int
@@ -37,7 +37,8 @@ class Missed:
 
 @dataclass(frozen=True, eq=False)
 class JudgedMultilabel:
-    """What `judge_multilabel` returns: F1 at 41 thresholds, and what is missed beside what. Adds up with `+`.
+    """What `judge_multilabel` returns: F1 at 41 thresholds, and which classes are missed beside which. Adds up with
+    `+`.
 
     >>> prior = Prior.from_counts([500, 5], total=600)
     >>> found = judge_multilabel([[2.0, -1.0], [1.0, 0.5], [-3.0, 1.0]], [[1, 1], [1, 1], [0, 1]], prior)
@@ -48,8 +49,8 @@ class JudgedMultilabel:
     evaluation: MultilabelEvaluation  # what `evaluate_multilabel` returns
     hits_at: IntArray  # [K, 41] positives that reach each threshold
     predicted_at: IntArray  # [K, 41] items that reach each threshold
-    together: FloatArray | None  # [K, K] items with both classes; None where there are too many classes
-    missed: FloatArray | None  # [K, K] of which the first is not predicted
+    together: FloatArray | None  # [K, K] items with both classes; None if there are too many classes
+    missed: FloatArray | None  # [K, K] of these, items where the first is not predicted
 
     @property
     def prior(self) -> Prior:
@@ -63,12 +64,13 @@ class JudgedMultilabel:
         return np.where(positives > 0, scores, np.nan)
 
     def misses(self, most: int = 12) -> list[Missed]:
-        """Pairs in which a class is surely missed more often beside another than without it, the surest first.
+        """Pairs in which a class is significantly more often missed beside another than without it, the most certain
+        first.
 
-        That is, the intervals of its share of misses beside the other and without it lie apart, at a level that allows
-        for the number of pairs compared (Bonferroni): of very many pairs, chance alone makes some stand out. `low` and
-        `high` are the plain 95 % interval. A class that never occurs without the other is left out: there is nothing to
-        compare.
+        That is, the intervals of its miss rate beside the other and without it do not overlap, at a level that allows
+        for the number of pairs compared (Bonferroni): among very many pairs, some stand out by chance alone. `low` and
+        `high` are the plain 95 % interval. A class that never occurs without the other is left out, as there is nothing
+        to compare.
         """
         if self.together is None or self.missed is None:
             return []
@@ -118,7 +120,7 @@ def judge_multilabel(
     probabilities: bool = False,
     threshold: float | ArrayLike | Tensor = 0.5,
 ) -> JudgedMultilabel:
-    """Judge as `evaluate_multilabel` does, and keep what a report shows beyond it.
+    """Evaluate as `evaluate_multilabel` does, and keep what else a report shows.
 
     threshold   probability from which a class is predicted: one number, or one per class
 
@@ -131,7 +133,7 @@ def judge_multilabel(
     scores, truth = check_multilabel(logits, target, probabilities=probabilities)
     limits = 1 / (1 + np.exp(-LOG_ODDS)) if probabilities else LOG_ODDS
     classes, steps = prior.num_classes, len(limits) + 1
-    place = np.searchsorted(limits, scores, side="right") + steps * np.arange(classes)  # how many limits are reached
+    place = np.searchsorted(limits, scores, side="right") + steps * np.arange(classes)  # how many limits it reaches
 
     def reached(of: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> IntArray:
         counts = np.bincount(place[of], minlength=classes * steps).reshape(classes, steps)

@@ -1,13 +1,13 @@
-"""The prior sweep: how accurate a model is as the world it is used in, and the correction for it, move.
+"""The prior sweep: a model's accuracy as the prior in use, and the correction for it, change.
 
     world alpha      π_deployed ∝ π_train^alpha        1: as long-tailed as training, 0: uniform, −1: reversed
     correction tau   argmax z_train − tau · log π_train        0: a plain loss as it is, 1: right for equal classes
 
-z_train are logits that mean the training prior. A balanced loss gives z_uniform = z_train − log π_train, so that its
-logits as they are stand at tau = 1, those of a plain loss at tau = 0. Bayes' rule asks for tau = 1 − alpha. Accuracy in
+z_train are logits that mean the training prior. A balanced loss gives z_uniform = z_train − log π_train, so its
+uncorrected logits are at tau = 1, and those of a plain loss at tau = 0. Bayes' rule gives tau = 1 − alpha. Accuracy in
 a world is Σ_j π_deployed(j) · accuracy of class j, so one test set serves for every world.
 
-Kept as sums, correct items per class at each tau: sweeps of parts add up with `+`.
+A sweep is kept as sums, the correct items per class at each tau, so sweeps of parts add up with `+`.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ class PriorSweep:
 
     @property
     def as_it_is(self) -> int:
-        """Which of `TAUS` the logits stand at without any correction."""
+        """The index in `TAUS` of the logits without any correction."""
         return int(np.flatnonzero((0.0 if self.logits_mean == "train" else 1.0) == TAUS)[0])
 
     def accuracy(self) -> FloatArray:
-        """[worlds, taus]: accuracy in each of `WORLDS` with each of `TAUS`; NaN where there are no items.
+        """[worlds, taus]: accuracy in each of `WORLDS` with each of `TAUS`; NaN if there are no items.
 
-        The diagonal is the model that is told where it is used; the column `as_it_is` the one that is not.
+        The diagonal is the model that is told the prior in use; the column `as_it_is` is the one that is not.
         """
         seen = self.items > 0
         if not seen.any():
@@ -89,7 +89,7 @@ class PriorSweep:
 
 
 def prior_sweep(logits: Tensor, target: Tensor, prior: Prior, *, logits_mean: LogitsMean) -> PriorSweep:
-    """Predict [N, K] anew at each tau; `logits_mean` says whether they mean the training prior or equal classes.
+    """Predict from outputs [N, K] at each tau; `logits_mean` is whether they mean the training prior or equal classes.
 
     >>> prior = Prior.from_counts([90, 10])
     >>> sweep = prior_sweep(torch.tensor([[1.0, 0.0]] * 2), torch.tensor([0, 1]), prior, logits_mean="train")

@@ -1,11 +1,11 @@
-"""The fold: a balanced loss for the price of K additions.
+"""The fold: a balanced loss at the cost of K additions.
 
     (W x + b) + s  =  W x + (b + s)        s: the shift of the prior, [K]
 
-A balanced loss is the plain loss of shifted logits, and a linear head can add the shift to its bias: no pass over the
-[N, K] logits at all. The head does so in training mode only, and its stored bias stays unshifted: weight decay, the
-optimiser and checkpoints see the parameters they always saw, and `model.eval()` predicts without the shift. Subclasses
-of `nn.Linear`, whose forward may do anything, and convolutions get the shift added to their outputs instead.
+A balanced loss is the plain loss of shifted logits, and a linear head can add the shift to its bias, without any pass
+over the [N, K] logits. The head does so in training mode only, and its stored bias stays unshifted: weight decay, the
+optimiser and checkpoints see the same parameters as before, and `model.eval()` predicts without the shift. For
+convolutions and subclasses of `nn.Linear`, whose forward may do anything, the shift is added to the outputs instead.
 
     model = fold_prior(model, prior)       then train with the plain F.cross_entropy
 """
@@ -26,9 +26,9 @@ Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
 
 
 class BalancedLinear(PriorModule, nn.Linear):
-    """An `nn.Linear` that adds a shift to its bias in training mode. `fold_prior` makes one of a head that exists.
+    """An `nn.Linear` that adds a shift to its bias in training mode. `fold_prior` turns an existing head into one.
 
-    The shift is an fp32 buffer that is not saved: a checkpoint is that of the plain layer, and loads into one.
+    The shift is an fp32 buffer that is not saved: a checkpoint equals that of the plain layer, and loads into one.
     """
 
     shift: Tensor
@@ -45,7 +45,8 @@ class BalancedLinear(PriorModule, nn.Linear):
 
 
 class OutputShift(PriorModule):
-    """The shift of a head that is not a plain `nn.Linear`, added to its outputs in training mode; not saved either."""
+    """The shift of a head that is not a plain `nn.Linear`: added to its outputs in training mode, and not saved
+    either."""
 
     shift: Tensor
 
@@ -64,11 +65,11 @@ class OutputShift(PriorModule):
 def fold_prior(model: Module, prior: PriorLike, *, tau: float = 1.0, head: str | None = None) -> Module:
     """Balanced Softmax inside the head: `F.cross_entropy(model(x), y)` is then the balanced loss. Returns `model`.
 
-    `model` is the head itself, an `nn.Linear`, or a model with exactly one `nn.Linear` (or, without any, one 1×1
-    convolution) of as many outputs as the prior has classes. Otherwise `head` names it, or the part of the model that
-    it is in, as `model.named_modules()` does: head="classifier". The layer is changed in place; fold again to change
-    the prior, `unfold_prior` to undo. The loss must be the plain one, and what a model says in training mode is
-    shifted: judge it after `model.eval()`.
+    `model` is the head itself, an `nn.Linear`, or a model with exactly one `nn.Linear` (or, if it has none, one 1×1
+    convolution) with as many outputs as the prior has classes. Otherwise pass `head`, its name or that of the part of
+    the model that holds it, as in `model.named_modules()`: head="classifier". The layer is changed in place; fold again
+    to change the prior, and call `unfold_prior` to undo. The loss must be the plain one. In training mode the model's
+    outputs are shifted, so evaluate it after `model.eval()`.
 
     >>> model = fold_prior(torch.nn.Linear(3, 2), eq.Prior.from_counts([900, 100]))
     >>> features = torch.randn(4, 3)
@@ -82,7 +83,8 @@ def fold_prior(model: Module, prior: PriorLike, *, tau: float = 1.0, head: str |
 def fold_sigmoid_prior(model: Module, prior: PriorLike, *, target_rate: Rate = None, head: str | None = None) -> Module:
     """Balanced Sigmoid inside the head: `F.binary_cross_entropy_with_logits(model(x), y)` is then the balanced loss.
 
-    As `fold_prior`; every row is shifted, so a detector whose background rows must not be takes `BalancedSigmoidLoss`.
+    Works like `fold_prior`. Every row is shifted; for a detector, whose background rows must not be shifted, use
+    `BalancedSigmoidLoss`.
 
     >>> model = fold_sigmoid_prior(torch.nn.Linear(3, 2, bias=False), eq.Prior.from_counts([9, 1]), target_rate=0.5)
     >>> model(torch.zeros(3)).sigmoid()
@@ -92,7 +94,7 @@ def fold_sigmoid_prior(model: Module, prior: PriorLike, *, target_rate: Rate = N
 
 
 def unfold_prior(model: Module) -> Module:
-    """Make every folded head of `model` what it was. Returns `model`.
+    """Turn every folded head of `model` back into what it was. Returns `model`.
 
     >>> unfold_prior(fold_prior(torch.nn.Linear(3, 2), [0.9, 0.1]))
     Linear(in_features=3, out_features=2, bias=True)
@@ -122,7 +124,7 @@ def _fold(model: Module, shift: Tensor, num_classes: int, name: str | None) -> M
     if head.weight.is_meta:
         raise ValueError("the head is on the meta device and would lose the shift: load its weights first, then fold")
     shift = shift.to(head.weight.device)
-    # Changed in place, as torch's own parametrisations are: model, optimiser and hooks keep the layer that they know.
+    # Changed in place, like torch's own parametrisations: model, optimiser and hooks keep the layer they know.
     if type(head) is nn.Linear or type(head) is BalancedLinear:
         head.__class__ = BalancedLinear
         head.register_buffer("shift", shift, persistent=False)
@@ -130,7 +132,7 @@ def _fold(model: Module, shift: Tensor, num_classes: int, name: str | None) -> M
     unfold_prior(head)
     head.output_shift = OutputShift(shift, -1 if isinstance(head, nn.Linear) else -1 - len(head.kernel_size))
     head.output_shift.train(head.training)
-    head.register_forward_hook(_shift_outputs, prepend=True)  # first: hooks that were there see shifted logits too
+    head.register_forward_hook(_shift_outputs, prepend=True)  # first: earlier hooks see shifted logits too
     return model
 
 
@@ -143,11 +145,12 @@ def _part(model: nn.Module, name: str | None) -> nn.Module:
 
 
 def _head(model: nn.Module, num_classes: int, where: str) -> nn.Linear | Convolution:
-    """The one layer of as many outputs: an `nn.Linear`, else a 1×1 convolution (any, where it is `model` itself)."""
+    """The one layer with this many outputs: an `nn.Linear`, else a 1×1 convolution (of any size if it is `model`
+    itself)."""
     layers: dict[str, nn.Linear | Convolution] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.modules.linear.NonDynamicallyQuantizableLinear):
-            continue  # of attention, which takes its weight and does not call it
+            continue  # part of attention, which uses its weight without calling it
         pointwise = isinstance(module, Convolution) and (set(module.kernel_size) == {1} or module is model)
         if isinstance(module, nn.Linear) or pointwise:
             layers[(where + name).rstrip(".")] = module
@@ -159,7 +162,7 @@ def _head(model: nn.Module, num_classes: int, where: str) -> nn.Linear | Convolu
     if fitting:
         raise ValueError(
             f"{len(fitting)} layers have {num_classes} outputs ({', '.join(fitting)}): name the head, "
-            f"fold_prior(model, prior, head={list(fitting)[-1]!r}), or one after the other if there are several"
+            f"fold_prior(model, prior, head={list(fitting)[-1]!r}), or fold one after the other if there are several"
         )
     last = list(layers.items())[-3:]
     found = ", ".join(f"{name or 'the model itself'} with {_outputs(layer)}" for name, layer in last)

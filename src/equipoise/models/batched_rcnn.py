@@ -1,17 +1,17 @@
-"""Training and use of the detectors of `mask_rcnn` on whole batches: the same losses and detections, without waiting.
+"""Train and run the detectors of `mask_rcnn` on whole batches: the same losses and detections, without waiting.
 
-torchvision goes through a batch image by image and asks the device how many boxes it found at every turn. Here a batch
-is a few padded arrays, so that a step is some hundred large operations:
+torchvision goes through a batch image by image and asks the device each time how many boxes it found. Here a batch is a
+few padded arrays, so that a step is some hundred large operations:
 
-    matching    IoU of all instances of the batch with all boxes, instances padded to the most an image has
+    matching    IoU of all instances of the batch with all boxes, instances padded to the most that an image has
     sampling    a random key per box; the largest keys among positives, then among negatives
-    NMS         the boxes that a better one overlaps, then again for the boxes left over by that, until nothing changes:
-                exact, as after r rounds boxes with suppression chains of at most r are
+    NMS         drop the boxes that a better one overlaps, then repeat with the boxes that this leaves, until nothing
+                changes; after r rounds, boxes with suppression chains of at most r are exact
     pooling     the levels of the pyramid side by side in one picture, so that one RoIAlign serves all of them
 
-Losses equal `model(images, targets)` when everything is sampled, detections equal `model(images)`; tests show both.
-Under torch.distributed every rank draws the keys of the whole batch and takes its part, and means are those of the
-whole batch: two processes train what one does.
+Losses equal `model(images, targets)` if everything is sampled, and detections equal `model(images)`; tests verify both.
+Under torch.distributed every rank draws the keys of the whole batch and takes its part, and means are over the whole
+batch, so that two processes train the same model as one.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from torchvision.ops import roi_align  # type: ignore[import-untyped]
 from equipoise.models.mask_rcnn import FIRST_CANDIDATES
 from equipoise.models.processes import world
 
-ASK_AGAIN = {"cuda": 16}  # rounds of NMS until it is asked whether it still changes anything: the answer is waited for
-ROWS = {"cuda": 64}  # masks are computed in multiples of it: cuDNN looks for an algorithm at every new number of them
-ELEMENTS = 1 << 26  # of a matrix of overlaps at a time
+ASK_AGAIN = {"cuda": 16}  # rounds of NMS between checks of whether anything still changes: a check waits for the device
+ROWS = {"cuda": 64}  # masks are computed in multiples of this: cuDNN searches for an algorithm at each new number
+ELEMENTS = 1 << 26  # elements of a matrix of overlaps at a time
 CANONICAL, LARGEST_RATIO = 224, math.log(1000 / 16)  # of the feature pyramid, and of box regression
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images of one padded size. Rows of `boxes` and `labels` beyond an image's instances are 0; label 0 is no class.
+    """Images of one padded size. Rows of `boxes` and `labels` beyond an image's instances are 0; label 0 means no
+    class.
 
     pixels     float [B, 3, H, W], normalised, 0 beyond each image
     sizes      float [B, 2]: height and width of each image
     boxes      float [B, M, 4] as x0, y0, x1, y1;  labels [B, M] from 1
-    masks      uint8 [I, H, W]: the instances of the batch one after another, of image b from row first[b]
-    verified   bool [B, K], where the data set says for which classes an unmarked place is free of the class
+    masks      uint8 [I, H, W]: the instances of the batch one after another, those of image b from row first[b]
+    verified   bool [B, K], if the data set knows for which classes an unmarked place is free of the class
     """
 
     pixels: Tensor
@@ -60,7 +61,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class FrozenBatch:
-    """A batch of which the classifier alone is trained: features [B, P, F] of all boxes, labels [B, P] (-1: none)."""
+    """A batch for training the classifier alone: features [B, P, F] of all boxes, labels [B, P] (-1: none)."""
 
     features: Tensor
     labels: Tensor
@@ -69,7 +70,7 @@ class FrozenBatch:
 
 @dataclass(frozen=True)
 class Proposals:
-    """What the proposal network says: of all anchors, and its best boxes [B, P, 4] (`there`: not padding)."""
+    """The outputs of the proposal network: for all anchors, and its best boxes [B, P, 4] (`there`: not padding)."""
 
     objectness: Tensor
     deltas: Tensor
@@ -80,7 +81,7 @@ class Proposals:
 
 @dataclass(frozen=True)
 class Regions:
-    """The boxes of a batch that the heads can be trained on: [B, P] with labels, -1 where there is none."""
+    """The boxes of a batch that the heads can be trained on: [B, P] with labels, -1 if there is none."""
 
     boxes: Tensor
     labels: Tensor
@@ -104,7 +105,7 @@ def overlaps(first: Tensor, second: Tensor) -> Tensor:
 
 
 def encode(wanted: Tensor, boxes: Tensor, weights: tuple[float, ...]) -> Tensor:
-    """What box regression should say for `boxes` [..., 4] to become `wanted`."""
+    """The box regression outputs that turn `boxes` [..., 4] into `wanted`."""
     centre, size = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
     to, large = (wanted[..., :2] + wanted[..., 2:]) / 2, wanted[..., 2:] - wanted[..., :2]
     wx, wy, ww, wh = weights
@@ -114,7 +115,7 @@ def encode(wanted: Tensor, boxes: Tensor, weights: tuple[float, ...]) -> Tensor:
 
 
 def decode(codes: Tensor, boxes: Tensor, weights: tuple[float, ...]) -> Tensor:
-    """The boxes that box regression says, from `boxes` [..., 4]."""
+    """The boxes that box regression makes of `boxes` [..., 4]."""
     centre, size = (boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]
     wx, wy, ww, wh = weights
     dx, dy, dw, dh = codes.unbind(-1)
@@ -143,7 +144,7 @@ def take(values: Tensor, index: Tensor) -> Tensor:
 def survivors(boxes: Tensor, there: Tensor, overlap: float, classes: Tensor | None = None) -> Tensor:
     """NMS in G groups of boxes [G, n, 4], best first: which are kept, bool [G, n].
 
-    `there` [G, n] says which boxes exist, `classes` [G, n] that only boxes of the same class drop each other.
+    `there` [G, n] marks the boxes that exist; with `classes` [G, n], only boxes of the same class drop each other.
 
     >>> boxes = torch.tensor([[[0.0, 0.0, 4.0, 4.0], [0.0, 0.0, 4.0, 3.9], [9.0, 9.0, 10.0, 10.0]]])
     >>> survivors(boxes, torch.ones(1, 3, dtype=torch.bool), 0.5)
@@ -163,15 +164,15 @@ def survivors(boxes: Tensor, there: Tensor, overlap: float, classes: Tensor | No
     with torch.autocast(boxes.device.type, enabled=False):
         for turn in range(1, boxes.shape[1] + 1):  # no chain is longer
             before = kept
-            kept = torch.baddbmm(exist, kept, drops, alpha=-1).relu_()  # 1 where no kept box drops it
+            kept = torch.baddbmm(exist, kept, drops, alpha=-1).relu_()  # 1 if no kept box drops it
             if turn % ask == 0 and torch.equal(kept, before):
                 break
     return kept[:, 0] > 0
 
 
 def match(boxes: Tensor, instances: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The instance [B, P] that each of `boxes` [B, P, 4] overlaps most, by how much, and whether it is the best box, or
-    as good as the best, of some instance. `labels` [B, M] are 0 where there is no instance."""
+    """The instance [B, P] that each of `boxes` [B, P, 4] overlaps most, by how much, and whether it is the best box (or
+    ties with the best) for some instance. `labels` [B, M] are 0 where there is no instance."""
     at_once = max(1, ELEMENTS // max(1, instances.shape[1] * boxes.shape[-2]))
     most, index, best = [], [], []
     for start in range(0, len(instances), at_once):
@@ -187,7 +188,7 @@ def match(boxes: Tensor, instances: Tensor, labels: Tensor) -> tuple[Tensor, Ten
 
 
 def sample(labels: Tensor, number: int, positive: float, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """`number` boxes of each row of `labels` [B, P] (-1: none), at most a share `positive` of them with a label > 0.
+    """Draw `number` boxes per row of `labels` [B, P] (-1: none), at most a share `positive` of them with a label > 0.
 
     Returns their places [B, n], positives first, and which of these are boxes at all. `keys` [B, P] in [0, 1) decide.
 
@@ -208,7 +209,7 @@ def sample(labels: Tensor, number: int, positive: float, keys: Tensor) -> tuple[
 
 
 def mean_over_ranks(count: Tensor) -> Tensor:
-    """A count as its mean over all processes: what a sum is divided by, so that averaged gradients are exact."""
+    """A count as its mean over all processes; dividing a sum by it makes averaged gradients exact."""
     number, _ = world()
     if number == 1:
         return count
@@ -218,7 +219,7 @@ def mean_over_ranks(count: Tensor) -> Tensor:
 
 
 def largest_over_ranks(numbers: list[int], device: torch.device) -> list[int]:
-    """The largest of all processes' numbers, one by one."""
+    """The elementwise maximum over all processes."""
     if world()[0] == 1:
         return numbers
     most = torch.tensor(numbers, device=device)
@@ -227,8 +228,8 @@ def largest_over_ranks(numbers: list[int], device: torch.device) -> list[int]:
 
 
 def drawn(labels: Tensor, sampler: Any) -> tuple[Tensor, Tensor]:
-    """What torchvision's `sampler` is to choose of boxes with `labels` [B, P], as from `sample`; this process takes its
-    keys out of those of the whole batch."""
+    """The choice that torchvision's `sampler` would make among boxes with `labels` [B, P], as in `sample`; this process
+    takes its part of the whole batch's keys."""
     (number, rank), (rows, columns) = world(), labels.shape
     keys = torch.rand(number * rows, columns, device=labels.device)[rank * rows : (rank + 1) * rows]
     return sample(labels, sampler.batch_size_per_image, sampler.positive_fraction, keys)
@@ -238,7 +239,7 @@ def drawn(labels: Tensor, sampler: Any) -> tuple[Tensor, Tensor]:
 
 
 class Batched(nn.Module):
-    """A detector of `mask_rcnn.detector` on batches: `forward` gives the losses of a Batch."""
+    """A detector from `mask_rcnn.detector` on batches: `forward` gives the losses of a Batch."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -254,7 +255,7 @@ class Batched(nn.Module):
         return losses | self.region_losses(features, self.regions(found, batch), batch)
 
     def frozen_loss(self, batch: FrozenBatch) -> Tensor:
-        """The classification loss: sampled as ever, but from features that are there."""
+        """The classification loss: sampled as usual, but from precomputed features."""
         places, taken = drawn(batch.labels, self.model.roi_heads.fg_bg_sampler)
         logits = self.model.roi_heads.box_predictor.classify(take(batch.features, places).flatten(0, 1))
         return self.classification_loss(logits, take(batch.labels, places), taken, batch.verified)
@@ -307,7 +308,8 @@ class Batched(nn.Module):
         return take(boxes, best.indices), best.values >= 0
 
     def _kept(self, boxes: Tensor, there: Tensor, numbers: list[int]) -> Tensor:
-        """NMS within each level of boxes [B, P, 4], `numbers` of a level: bool [B, P]. All levels at once, padded."""
+        """NMS within each level of boxes [B, P, 4], with `numbers` per level: bool [B, P]. All levels at once,
+        padded."""
         most = max(numbers)
         levels = [F.pad(part, (0, 0, 0, most - part.shape[1])) for part in boxes.split_with_sizes(numbers, dim=1)]
         exist = [F.pad(part, (0, most - part.shape[1])) for part in there.split_with_sizes(numbers, dim=1)]
@@ -315,7 +317,7 @@ class Batched(nn.Module):
         return torch.cat([part[:, :number] for part, number in zip(parts, numbers, strict=True)], dim=1)
 
     def proposal_losses(self, found: Proposals, batch: Batch) -> dict[str, Tensor]:
-        """Whether an anchor holds something, and where: as torchvision's, on the same anchors."""
+        """The losses of objectness and of boxes: torchvision's, on the same anchors."""
         rpn = self.model.rpn
         with torch.no_grad():
             anchors = found.anchors.expand(len(batch.boxes), -1, -1)
@@ -343,7 +345,7 @@ class Batched(nn.Module):
 
     @torch.no_grad()
     def regions(self, found: Proposals, batch: Batch) -> Regions:
-        """Proposals and the instances themselves, with the class of the instance that each holds."""
+        """Proposals and the instances themselves, each with the class of the instance it holds."""
         heads = self.model.roi_heads
         boxes = torch.cat([found.boxes, batch.boxes], dim=1)
         there = torch.cat([found.there, batch.labels > 0], dim=1)
@@ -392,7 +394,7 @@ class Batched(nn.Module):
         return losses
 
     def classification_loss(self, logits: Tensor, labels: Tensor, taken: Tensor, verified: Tensor | None) -> Tensor:
-        """The classification part's loss of `logits` [B · n, columns], for labels [B, n] of boxes that are `taken`."""
+        """The classification part's loss of `logits` [B · n, columns] for labels [B, n] of boxes that are `taken`."""
         part = self.model.roi_heads.classification
         weight = None
         if verified is not None:
@@ -407,8 +409,8 @@ class Batched(nn.Module):
     # ---------------------------------------------------------------- pooling
 
     def picture(self, features: dict[str, Tensor]) -> Tensor:
-        """The levels side by side in fp32: the finest left, the others below each other beside it. Each is continued
-        by its last row and column, which is what RoIAlign sees beyond an edge."""
+        """The levels in one fp32 picture: the finest on the left, the others stacked to its right. Each is extended by
+        its last row and column, which is what RoIAlign sees beyond an edge."""
         finest, *others = (
             _continued(features[name].to(torch.float32, memory_format=torch.contiguous_format))
             for name in self.model.roi_heads.box_roi_pool.featmap_names
@@ -428,7 +430,7 @@ class Batched(nn.Module):
         return torch.cat([finest, beside], dim=-1)
 
     def pool(self, picture: Tensor, boxes: Tensor, images: Tensor, what: str) -> Tensor:
-        """Features of boxes [N, 4] of images [N], from the level that fits a box's size."""
+        """Features of boxes [N, 4] in images [N], from the level that fits a box's size."""
         pooler = getattr(self.model.roi_heads, f"{what}_roi_pool")
         with torch.no_grad():
             size = (boxes[:, 2:] - boxes[:, :2]).clamp(min=0).prod(dim=1).sqrt()
@@ -482,14 +484,14 @@ class Batched(nn.Module):
             "scores": best.values,
         }
         more = (kept.sum(dim=1) < most) & ((scores > heads.score_thresh).sum(dim=(1, 2)) > looked_at)
-        for image in more.nonzero().flatten().tolist():  # boxes so alike that NMS left too few: look at all of them
+        for image in more.nonzero().flatten().tolist():  # boxes so similar that NMS left too few: look at all of them
             for name, values in self._best_of_image(image, scores, regression, boxes, sizes).items():
                 results[name][image] = 0
                 results[name][image, : len(values)] = values
         return results
 
     def _every_box(self, scores: Tensor, regression: Tensor, boxes: Tensor, sizes: Tensor) -> dict[str, Tensor]:
-        """As `mask_rcnn.every_box`: the classes of all images are groups of one NMS, as long as the longest of them."""
+        """Like `mask_rcnn.every_box`, with the classes of all images as groups of one NMS, padded to the longest."""
         heads, classes = self.model.roi_heads, scores.shape[2]
         wanted = torch.where(scores >= heads.least, scores, -1.0).transpose(1, 2)  # [B, K, P]
         most = int((wanted >= 0).sum(dim=2).max())
@@ -519,12 +521,12 @@ class Batched(nn.Module):
 
 
 def channels_last(pixels: Tensor) -> Tensor:
-    """In the order of memory in which a GPU convolves fastest."""
+    """In the memory order in which a GPU convolves fastest."""
     return pixels.contiguous(memory_format=torch.channels_last) if pixels.is_cuda else pixels
 
 
 def _continued(level: Tensor) -> Tensor:
-    """Two more columns and rows like the last."""
+    """Extended by two columns and rows like the last."""
     level = torch.cat([level, level[..., -1:].expand(-1, -1, -1, 2)], dim=-1)
     return torch.cat([level, level[:, :, -1:].expand(-1, -1, 2, -1)], dim=-2)
 
@@ -536,7 +538,7 @@ def drawn_masks(masks: Tensor, rows: Tensor, boxes: Tensor, side: int) -> Tensor
 
 
 def count_on_host(flags: Tensor) -> Callable[[], int]:
-    """How many of `flags` are true, on the way to the host while the device works on."""
+    """How many of `flags` are true, copied to the host while the device keeps working."""
     if not flags.is_cuda:
         return lambda: int(flags.sum())
     number = flags.sum().to("cpu", non_blocking=True)

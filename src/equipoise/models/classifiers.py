@@ -1,8 +1,8 @@
-"""Image classifiers by name: any network of torchvision or timm, its last layer replaced by a head of ours.
+"""Image classifiers by name: any network from torchvision or timm, with its last layer replaced by a head of ours.
 
-A name is looked up in torchvision, then in timm; "timm/NAME" asks for timm's. cifar_resnet20, 32, 44 and 56 are the
-small networks of He et al. for images of about 32 pixels. Nothing is fetched unless `weights` is "pretrained". For
-images of at most 96 pixels other ResNets get a small stem: a 3×3 convolution of stride 2 and no pooling, so that the
+A name is looked up in torchvision, then in timm; "timm/NAME" looks only in timm. cifar_resnet20, 32, 44 and 56 are the
+small networks of He et al. for images of about 32 pixels. Nothing is downloaded unless `weights` is "pretrained". For
+images of at most 96 pixels other ResNets get a small stem: a 3×3 convolution with stride 2 and no pooling, so that the
 first stage sees half the picture's side, not a quarter.
 """
 
@@ -48,7 +48,7 @@ class Classifier(nn.Module):
 
 
 class Normalised(nn.Module):
-    """A classifier for images [N, 3, H, W] from 0 to 1, which it normalises first: what is served and exported."""
+    """A classifier for images [N, 3, H, W] from 0 to 1, which it normalises first; this is served and exported."""
 
     mean: Tensor
     std: Tensor
@@ -76,12 +76,12 @@ def make_backbone(
 ) -> tuple[nn.Module, int]:
     """A network without its last layer, and the number of its features for images of `size` pixels.
 
-    weights   None: random numbers; "pretrained": those of the library the network is from, fetched; else a file of
-              tensors under that library's names (.safetensors, or .pth that holds tensors only)
-    stride    where a ResNet's bottlenecks halve the picture: "3x3", or "1x1" as the original networks (MSRA, Caffe). By
-              default what the file's name tells
-    full_stem keep the first layers of a network that is filled later; with `weights` they always stay
-    neck      a layer of so many features, with `dropout`, in the place of the last one; 0: nothing
+    weights   None: random; "pretrained": downloaded by the network's library; otherwise a file of tensors under that
+              library's names (.safetensors, or .pth that holds only tensors)
+    stride    where a ResNet's bottlenecks halve the picture: "3x3", or "1x1" as in the original networks (MSRA, Caffe);
+              by default as the file's name suggests
+    full_stem keep the first layers of a network whose weights are loaded later; with `weights` they are always kept
+    neck      a layer with this many features, with `dropout`, in place of the last one; 0: none
     """
     check_stride(stride)
     fetched = str(weights) == PRETRAINED
@@ -89,7 +89,7 @@ def make_backbone(
     try:
         network, last = _network(name, pretrained=fetched)
     except (OSError, URLError) as error:
-        raise OSError(f"the weights of {name} cannot be fetched ({error}): pass a file instead") from None
+        raise OSError(f"the weights of {name} cannot be downloaded ({error}): pass a file instead") from None
     if small:
         _shrink_stem(network)
     if weights is not None and not fetched:
@@ -99,7 +99,7 @@ def make_backbone(
             raise ValueError(f"{name} has no bottlenecks with a stride: --stride is for ResNets such as resnet50")
         move_stride(network)
     if neck and not last:
-        raise ValueError(f"{name} has no last layer that a neck could replace: take one of torchvision or timm")
+        raise ValueError(f"{name} has no last layer that a neck could replace: use a network from torchvision or timm")
     if last:
         width = network.get_submodule(last).in_features
         _replace(network, last, make_neck(width, neck, dropout) if neck else nn.Identity())  # type: ignore[arg-type]
@@ -107,13 +107,13 @@ def make_backbone(
 
 
 def freeze_stages(resnet: nn.Module, stages: int) -> list[nn.Module]:
-    """Take the stem and the first `stages` stages of a ResNet out of training; what is to stay in evaluation mode: its
-    batch normalisations of images."""
+    """Freeze the stem and the first `stages` stages of a ResNet; returns what must stay in evaluation mode: its batch
+    normalisations of images."""
     parts = ["conv1", "bn1", *(f"layer{number}" for number in range(1, stages + 1))]
     missing = [part for part in parts if not hasattr(resnet, part)]
     if missing:
         raise ValueError(
-            f"{type(resnet).__name__} has no {missing[0]}: stages can be frozen of ResNets such as resnet50"
+            f"{type(resnet).__name__} has no {missing[0]}: stages can only be frozen in ResNets such as resnet50"
         )
     for part in parts:
         resnet.get_submodule(part).requires_grad_(False)
@@ -121,15 +121,15 @@ def freeze_stages(resnet: nn.Module, stages: int) -> list[nn.Module]:
 
 
 def network_names() -> list[str]:
-    """Every name that can be asked for here."""
+    """Every network name that is available here."""
     return sorted({*OWN, *_torchvision_names(), *_timm_names()})
 
 
 def _network(name: str, *, pretrained: bool) -> tuple[nn.Module, str]:
-    """The network, and the name of its last layer; "" where it has none."""
+    """The network, and the name of its last layer; "" if it has none."""
     if name in OWN:
         if pretrained:
-            raise ValueError(f"there are no weights of {name} to fetch: leave --weights out, or give a file")
+            raise ValueError(f"there are no weights of {name} to download: omit --weights, or pass a file")
         return ResNetCifar(nn.Identity(), OWN[name]), ""
     plain = name.removeprefix("timm/")
     if plain == name and name in _torchvision_names():
@@ -187,7 +187,7 @@ def _replace(network: nn.Module, name: str, module: nn.Module) -> None:
 
 
 def _shrink_stem(network: Any) -> None:
-    """Half the picture's side after the stem instead of a quarter; networks other than ResNets stay as they are."""
+    """Make the stem halve the picture's side instead of quartering it; networks other than ResNets are not changed."""
     first = getattr(network, "conv1", None)
     if isinstance(first, nn.Conv2d) and first.kernel_size == (7, 7) and hasattr(network, "maxpool"):
         network.conv1 = nn.Conv2d(3, first.out_channels, 3, stride=2, padding=1, bias=False)
@@ -196,7 +196,7 @@ def _shrink_stem(network: Any) -> None:
 
 
 def _width(network: nn.Module, name: str, size: int) -> int:
-    """The number of features, seen by trying: so that a size which the network cannot take is refused at once."""
+    """The number of features, found by a trial run, so that a size the network cannot take is refused at once."""
     training = network.training
     try:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Classifier heads: cosines, a head that is kept as it was trained but for one factor per class, and a neck before."""
+"""Classifier heads: cosines, a trained head with one learnable factor per class, and a neck before the head."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 class NormalizedLinear(nn.Module):
     """Cosines between features [..., in_features] and one vector per class: no bias, outputs in [−1, 1].
 
-    The head that LDAM wants. A loss other than LDAM, or a prior added to these logits, needs them scaled first
-    (by about 30): log n is far larger than a cosine.
+    The head for LDAM. A loss other than LDAM, or a prior added to these logits, needs them scaled first (by about 30):
+    log n is far larger than a cosine.
 
     in_features    size D of the features
     out_features   number of classes K
@@ -74,8 +74,8 @@ class ScaledHead(nn.Module):
 class Dropout(nn.Module):
     """Dropout that depends on a seed and on how often it was called, and on nothing else.
 
-    Both are in its state, so a run that is taken up again drops what it would have dropped, on any device, inside a
-    CUDA graph and whatever other models draw meanwhile. The seed comes from torch's generator when it is made.
+    Both are in its state, so a resumed run drops what it would have dropped, on any device, inside a CUDA graph, and
+    whatever other models draw in the meantime. The seed comes from torch's generator when the module is created.
 
     >>> dropout = Dropout(0.5)
     >>> sorted(set(dropout(torch.ones(100)).tolist())), bool((dropout.eval()(torch.ones(100)) == 1).all())
@@ -112,7 +112,7 @@ def _mixed(words: Tensor) -> Tensor:
 
 
 def make_neck(in_features: int, out_features: int, dropout: float) -> nn.Sequential:
-    """A linear layer, batch normalisation and dropout, without a nonlinearity: what Wu et al. 2020 put before the head.
+    """A linear layer, batch normalisation and dropout, without a nonlinearity, as Wu et al. 2020 put before the head.
 
     >>> make_neck(8, 4, 0.5)(torch.zeros(2, 8)).shape
     torch.Size([2, 4])

@@ -1,16 +1,16 @@
-"""Mask R-CNN and Faster R-CNN on torchvision's parts, with a classification part of the box head that can be replaced.
+"""Mask R-CNN and Faster R-CNN from torchvision's parts, with a replaceable classification part in the box head.
 
     softmax    K + 1 columns, the first is background             score_j = softmax(z)_j
-    sigmoid    K columns, a background box is of no class         score_j = σ(z_j), whatever the loss
-    seesaw     K + 1 columns, the first is whether it holds any   score_j = σ(z_0) · softmax(z)_j
+    sigmoid    K columns, a background box has no class           score_j = σ(z_j), whatever the loss
+    seesaw     K + 1 columns, the first: is it an object?         score_j = σ(z_0) · softmax(z)_j
 
 A sigmoid part trains with one of the library's losses, summed over classes and averaged over boxes: plain, equalization
-loss or Balanced Sigmoid; the last two treat boxes that hold an object (`foreground`) unlike background boxes. Its bias
-starts at log(0.001 / 0.999), so that the many background boxes cost little at the start. All of them keep boxes above a
-score of 1e-4 and 300 boxes per image over all classes, as LVIS is evaluated.
+loss or Balanced Sigmoid; the last two treat boxes that hold an object (`foreground`) differently from background boxes.
+Its bias starts at log(0.001 / 0.999), so that the many background boxes cost little at the start. All parts keep boxes
+above a score of 1e-4, and 300 boxes per image over all classes, following LVIS's evaluation.
 
-The mask predictor computes the mask of one class a box, the ground truth's in training and the predicted one in use:
-its last convolution has a row per class, and gathering the rows first gives the same masks for 1/K of the work.
+The mask predictor computes the mask of one class per box, that of the ground truth in training and the predicted one in
+use: its last convolution has one row per class, and gathering the rows first gives the same masks for 1/K of the work.
 
 References: He et al., "Mask R-CNN", 2017; Tan et al., "Equalization Loss", 2020; Ren et al., "Balanced Meta-Softmax",
 2020, appendix A.2 (the detection head).
@@ -45,8 +45,8 @@ from equipoise.models.softmax_detectors import detector_shift
 from equipoise.models.weights import check_stride, load_backbone, move_stride, stride_by_name
 from equipoise.prior import Prior, sigmoid_shift
 
-RARE = math.log(0.001 / 0.999)  # logit of the score that a sigmoid head starts from
-FIRST_CANDIDATES = 4096  # boxes looked at before NMS; twice as many where these leave fewer than are wanted
+RARE = math.log(0.001 / 0.999)  # logit of a sigmoid head's initial score
+FIRST_CANDIDATES = 4096  # boxes considered before NMS; doubled while these leave fewer than wanted
 PASTED_PIXELS = 1 << 26  # pixels of masks drawn at a time
 
 Targets = list[dict[str, Tensor]]
@@ -57,7 +57,7 @@ Shapes = list[tuple[int, int]]  # height and width of each image
 
 
 class SoftmaxClassification(nn.Module):
-    """One class a box, background among them: column 0."""
+    """One class per box; background is one of them, column 0."""
 
     background_columns = 1
     first_bias = 0.0
@@ -82,7 +82,8 @@ SigmoidCriterion = BalancedSigmoidLoss | SigmoidEqualizationLoss | EqualizationV
 
 
 class SigmoidClassification(nn.Module):
-    """K binary problems a box. `criterion` is one of the library's sigmoid losses; scores are σ(z) for every one."""
+    """K binary problems per box. `criterion` is one of the library's sigmoid losses; scores are σ(z) for each of
+    them."""
 
     background_columns = 0
     first_bias = RARE
@@ -99,7 +100,8 @@ class SigmoidClassification(nn.Module):
         self.moved = moved  # [K] what a trained detector's bias loses, where it is adjusted without training
 
     def loss(self, logits: Tensor, labels: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Loss of `logits` [N, K] against `labels` [N], 0 for background; `weight` [N, K] is 0 where unverified."""
+        """The loss of `logits` [N, K] against `labels` [N], 0 for background; `weight` [N, K] is 0 for unverified
+        classes."""
         if isinstance(self.criterion, EqualizationV2Loss) and logits.requires_grad:
             self.criterion.observe(logits, labels - 1, labels > 0, weight)
         return self.criterion(logits, labels - 1, labels > 0, weight)  # type: ignore[no-any-return]
@@ -110,7 +112,8 @@ class SigmoidClassification(nn.Module):
 
 
 class SeesawClassification(nn.Module):
-    """Whether a box holds an object, column 0, and which: a softmax of K trained with Seesaw loss on boxes that do.
+    """Column 0: whether a box holds an object; the others: a softmax over K classes, trained with Seesaw loss on such
+    boxes.
 
     score_j = σ(z_0) · softmax(z_1, ..., z_K)_j
     """
@@ -148,48 +151,50 @@ def seesaw(prior: Prior, p: float = 0.8, q: float = 2.0) -> SeesawClassification
 
 
 def sigmoid(num_classes: int) -> SigmoidClassification:
-    """K plain sigmoids: Balanced Sigmoid with every class at the target rate, whose shift is 0."""
+    """K plain sigmoids: Balanced Sigmoid with every class at the target rate, so that the shift is 0."""
     return balanced_sigmoid(Prior.from_counts([1] * num_classes, total=2), target_rate=0.5)
 
 
 def equalized_sigmoid(prior: Prior, threshold: float) -> SigmoidClassification:
-    """Sigmoids whose rare classes, those in a smaller share of the images than `threshold`, get no push from others."""
+    """Sigmoids whose rare classes, in a smaller share of the images than `threshold`, get no negatives from other
+    objects."""
     return SigmoidClassification(SigmoidEqualizationLoss(prior, threshold, reduction="batchmean"))
 
 
 def balanced_sigmoid(prior: Prior, target_rate: float | None = None) -> SigmoidClassification:
-    """Balanced Sigmoid: the paper's (None), or 0.5 for that of its authors' released detection code."""
+    """Balanced Sigmoid: the paper's form (None), or that of its authors' released detection code (0.5)."""
     return SigmoidClassification(BalancedSigmoidLoss(prior, target_rate=target_rate, reduction="batchmean"))
 
 
 def equalized_v2_sigmoid(prior: Prior) -> SigmoidClassification:
-    """Sigmoids whose negatives are weighed by the gradients that a class has had; nothing of the prior is used."""
+    """Sigmoids whose negatives are weighted by the gradients of the class so far; the prior's counts are not used."""
     return SigmoidClassification(EqualizationV2Loss(prior.num_classes, reduction="batchmean"))
 
 
 def federated_sigmoid(prior: Prior, classes: int = 50) -> SigmoidClassification:
-    """Sigmoids whose loss takes the classes of a batch and others drawn by their images, `classes` in all."""
+    """Sigmoids whose loss covers the classes of a batch and others drawn by their image counts, `classes` in all."""
     return SigmoidClassification(FederatedLoss(prior, classes, reduction="batchmean"))
 
 
 def adjusted_sigmoid(prior: Prior, target_rate: float | None = None, tau: float = 1.0) -> SigmoidClassification:
-    """Plain sigmoids for a trained detector whose logits lose `tau` times Balanced Sigmoid's shift: no training."""
+    """Plain sigmoids for a trained detector; `tau` times Balanced Sigmoid's shift is subtracted, without training."""
     plain = sigmoid(prior.num_classes)
     return SigmoidClassification(plain.criterion, tau * sigmoid_shift(prior, target_rate))
 
 
 def softmax(prior: Prior) -> SoftmaxClassification:
-    """A softmax of the classes and background, for recipes: nothing of the prior is used."""
+    """A softmax over the classes and background, for recipes; the prior is not used."""
     return SoftmaxClassification()
 
 
 def adjusted_softmax(prior: Prior, tau: float = 1.0) -> SoftmaxClassification:
-    """A softmax for a trained detector whose logits lose `tau` times the shift of its classes: no training."""
+    """A softmax for a trained detector; `tau` times the shift of its classes is subtracted, without training."""
     return SoftmaxClassification(detector_shift(prior, tau=tau))
 
 
 def adjust_bias(model: nn.Module, moved: Tensor) -> None:
-    """Take `moved`, one value per column, off the class logits of a detector, also of torchvision's own, for good."""
+    """Permanently subtract `moved`, one value per column, from a detector's class logits; works on torchvision's own,
+    too."""
     classifier: Any = model.get_submodule("roi_heads.box_predictor.cls_score")
     if classifier.bias.shape != moved.shape:
         raise ValueError(f"the classifier has {len(classifier.bias)} columns, the shift {len(moved)}")
@@ -212,8 +217,8 @@ class ScaledLinear(nn.Linear):
 
 
 class BoxPredictor(nn.Module):
-    """Class logits, and a box per class: [N, in_features] to [N, columns] and [N, 4 K]. Always in fp32: a score of 1e-4
-    has a logit of −9.2, which bf16 rounds to steps of 1/16."""
+    """Class logits and one box per class: [N, in_features] to [N, columns] and [N, 4 K]. Always in fp32: a score of
+    1e-4 has a logit of −9.2, which bf16 rounds to steps of 1/16."""
 
     def __init__(self, in_features: int, num_classes: int, classification: Any, *, scaled: bool = False) -> None:
         super().__init__()
@@ -242,11 +247,11 @@ def reset_classifier(classifier: nn.Linear, bias: float) -> None:
 
 
 class MaskPredictor(MaskRCNNPredictor):  # type: ignore[misc]
-    """torchvision's mask predictor, but for one class a box: [N, C, H, W] and classes [N] to logits [N, 2 H, 2 W]."""
+    """torchvision's mask predictor for one class per box: [N, C, H, W] and classes [N] to logits [N, 2 H, 2 W]."""
 
     def forward(self, features: Tensor, classes: Tensor) -> Tensor:
         hidden = self.relu(self.conv5_mask(features))
-        rows = self.mask_fcn_logits.weight[classes].flatten(1)  # [N, C], before the convolution and not after it
+        rows = self.mask_fcn_logits.weight[classes].flatten(1)  # [N, C], gathered before the convolution, not after it
         logits = torch.bmm(rows[:, None], hidden.flatten(2)).view(len(hidden), *hidden.shape[2:])
         biased: Tensor = logits.float() + self.mask_fcn_logits.bias[classes][:, None, None]
         return biased
@@ -255,8 +260,8 @@ class MaskPredictor(MaskRCNNPredictor):  # type: ignore[misc]
 class Heads(RoIHeads):  # type: ignore[misc]
     """torchvision's heads on regions, with a classification part, boxes and masks without a background class."""
 
-    classification: Any  # a part from above
-    least: Tensor | None = None  # [K] the score from which a class counts, without a cap per image: for AP-fixed
+    classification: Any  # one of the classification parts above
+    least: Tensor | None = None  # [K] the score from which each class counts, without a cap per image: for AP-fixed
     boxes_only = False  # in use
 
     def has_mask(self) -> bool:
@@ -305,7 +310,7 @@ class Heads(RoIHeads):  # type: ignore[misc]
         return losses
 
     def trains(self, part: str) -> bool:
-        """Whether a loss on this part could change anything: a frozen one is not computed."""
+        """Whether this part is trained; the loss of a frozen one is not computed."""
         return not torch.is_grad_enabled() or any(
             parameter.requires_grad for name, parameter in self.named_parameters() if part in name
         )
@@ -314,12 +319,12 @@ class Heads(RoIHeads):  # type: ignore[misc]
         self, logits: Tensor, regression: Tensor, proposals: list[Tensor], image_shapes: Shapes
     ) -> list[dict[str, Tensor]]:
         sizes, every = [len(boxes) for boxes in proposals], self.classification.scores(logits)
-        decoded = self.box_coder.decode(regression, proposals).reshape(*every.shape, 4)  # also of no box at all
+        decoded = self.box_coder.decode(regression, proposals).reshape(*every.shape, 4)  # also for no box at all
         images = zip(decoded.split(sizes), every.split(sizes), image_shapes, strict=True)
         return [self.best(clip_boxes_to_image(boxes, shape), scores) for boxes, scores, shape in images]
 
     def best(self, boxes: Tensor, scores: Tensor) -> dict[str, Tensor]:
-        """What is found in an image, of clipped boxes [N, K, 4] with scores [N, K]."""
+        """The detections in an image, from clipped boxes [N, K, 4] with scores [N, K]."""
         if self.least is not None:
             return every_box(boxes, scores, least=self.least, overlap=self.nms_thresh)
         options = {"threshold": self.score_thresh, "overlap": self.nms_thresh, "most": self.detections_per_img}
@@ -327,7 +332,7 @@ class Heads(RoIHeads):  # type: ignore[misc]
 
 
 def verified_weight(labels: list[Tensor], targets: Targets, columns: int) -> Tensor | None:
-    """1 where a class of a box is known to be right or wrong, else 0: [N, K]; None where the targets do not say.
+    """1 if a class is known to be right or wrong for a box, else 0: [N, K]; None if the targets do not tell.
 
     A box is verified for its own class, and for the classes that its image was searched for ("verified", [K]).
     """
@@ -341,14 +346,14 @@ def verified_weight(labels: list[Tensor], targets: Targets, columns: int) -> Ten
 
 
 def box_loss(regression: Tensor, labels: Tensor, wanted: Tensor) -> Tensor:
-    """Smooth L1 of the boxes [N, 4 K] of the ground-truth classes, summed, a sampled box."""
+    """Smooth L1 loss of the ground-truth classes' boxes, out of [N, 4 K], summed, per sampled box."""
     rows = torch.where(labels > 0)[0]
     chosen = regression.view(len(labels), -1, 4)[rows, labels[rows] - 1]
     return F.smooth_l1_loss(chosen, wanted[rows], beta=1 / 9, reduction="sum") / max(len(labels), 1)
 
 
 def mask_loss(logits: Tensor, targets: Targets, regions: list[Tensor], instances: list[Tensor]) -> Tensor:
-    """Mean binary cross-entropy of masks [N, M, M] of regions with the ground truth of their instances."""
+    """Mean binary cross-entropy between masks [N, M, M] of regions and the ground truth of their instances."""
     if len(logits) == 0:
         return logits.sum()
     wanted = [
@@ -362,8 +367,8 @@ def mask_loss(logits: Tensor, targets: Targets, regions: list[Tensor], instances
 def best_boxes(boxes: Tensor, scores: Tensor, *, threshold: float, overlap: float, most: int) -> dict[str, Tensor]:
     """The `most` best of `boxes` [N, K, 4] with `scores` [N, K] above `threshold`, after NMS within each class.
 
-    NMS looks at the best candidates only, and at twice as many while too few are left: whether a box is dropped depends
-    on better ones alone, so the answer is that of NMS over all N · K.
+    NMS looks only at the best candidates, and at twice as many while too few are left. Whether a box is dropped depends
+    only on better ones, so the result equals NMS over all N · K.
     """
     row, column = torch.where(scores > threshold)
     flat = scores[row, column]
@@ -390,11 +395,11 @@ def every_box(boxes: Tensor, scores: Tensor, *, least: Tensor, overlap: float) -
     return {"boxes": chosen[kept], "labels": column[kept] + 1, "scores": flat[kept]}
 
 
-# -------------------------------------------------------------------- images in, pictures out
+# -------------------------------------------------------------------- images in, masks out
 
 
 class Transform(GeneralizedRCNNTransform):  # type: ignore[misc]
-    """torchvision's resizing and normalising; takes uint8 images too, and draws all masks of an image at once."""
+    """torchvision's resizing and normalisation; also takes uint8 images, and draws all masks of an image at once."""
 
     def normalize(self, image: Tensor) -> Tensor:
         return super().normalize(image if image.is_floating_point() else image / 255)  # type: ignore[no-any-return]
@@ -458,11 +463,11 @@ def resnet_fpn(
 ) -> BackboneWithFPN:
     """A ResNet with frozen batch norm and a feature pyramid.
 
-    weights            a file of tensors under torchvision's names (.safetensors, or .pth that holds tensors only);
-                       "torchvision" fetches its own; None: random, and every layer is trained
-    stride             where a bottleneck halves the picture: in the 3×3 convolution as torchvision, or in the 1×1
-                       before it as the original networks (MSRA, Caffe). The tensors do not tell: by default a file
-                       whose name says msra or caffe has it in the 1×1, any other in the 3×3
+    weights            a file of tensors under torchvision's names (.safetensors, or .pth that holds only tensors);
+                       "torchvision" downloads its own; None: random, and every layer is trained
+    stride             where a bottleneck halves the picture: in the 3×3 convolution as in torchvision, or in the 1×1
+                       before it as in the original networks (MSRA, Caffe). The tensors do not show it: by default a
+                       file with msra or caffe in its name has it in the 1×1, any other in the 3×3
     trainable_layers   how many of the five stages are trained, from the end
     """
     if name not in BACKBONES:
@@ -472,7 +477,7 @@ def resnet_fpn(
     try:
         body = getattr(torchvision.models, name)(weights=wanted, norm_layer=FrozenBatchNorm)
     except URLError as error:
-        raise OSError(f"torchvision's weights of {name} cannot be fetched ({error}): pass a file instead") from None
+        raise OSError(f"torchvision's weights of {name} cannot be downloaded ({error}): pass a file instead") from None
     if weights is not None and wanted is None:
         load_backbone(body, Path(weights))
     if (stride or stride_by_name(weights)) == "1x1":
@@ -481,7 +486,7 @@ def resnet_fpn(
 
 
 def stride_of(model: nn.Module) -> Literal["1x1", "3x3"]:
-    """Where the backbone of a detector has its stride: what `resnet_fpn` was given, or took from a file's name."""
+    """Where a detector's backbone has its stride: as passed to `resnet_fpn`, or taken from a file's name."""
     block: Any = model.get_submodule("backbone.body.layer2.0")
     return "1x1" if hasattr(block, "conv3") and block.conv1.stride == (2, 2) else "3x3"
 
@@ -504,10 +509,10 @@ def detector(
 ) -> FasterRCNN:
     """Mask R-CNN, or Faster R-CNN for boxes only, on `backbone`, for `num_classes` classes without background.
 
-    Training: `model(images, targets)` gives a dict of losses. In use, `model(images)` gives a dict an image: "boxes"
-    [n, 4], "labels" [n] from 1, "scores" [n] and "masks" bool [n, H, W]. `min_size` may be several sizes, one of which
-    is drawn for each image in training; the last one is used otherwise. `options` are torchvision's for Mask R-CNN.
-    `scaled` makes the classifier learn one scale per class (LWS).
+    In training, `model(images, targets)` returns a dict of losses. In use, `model(images)` returns one dict per image:
+    "boxes" [n, 4], "labels" [n] from 1, "scores" [n] and "masks" bool [n, H, W]. `min_size` may be several sizes, one
+    of which is drawn for each image in training; otherwise the last one is used. `options` are torchvision's for Mask
+    R-CNN. `scaled` makes the classifier learn one scale per class (LWS).
     """
     size = {"min_size": min_size, "max_size": max_size}
     kept = {"box_score_thresh": score_threshold, "box_detections_per_img": detections}
@@ -516,7 +521,7 @@ def detector(
         model.roi_heads.mask_predictor = MaskPredictor(256, 256, num_classes)
     width = model.roi_heads.box_predictor.cls_score.in_features
     model.roi_heads.box_predictor = BoxPredictor(width, num_classes, classification, scaled=scaled)
-    model.roi_heads.__class__ = Heads  # changed in place: it has torchvision's parts and options already
+    model.roi_heads.__class__ = Heads  # changed in place: it already has torchvision's parts and options
     model.roi_heads.classification = classification
     model.rpn.head.register_forward_hook(_full_precision)
     old = model.transform
@@ -525,20 +530,20 @@ def detector(
 
 
 def _full_precision(module: nn.Module, inputs: Any, output: tuple[list[Tensor], list[Tensor]]) -> Any:
-    """What the proposal network says as fp32: torchvision computes boxes in its dtype, and bf16 rounds to 2 pixels."""
+    """The proposal network's outputs as fp32: torchvision computes boxes in its dtype, and bf16 rounds to 2 pixels."""
     return tuple([level.float() for level in levels] for levels in output)
 
 
-LOSS_STATE = "roi_heads.classification."  # the prior is the loss's, not the detector's: it stays out of weights
+LOSS_STATE = "roi_heads.classification."  # the prior belongs to the loss and is not part of a detector's weights
 
 
 def detector_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The state of a detector without that of its loss: what a checkpoint holds, and another loss can start from."""
+    """The state of a detector without that of its loss: checkpoints hold it, and another loss can start from it."""
     return {name: value for name, value in model.state_dict().items() if not name.startswith(LOSS_STATE)}
 
 
 def load_detector_weights(model: nn.Module, weights: dict[str, Tensor]) -> None:
-    """Load what `detector_weights` gave. A scale per class that the weights lack keeps its value, 1."""
+    """Load what `detector_weights` returned. A scale per class that the weights lack keeps its value, 1."""
     own = model.state_dict()
     wrong = next((name for name in weights if name in own and own[name].shape != weights[name].shape), None)
     if wrong is not None:

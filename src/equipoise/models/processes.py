@@ -1,4 +1,4 @@
-"""Several processes that train one model together, under torchrun."""
+"""Several processes that train one model together under torchrun."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def world() -> tuple[int, int]:
 
 
 def join_processes(device: torch.device) -> torch.device:
-    """Under torchrun, join the other processes; the device of this one. Alone, nothing happens."""
+    """Under torchrun, join the other processes and return the device of this one. Does nothing for a single process."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return device
     if device.type == "cuda":

@@ -2,7 +2,7 @@
 
 `width` is a factor of these channels: 2 stands for 32, 64 and 128.
 
-ResNet-32 has 5 basic blocks a stage: 31 convolutions, 463,504 parameters before the head. Where a stage halves the
+ResNet-32 has 5 basic blocks per stage: 31 convolutions, 463,504 parameters before the head. Where a stage halves the
 image, the shortcut takes every second pixel and pads the channels with zeros ("option A"). Convolutions start from
 Kaiming's normal distribution (fan in); the head is a module of its own with torch's default initialisation.
 

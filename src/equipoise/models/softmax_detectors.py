@@ -1,13 +1,13 @@
-"""The shift of detectors that have a softmax with a background column: rebalanced without training.
+"""The shift for detectors with a softmax and a background column: they are rebalanced without training.
 
     z_j'  =  z_j − tau · log(K π_j)      for the K classes; the logit of background stays
 
 π_j is the share of class j among boxes that hold an object: `Prior.from_coco(path, by="instances")`. At tau = 1 this is
 Bayes' rule for a world where the classes are equally frequent, but objects are as frequent as before: background keeps
-its logit, and so does a class with the mean share. A softmax does not see a constant on all its logits, but it does see
-one on the classes alone: another constant would make objects more or less frequent.
+its logit, and so does a class with the mean share. A constant on all logits does not affect a softmax, but one on the
+classes alone does: another constant would make objects more or less frequent.
 
-torchvision's detectors have background in column 0, as those here; detectron2's have it last.
+torchvision's detectors have background in column 0, as do those here; detectron2's have it last.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def adjust_detector_logits(logits: Tensor, prior: PriorLike, *, tau: float = 1.0
 
 
 def detector_shift(prior: PriorLike, *, tau: float = 1.0, background: int = 0) -> Tensor:
-    """What a softmax detector's logits, or its classifier's bias, lose: fp32 [K + 1], 0 for background.
+    """What to subtract from a softmax detector's logits, or from its classifier's bias: fp32 [K + 1], 0 for background.
 
     >>> detector_shift([0.9, 0.1], background=-1).exp()
     tensor([1.8000, 0.2000, 1.0000])

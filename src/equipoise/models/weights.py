@@ -1,4 +1,4 @@
-"""Weights of networks from files: read without running code, and loaded only where every layer fits."""
+"""Network weights from files: read without running code, and loaded only if every layer fits."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Stride = Literal["1x1", "3x3"] | None
 
 
 def check_stride(stride: str | None) -> None:
-    """Refuse what is no place of a stride."""
+    """Refuse anything but a place for a stride."""
     if stride not in (None, "1x1", "3x3"):
         raise ValueError(f"--stride {stride}: expected 1x1 or 3x3, the convolutions that have it")
 
 
 def stride_by_name(weights: str | os.PathLike[str] | None) -> Literal["1x1", "3x3"]:
-    """Where a weights file has its stride, as far as its name tells.
+    """Where a weights file's network has its stride, as far as the file's name tells.
 
     >>> stride_by_name("resnet50_msra.pth"), stride_by_name("resnet50.pth")
     ('1x1', '3x3')
@@ -36,12 +36,12 @@ def move_stride(resnet: Any) -> None:
 
 
 def load_backbone(body: nn.Module, path: Path) -> None:
-    """Fill a ResNet from a file, whatever its float type; a classifier (fc) in it is left alone."""
+    """Load a ResNet's weights from a file of any float type; a classifier (fc) in the file is ignored."""
     fill(body, read_tensors(path), path, without="fc.")
 
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], path: Path, without: str = "") -> None:
-    """Load tensors into a network, but for its layers that start with `without`; what does not fit is named."""
+    """Load tensors into a network, except layers that start with `without`; an error names what does not fit."""
     given = {name: value.float() for name, value in tensors.items() if value.is_floating_point()}
     own = {
         name: value
@@ -71,7 +71,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except ImportError:
         raise
-    except Exception as error:  # both libraries raise many kinds for a damaged file
+    except Exception as error:  # both libraries raise many kinds of errors for a damaged file
         raise ValueError(f"{path} cannot be read as tensors ({type(error).__name__}): is it damaged?") from error
     if not isinstance(content, dict) or not all(isinstance(value, Tensor) for value in content.values()):
         raise ValueError(f"{path} does not hold tensors by name: save a state_dict")

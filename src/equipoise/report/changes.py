@@ -18,10 +18,10 @@ from equipoise.metrics.evaluation import percent, tenths
 from equipoise.metrics.intervals import change_interval
 from equipoise.prior import FloatArray
 from equipoise.report.class_table import as_tenths
-from equipoise.report.groups import GROUPS
 from equipoise.report.page_data import Headline, Model, cut, headlines
 
 MOST_CLASSES = 24_000  # pairs of models × classes with an interval each; of more, only those of the first model
+CALLED = {"few": "those with few", "medium": "those in between", "many": "those with many"}
 MOST_MODELS = 8  # of more, only pairs with the first or the last
 
 
@@ -79,7 +79,7 @@ def conclusion(before: Model, after: Model, found: Changes) -> str:
     top1 = found.headline["top1"]
     if top1 is not None and tenths(top1.value) != tenths(overall.value):
         parts.append(f"Top-1 {moved(top1)}, {chance(top1)}.")
-    groups = {f"those with {name}": found.headline[name] for name in reversed(GROUPS)}
+    groups = {words: found.headline[name] for name, words in CALLED.items()}
     return " ".join([*parts, by_group("Classes", groups, plural=True)]).strip()
 
 

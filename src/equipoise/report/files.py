@@ -80,9 +80,8 @@ def judge_multilabel_file(
         outputs, labels = batch.outputs, batch.labels
         if columns is not None:
             outputs, labels = outputs[:, columns], labels[:, columns]
-        rows = slice(0 if (labels < 0).all() else None)  # without a label there is nothing to judge, so far
-        outputs, truth, said = outputs[rows], labels[rows], predictions.probabilities
-        parts.append(judge_multilabel(outputs, truth, prior, probabilities=said, threshold=limits))
+        said = predictions.probabilities
+        parts.append(judge_multilabel(outputs, labels, prior, probabilities=said, threshold=limits))
         if len(parts) == MERGED_AT_ONCE:
             parts = [sum(parts[1:], parts[0])]
         advance(len(labels))

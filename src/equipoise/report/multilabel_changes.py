@@ -39,8 +39,11 @@ def changes(before: Model, after: Model, classes: Sequence[int]) -> Changes:
 
 def _same_items(one: Model, other: Model) -> bool:
     kept, others = one.evaluation.scores_, other.evaluation.scores_
-    both = isinstance(kept, KeptScores) and isinstance(others, KeptScores)
-    return both and one.drawn is not None and other.drawn is not None and np.array_equal(kept.target, others.target)  # type: ignore[union-attr]
+    if one.drawn is None or other.drawn is None:
+        return False
+    if not isinstance(kept, KeptScores) or not isinstance(others, KeptScores):
+        return False
+    return np.array_equal(kept.joined()[1], others.joined()[1])
 
 
 def _ends(was: FloatArray | None, now: FloatArray | None, paired: bool) -> tuple[float, float]:

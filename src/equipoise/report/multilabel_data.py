@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.metrics.calibration import Bin, equal_mass_bins
 from equipoise.metrics.evaluation import percent
-from equipoise.metrics.intervals import wilson_intervals
-from equipoise.metrics.multilabel import LabelResult, MultilabelEvaluation
+from equipoise.metrics.multilabel import KeptScores, LabelResult, MultilabelEvaluation
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.metrics.resampling import Resampled, interval_of
-from equipoise.prior import FloatArray, Prior
+from equipoise.prior import FloatArray, IntArray, Prior
 from equipoise.report.class_table import as_tenths, with_interval
+from equipoise.report.groups import USUAL, Cuts
 from equipoise.report.multilabel_specs import GROUPS
-from equipoise.report.page_data import apart, cut, interval, numbers, one_digit, paired, rounded
+from equipoise.report.page_data import apart, calibration_rows, cut, interval, numbers, one_digit, paired, rounded
 
 HEADLINES = (
     ("map", "mAP", ""),
@@ -28,6 +29,7 @@ HEADLINES = (
     ("f1_micro", "F1 of all pairs", ""),
     ("ece", "ECE", ""),
 )
+BIN_SUMS = ("items", "positives", "probability")
 MOST_RESAMPLED = 1 << 22  # (item, label) pairs: beyond, drawing the items again takes minutes
 
 
@@ -41,10 +43,17 @@ class Model:
     rows: list[LabelResult]
     drawn: Resampled | None
     notes: tuple[str, ...] = ()
+    cuts: Cuts = USUAL
+    paths: tuple[str, ...] | None = None  # of the images, where they are known
 
     @property
     def evaluation(self) -> MultilabelEvaluation:
         return self.judged.evaluation
+
+    @property
+    def members(self) -> list[tuple[str, IntArray]]:
+        """The classes of the head, the medium group and the tail."""
+        return self.evaluation.members(self.cuts.many, self.cuts.few)
 
 
 @dataclass(frozen=True)
@@ -57,7 +66,7 @@ class Score:
 
 
 def as_models(
-    results: Mapping[str, JudgedMultilabel], notes: Mapping[str, Sequence[str]], resamples: int
+    results: Mapping[str, JudgedMultilabel], notes: Mapping[str, Sequence[str]], resamples: int, cuts: Cuts = USUAL
 ) -> list[Model]:
     if not results:
         raise ValueError("there is nothing to report: give at least one model")
@@ -70,8 +79,8 @@ def as_models(
             raise ValueError(f"{name!r} was judged on no items: there is nothing to report")
         few = evaluation.num_items * evaluation.prior.num_classes <= MOST_RESAMPLED
         drawn = evaluation.resampled(resamples=resamples) if few else None
-        scores, rows = evaluation.scores(), evaluation.per_class  # once: both rank all scores
-        models.append(Model(str(name), judged, scores, rows, drawn, tuple(notes.get(name, ()))))
+        scores, rows = evaluation.scores(cuts.many, cuts.few), evaluation.per_class  # once: both rank all scores
+        models.append(Model(str(name), judged, scores, rows, drawn, tuple(notes.get(name, ())), cuts))
     prior = models[0].judged.prior
     if not prior.counted:
         raise ValueError("the prior was stated as probabilities: a report needs counts, Prior.from_counts(...)")
@@ -127,7 +136,7 @@ def draws_of(model: Model, key: str) -> FloatArray | None:
     if key in ("micro_ap", "f1_micro"):
         return drawn.micro_precision if key == "micro_ap" else drawn.micro_f1
     means = drawn.mean_f1 if key == "f1_macro" else drawn.mean_precision
-    return means(dict(model.evaluation.members()).get(key.removeprefix("map_")))
+    return means(dict(model.members).get(key.removeprefix("map_")))
 
 
 def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
@@ -145,7 +154,7 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
         "used": _log_odds(model.evaluation),
         "best": most,
     }
-    curve = _curve(judged)
+    curve = _curve(model)
     return {
         "name": cut(model.name, 200),
         "headline": {
@@ -161,9 +170,9 @@ def model_data(model: Model, drawn: list[int]) -> dict[str, Any]:
         "rows": {
             "precision_slopes": _slopes(model, "map"),
             "f1_slopes": _slopes(model, "f1"),
-            "missed": _missed(judged),
+            "missed": _missed(model),
             "curve": _curve_rows(curve),
-            "calibration": _calibration(model.evaluation),
+            "calibration": _calibration(model),
         },
     }
 
@@ -206,9 +215,9 @@ def _log_odds(evaluation: MultilabelEvaluation) -> FloatArray:
 def _slopes(model: Model, score: str) -> list[dict[str, Any]]:
     """The mean of each group with its interval."""
     scores, rows = model.scores, []
-    values = {name: scores[f"{score}_{name}"] for name, _ in model.evaluation.members()}
+    values = {name: scores[f"{score}_{name}"] for name, _ in model.members}
     beside = apart({name: 100 * value for name, value in values.items() if not np.isnan(value)})
-    for name, members in model.evaluation.members():
+    for name, members in model.members:
         if name not in beside:
             continue
         ends = None
@@ -223,10 +232,10 @@ def _slopes(model: Model, score: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _missed(judged: JudgedMultilabel) -> list[dict[str, Any]]:
-    prior, rows = judged.prior, []
-    group = {index: GROUPS[name] for name, members in prior.groups().items() for index in members}
-    for rank, pair in enumerate(judged.misses()):
+def _missed(model: Model) -> list[dict[str, Any]]:
+    prior, rows = model.judged.prior, []
+    group = {int(index): name for name, members in model.members for index in members}
+    for rank, pair in enumerate(model.judged.misses()):
         name, other = (cut(prior.name(index), 300) for index in (pair.index, pair.other))
         row = {"rank": rank, "name": name, "other": other, "pair": paired(name, other, between="beside")}
         shares = {key: 100 * getattr(pair, key) for key in ("share", "low", "high", "elsewhere")}
@@ -235,9 +244,9 @@ def _missed(judged: JudgedMultilabel) -> list[dict[str, Any]]:
     return rows
 
 
-def _curve(judged: JudgedMultilabel) -> dict[str, FloatArray]:
+def _curve(model: Model) -> dict[str, FloatArray]:
     """Mean F1 over the classes of each group that have positives, at each threshold."""
-    scores, members = judged.f1_at(), judged.evaluation.members()
+    scores, members = model.judged.f1_at(), model.members
     found = {}
     for name, index in [("all", np.arange(len(scores))), *members]:
         known = scores[index][~np.isnan(scores[index]).any(1)]
@@ -255,22 +264,23 @@ def _curve_rows(curve: Mapping[str, FloatArray]) -> list[dict[str, Any]]:
     ]
 
 
-def _calibration(evaluation: MultilabelEvaluation) -> list[dict[str, Any]]:
-    rows = []
-    for name, members in evaluation.members():
-        items, positives, chance = (
-            getattr(evaluation, sums)[members].sum(0) for sums in ("bin_items", "bin_positives", "bin_probability")
-        )
-        low, high = wilson_intervals(positives, items)
-        for b in np.flatnonzero(items):
-            row = {"group": name, "items": int(items[b]), "share": rounded(items[b] / items.sum())}
-            row |= {"confidence": one_digit(chance[b] / items[b]), "accuracy": one_digit(positives[b] / items[b])}
-            rows.append(row | {"low": one_digit(low[b]), "high": one_digit(high[b])})
-    return rows
+def _calibration(model: Model) -> list[dict[str, Any]]:
+    return [row for name, members in model.members for row in calibration_rows(name, _bins(model, members))]
+
+
+def _bins(model: Model, members: IntArray) -> list[Bin]:
+    """Bins of equal mass, from single scores where they are kept, else from finer bins."""
+    kept, evaluation = model.evaluation.scores_, model.evaluation
+    if isinstance(kept, KeptScores):
+        known = kept.target[:, members] >= 0
+        scores, truth = (part[:, members][known].astype(np.float64) for part in (kept.scores, kept.target))
+        chance = scores if evaluation.probabilities else np.exp(-np.logaddexp(0.0, -scores))
+        return equal_mass_bins(np.ones(len(truth)), truth, chance)
+    return equal_mass_bins(*(getattr(evaluation, f"bin_{part}")[members].sum(0) for part in BIN_SUMS))
 
 
 def _group_ece(model: Model, group: str) -> float | None:
-    members = dict(model.evaluation.members())[group]
+    members = dict(model.members)[group]
     errors = [model.rows[index].ece for index in members]
     known = [error for error in errors if error is not None]
     return rounded(float(np.mean(known))) if known else None

@@ -20,9 +20,12 @@ from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.report import multilabel_data, multilabel_specs, page_data, sections
 from equipoise.report.class_table import SHAPES, score
 from equipoise.report.figures import save, standing_alone
+from equipoise.report.groups import Cuts
 from equipoise.report.inspection import how_unequal
 from equipoise.report.multilabel_changes import alone, change_data, changes
 from equipoise.report.multilabel_data import HEADLINES, headlines
+from equipoise.report.multilabel_specs import GROUPS
+from equipoise.report.pictures import Paths, missed, pictures, with_paths
 from equipoise.report.sections import Section, figure, foot, pair, section, slider, text, top
 from equipoise.report.specs import COLOURS, Spec, neighbours
 from equipoise.training.records import counted
@@ -35,7 +38,9 @@ class MultilabelReport:
     """A page that compares models with several labels per item on a test set, first to last: before → after.
 
     `results` are what `judge_multilabel` returns, by name; all must share the training prior. Intervals are from so
-    many `resamples` of the test items.
+    many `resamples` of the test items. Classes with more than `many` training items are the head, those with fewer than
+    `few` the tail. `paths` of the test items, for all models or by name, show pictures of what is missed most: files
+    below the folder `images`, or at absolute paths where there is none.
 
     >>> from equipoise import Prior, judge_multilabel
     >>> prior = Prior.from_counts([500, 5], total=600, class_names=["cat", "owl"])
@@ -51,10 +56,17 @@ class MultilabelReport:
         title: str = TITLE,
         notes: Mapping[str, Sequence[str]] | None = None,
         resamples: int = RESAMPLES,
+        many: int = 100,
+        few: int = 20,
+        paths: Paths | None = None,
+        images: str | os.PathLike[str] | None = None,
     ) -> None:
         self.title = title
-        self.models = multilabel_data.as_models(results, notes or {}, resamples)
+        self.cuts = Cuts(many, few)
+        models = multilabel_data.as_models(results, notes or {}, resamples, self.cuts)
+        self.models = with_paths(models, [model.evaluation.num_items for model in models], paths)
         self.prior = self.models[0].judged.prior
+        self.images = None if images is None else Path(images)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page, whole or not at all; folders are made."""
@@ -65,8 +77,11 @@ class MultilabelReport:
         """The whole page as text."""
         drawn = page_data.drawn_classes(self.prior, len(self.models))
         models = [multilabel_data.model_data(model, drawn) for model in self.models]
+        shown, missing = pictures([missed(model) for model in self.models], self.images)
+        for model, some in zip(models, shown, strict=True):
+            model["pictures"] = some
         data = {
-            "classes": page_data.class_data(self.prior, drawn, multilabel_specs.GROUPS),
+            "classes": page_data.class_data(self.prior, drawn, GROUPS, self.cuts),
             "headlines": HEADLINES,
             "odds": LOG_ODDS.tolist(),
             "table": {"items": "positives", "scores": SCORES, "shapes": SHAPES},
@@ -75,8 +90,8 @@ class MultilabelReport:
         }
         pairs = max(len(model["rows"]["missed"]) for model in models)
         lines = ["before", "after"] if len(models) > 1 else ["after"]
-        specs = multilabel_specs.charts(self.prior, pairs=pairs, lines=lines)
-        return sections.page(self.title, self._body(drawn), data, specs)
+        specs = multilabel_specs.charts(self.prior, pairs=pairs, lines=lines, cuts=self.cuts)
+        return sections.page(self.title, self._body(drawn, missing if any(shown) else None), data, specs)
 
     def conclusion(self) -> str:
         """What changed from the first model to the last, for whom, and whether it is more than chance."""
@@ -92,6 +107,7 @@ class MultilabelReport:
             moved = changes(self.models[0], self.models[-1], [])
             found["change"] = {key: value and vars(value) for key, value in moved.headline.items()}
             found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
+        found["groups"] = {name: len(members) for name, members in self.models[0].members}
         found["models"] = [
             {
                 "name": model.name,
@@ -108,9 +124,9 @@ class MultilabelReport:
         """Every figure of the page by file name: Vega-Lite specifications with their data."""
         shown = self.models if len(self.models) <= len(COLOURS) else [self.models[0], self.models[-1]]
         drawn = page_data.drawn_classes(self.prior, len(shown))
-        classes = page_data.class_data(self.prior, drawn, multilabel_specs.GROUPS)
+        classes = page_data.class_data(self.prior, drawn, GROUPS, self.cuts)
         found = {model.name: multilabel_data.model_data(model, drawn) for model in shown}
-        both = multilabel_specs.charts(self.prior, pairs=1, lines=list(found))
+        both = multilabel_specs.charts(self.prior, pairs=1, lines=list(found), cuts=self.cuts)
 
         def drawn_of(kind: str, models: dict[str, Any], spec: Spec, title: str = "") -> Spec:
             return standing_alone(spec, multilabel_data.rows_of(kind, models, classes), title=title)
@@ -124,7 +140,8 @@ class MultilabelReport:
             )
         }
         for number, (name, model) in enumerate(found.items(), start=1):
-            one = multilabel_specs.charts(self.prior, pairs=len(model["rows"]["missed"]), lines=[name])
+            pairs = len(model["rows"]["missed"])
+            one = multilabel_specs.charts(self.prior, pairs=pairs, lines=[name], cuts=self.cuts)
             for kind in ("precision", "f1", "missed", "curve", "chosen", "calibration"):
                 if kind in model["columns"] or kind == "chosen" or model["rows"].get(kind):
                     made[f"{number}-{NAMES[kind]}"] = drawn_of(kind, {name: model}, one[kind], name)
@@ -145,7 +162,8 @@ class MultilabelReport:
         classes = counted(self.prior.num_classes, "class")
         return f"MultilabelReport({counted(len(self.models), 'model')}: {names}; {classes}, {items})"
 
-    def _body(self, drawn: list[int]) -> str:
+    def _body(self, drawn: list[int], missing: int | None) -> str:
+        """Without pictures `missing` is None, else how many could not be opened."""
         prior, several, first = self.prior, len(self.models) > 1, self.models[0].evaluation
         lead = (
             f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
@@ -153,12 +171,13 @@ class MultilabelReport:
         )
         certain = any(model.drawn is not None for model in self.models)
         notes = multilabel_data.notes_of(self.models, drawn, prior.num_classes)
-        leading = [sections.conclusion_section(self.conclusion()), _headline_section(self.models, certain)]
+        leading = [sections.conclusion_section(self.conclusion()), _headline_section(self.models, certain, self.cuts)]
         others = [
             _classes_section(several, prior.num_classes, certain),
-            sections.table_section(several, list(multilabel_specs.GROUPS.values()), TABLE),
+            sections.table_section(several, list(GROUPS.values()), TABLE),
             _slopes_section(several, certain),
             _missed_section(several),
+            *([] if missing is None else [_pictures_section(several, missing)]),
             _thresholds_section(several),
             _calibration_section(several),
             sections.counts_section(),
@@ -201,7 +220,7 @@ NAMES = {
 # -------------------------------------------------------------------- sections
 
 
-def _headline_section(models: list[multilabel_data.Model], certain: bool) -> Section:
+def _headline_section(models: list[multilabel_data.Model], certain: bool, cuts: Cuts) -> Section:
     rows = []
     for model in models:
         cells = []
@@ -214,7 +233,8 @@ def _headline_section(models: list[multilabel_data.Model], certain: bool) -> Sec
     how = (
         f"Percent{below}. mAP is average precision, averaged over classes with positive test items: it ranks the items "
         "of one class, so that it cannot see how the classes compare. micro-AP and F1 can. Groups are by training "
-        "items: head more than 100, tail fewer than 20. A dash is a group without positives, not a zero."
+        f"items: head more than {cuts.many:,}, tail fewer than {cuts.few:,}. A dash is a group without positives, "
+        "not a zero."
     )
     return sections.headline_table(how, [words for _, words, _ in HEADLINES], rows)
 
@@ -236,7 +256,7 @@ def _slopes_section(several: bool, certain: bool) -> Section:
     compared = " of each model by itself; whether a change is more than chance is said above" if several else ""
     return section(
         "groups",
-        "Head and tail, before → after" if several else "Head and tail",
+        "Head and tail",
         f"Means over the classes of each group.{f' Bars are 95 % intervals{compared}.' if certain else ''}",
         f'<div class="two">{figure("precision_slopes")}{figure("f1_slopes")}</div>',
     )
@@ -251,6 +271,14 @@ def _missed_section(several: bool) -> Section:
         "pairs that were compared together.",
         pair("missed", several, empty="No class is surely missed more often beside another than without it."),
     )
+
+
+def _pictures_section(several: bool, missing: int) -> Section:
+    how = (
+        "Test images of the classes of each group that are most surely missed (by the lower end of the 95 % interval); "
+        "first those in which the class has the lowest probability."
+    )
+    return sections.pictures_section(several, missing, "What is missed most", how)
 
 
 def _thresholds_section(several: bool) -> Section:
@@ -269,8 +297,9 @@ def _calibration_section(several: bool) -> Section:
     return section(
         "calibration",
         "How sure, and how right",
-        "How often a label holds against its predicted probability, for each group, with a band of 95 %. On the thin "
-        "diagonal a model says what is so; below it, labels are predicted too often. The expected calibration error "
-        "(ECE, in percent) is the mean over the classes of a group.",
+        "How often a label holds against its predicted probability, for each group, in bins with equally many pairs of "
+        "item and class; the band is its 95 % interval. Where the thin diagonal is within the band, a model is as sure "
+        "as it is right; below the diagonal it is too sure. The expected calibration error (ECE, in percent, over 15 "
+        "bins of equal width) is the mean over the classes of a group.",
         pair("calibration", several, below="ece"),
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +29,11 @@ from equipoise.report.figures import save, standing_alone
 from equipoise.report.groups import GROUPS, Cuts
 from equipoise.report.heat_map import group_ends, heat_map_data
 from equipoise.report.inspection import Inspection, absent_in_words, how_unequal
-from equipoise.report.pictures import pictures
+from equipoise.report.pictures import Paths, confused, pictures, with_paths
 from equipoise.report.sections import Section, foot, headings, text, top
 from equipoise.report.specs import Spec, by_count
 from equipoise.report.sweep_specs import sweeps, tau_sweep, world_sweep
 from equipoise.training.records import counted
-
-Paths = Sequence[str] | Mapping[str, Sequence[str]]
 
 
 class Report:
@@ -68,7 +65,8 @@ class Report:
     ) -> None:
         self.title = title
         self.cuts = Cuts(many, few)
-        self.models = _with_paths(page_data.as_models(results, names, notes or {}, self.cuts), paths)
+        models = page_data.as_models(results, names, notes or {}, self.cuts)
+        self.models = with_paths(models, [model.runs[0].num_items for model in models], paths)
         self.prior = self.models[0].runs[0].prior
         self.cuts.groups(self.prior)  # refuses cut-offs that overlap
         self.images = None if images is None else Path(images)
@@ -203,7 +201,7 @@ class Report:
             "models": [page_data.model_data(model, drawn) for model in self.models],
             "changes": change_data(self.models, drawn),
         }
-        shown, data["missing"] = pictures(self.models, self.images)
+        shown, data["missing"] = pictures([confused(model) for model in self.models], self.images)
         for model, found, some in zip(self.models, data["models"], shown, strict=True):
             found["table"] = table_columns(model, drawn)
             found["pictures"] = some
@@ -246,7 +244,7 @@ class Report:
         if kept:
             found.append(sections.swallowed_section(several, min(kept)))
         if any(model["pictures"] for model in data["models"]):
-            found.append(sections.pictures_section(several, data["missing"]))
+            found.append(sections.pictures_section(several, data["missing"], "The surest mistakes", PICTURED))
         if any(model.calibrated for model in models):
             found.append(sections.calibration_section(several))
         if any(model.sweep for model in models):
@@ -273,22 +271,7 @@ TABLE = (
     "Recall is the share of a class's test items that are recognised, its accuracy; precision the share of what is "
     "called the class that is; F1 their harmonic mean. Below each its 95 % interval."
 )
-
-
-def _with_paths(models: list[page_data.Model], paths: Paths | None) -> list[page_data.Model]:
-    """The models with the paths of their test items."""
-    if paths is None:
-        return models
-    by_name = paths if isinstance(paths, Mapping) else dict.fromkeys((model.name for model in models), paths)
-    found = []
-    for model in models:
-        known = by_name.get(model.name)
-        if known is not None and len(known) != model.runs[0].num_items:
-            raise ValueError(
-                f"{len(known)} paths for the {model.runs[0].num_items} test items of {model.name!r}: give one per item"
-            )
-        found.append(replace(model, paths=None if known is None else tuple(map(str, known))))
-    return found
+PICTURED = "Test images of the pairs above, those first of which the model was most sure."
 
 
 # -------------------------------------------------------------------- the page of a training set

@@ -318,14 +318,16 @@ def paired(name: str, other: str, room: int = 44, between: str = "→") -> str:
 
 
 def _calibration(model: Model) -> list[dict[str, Any]]:
-    rows = []
-    for name, members in model.groups.items():
-        bins = _bins(model, members)
-        total = sum(each.items for each in bins)
-        for each in bins:
-            row = {"group": name, "items": each.items, "share": round(each.items / total, DIGITS)}
-            shares = {part: one_digit(getattr(each, part)) for part in ("confidence", "accuracy", "low", "high")}
-            rows.append(row | shares)
+    return [row for name, members in model.groups.items() for row in calibration_rows(name, _bins(model, members))]
+
+
+def calibration_rows(group: str, bins: Sequence[Bin]) -> list[dict[str, Any]]:
+    """The rows of a group in the chart of calibration."""
+    total, rows = sum(each.items for each in bins), []
+    for each in bins:
+        row = {"group": group, "items": each.items, "share": round(each.items / total, DIGITS)}
+        shares = {part: one_digit(getattr(each, part)) for part in ("confidence", "accuracy", "low", "high")}
+        rows.append(row | shares)
     return rows
 
 

@@ -99,7 +99,7 @@ def table_section(several: bool, groups: Sequence[str], how: str) -> Section:
     """The table of classes, which table.js fills."""
     change = (
         " A change is bold where its interval leaves 0 out; of a hundred classes that did not change at all, chance "
-        "alone makes up to five look so."
+        'alone makes up to five look so. Columns that name no model are of <span data-name="after"></span>.'
         if several
         else ""
     )
@@ -123,7 +123,7 @@ def table_section(several: bool, groups: Sequence[str], how: str) -> Section:
 def slopes_section(several: bool) -> Section:
     return section(
         "groups",
-        "Head and tail, before → after" if several else "Head and tail",
+        "Head and tail",
         "Mean accuracy of the classes of each group. Bars are 95 % intervals of each model by itself"
         + ("; whether a change is more than chance is said above." if several else "."),
         figure("slopes", wide=True),
@@ -176,16 +176,17 @@ def heat_map(role: str) -> str:
     )
 
 
-def pictures_section(several: bool, missing: int) -> Section:
+def pictures_section(several: bool, missing: int, title: str, how: str) -> Section:
+    """Pictures of mistakes, which pictures.js shows."""
     places = []
     for role in ["before", "after"] if several else ["after"]:
-        title = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
-        places.append(f'<div>{title}<div class="pictures" data-pictures="{role}"></div></div>')
+        heading = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
+        places.append(f'<div>{heading}<div class="pictures" data-pictures="{role}"></div></div>')
     lost = f" {missing:,} more could not be opened." if missing else ""
     return section(
         "pictures",
-        "The surest mistakes",
-        f"Test images of the pairs above, those first of which the model was most sure.{lost}",
+        title,
+        how + lost,
         f'<div class="pair">{"".join(places)}</div>',
     )
 

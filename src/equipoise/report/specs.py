@@ -27,6 +27,11 @@ COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#0
 SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right"]
 DASHES = [[1, 0], [6, 3], [7, 2, 2, 2], [2, 2], [9, 2], [5, 1, 1, 1], [1, 1]]
 LINES = {"symbolType": "stroke", "symbolSize": 300, "symbolOpacity": 1, "labelLimit": 0}
+# What a model is called: on the page, where lines are "before" and "after", by the parameter that page.js sets.
+CALLED = "names[datum.value] || datum.value"
+NAMES: Spec = {"name": "names", "value": {}}
+MODELS: Spec = {"labelExpr": CALLED, "aria": False}  # of an axis or a legend: what is spoken names them
+SPOKEN: Spec = {"description": {"field": "spoken"}}  # what a screen reader is told of a point or a bar
 PERCENT = {"scale": {"domain": [0, 100]}, "axis": {"values": [0, 25, 50, 75, 100]}}
 CROWDED = 150  # classes: beyond this, points are small and intervals faint
 MOST_NAMES = 20  # of classes on an axis
@@ -64,8 +69,10 @@ CONFIG: Spec = {
 
 
 def layer(mark: str, look: Spec, encoding: Spec, **more: Any) -> Spec:
-    """One layer; `more` is what else it has: transform, data, params."""
-    return {"mark": {"type": mark, **look}, "encoding": encoding, **more}
+    """One layer; `more` is what else it has: transform, data, params. Of points and bars screen readers are told, of
+    lines and numbers beside them not."""
+    spoken = {} if mark in ("point", "bar") else {"aria": False}
+    return {"mark": {"type": mark} | spoken | look, "encoding": encoding, **more}
 
 
 def number(field: str, title: str | None = None, **more: Any) -> Spec:
@@ -145,7 +152,7 @@ def points(size: int, opacity: float) -> Spec:
 
 def line_scales(lines: Sequence[str]) -> tuple[Spec, Spec, Spec]:
     """Colour, shape and dash of the models of a chart; where there are two, the first is dashed."""
-    n, legend = len(lines), LINES if len(lines) > 1 else None
+    n, legend = len(lines), LINES | MODELS if len(lines) > 1 else None
     looks: tuple[Sequence[Any], ...] = (COLOURS[:n], SHAPES[:n], DASHES[:n])
     if n <= 2:
         looks = (ROLE_COLOURS[-n:], ["square", "circle"][-n:], [[5, 3], [1, 0]][-n:])
@@ -215,11 +222,14 @@ def class_counts(prior: Prior, most_names: int = 0, groups: Looks = BY_COUNT) ->
     axis = {"format": ",d", "values": ticks(prior, decades=True)}
     y = number("shown", "training items", scale={"type": "log", "domainMin": 0.7}, axis=axis)
     shown = tooltip(name="class", counted="training items", group="group")
-    encoding = {"x": x, "y": y, "y2": {"datum": 0.7}, "color": groups.colour, "tooltip": shown}
+    encoding = {"x": x, "y": y, "y2": {"datum": 0.7}, "color": groups.colour, "tooltip": shown} | SPOKEN
+    derived = computed(shown="max(datum.count, 0.7)", **COUNTED) + computed(
+        spoken="datum.name + ': ' + datum.counted + ' training items'"
+    )
     return chart(
         "Training items of each class, largest first, on a logarithmic axis",
         220,
-        transform=unfold("name", "rank", "count", "group") + computed(shown="max(datum.count, 0.7)", **COUNTED),
+        transform=unfold("name", "rank", "count", "group") + derived,
         **layer("bar", {}, encoding),
     )
 
@@ -266,7 +276,7 @@ def class_scores(
     y = number("percent", f"{title}, %", **PERCENT)
     point: Spec = {"x": x, "y": y, "color": groups.colour, "shape": groups.shape}
     point |= {"opacity": {"condition": hover, "value": 0.6 if crowded else 0.9}}
-    point |= {"tooltip": tooltip(**fields, group="group"), "description": {"field": "spoken"}}
+    point |= {"tooltip": tooltip(**fields, group="group")} | SPOKEN
     select = {"type": "point", "on": "pointerover", "clear": "pointerout"}
     look = {"filled": True, "size": 30 if crowded else 85, "strokeWidth": 0.5}
     unfolded = unfold("name", "rank", "count", "group", "items", field, low, high)
@@ -294,14 +304,16 @@ def marginal_likelihood(prior: Prior, lines: Sequence[str]) -> Spec:
     shape = by("point", [f"{name} point" for name in lines], shape["scale"]["range"])
     title = "p(y), %"
     shown = tooltip(name="class", counted="training items", percent="p(y), %", model="model")
-    single = {"x": x, "y": number("percent", title), "color": colour, "shape": shape, "tooltip": shown}
+    single = {"x": x, "y": number("percent", title), "color": colour, "shape": shape, "tooltip": shown} | SPOKEN
     line = {"x": x, "y": number("around", title), "color": colour, "strokeDash": dash}
     means = smoothed("percent", 0 if few else max(2, num_classes // 25)) | {"groupby": ["role"]}
     uniform = {"values": [{"percent": 100 / num_classes}]}
     derived = computed(percent="100 * datum.p", point="datum.role + ' point'", **COUNTED)
+    derived += computed(spoken="datum.name + ', ' + datum.model + ': p(y) ' + format(datum.percent, '.3~r') + ' %'")
     return chart(
         "Mean predicted probability of each class on the test set",
         300,
+        params=[NAMES],
         transform=unfold("name", "rank", "count", "p") + derived,
         layer=[
             layer("point", points(40, 0.8) if few else points(14, 0.4), single),
@@ -315,6 +327,7 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
     """Many, medium and few, before → after; numbers stand outside of the lines."""
     several = len(lines) > 1
     axis = {"labels": several, "labelAngle": 0, "title": None, "labelFontSize": 13, "labelColor": "var(--ink)"}
+    axis |= MODELS | {"labelLimit": {"expr": f"width / {len(lines)} - 12"}}
     x = {"field": "role", "type": "ordinal", "sort": list(lines), "scale": {"padding": 0.35}, "axis": axis}
     mean = {"x": x, "y": number("accuracy", f"mean {title} of the group's classes, %", **PERCENT)}
     mean |= {"color": groups.colour}
@@ -323,7 +336,7 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
     layers = [
         layer("rule", {"strokeWidth": 6, "strokeOpacity": 0.25}, interval),
         layer("line", {"strokeWidth": 3}, mean | {"strokeDash": groups.dash}, transform=OWN_LINE),
-        layer("point", points(110, 1), mean | {"shape": groups.shape, "tooltip": shown}),
+        layer("point", points(110, 1), mean | {"shape": groups.shape, "tooltip": shown} | SPOKEN),
     ]
     label = {"baseline": "middle", "fontWeight": 600, "fontSize": 13}
     numbers = {"x": x, "y": number("beside"), "text": {"field": "shown"}}
@@ -335,7 +348,8 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
         first = [{"filter": "datum.place == 0"}]
         layers.append(layer("text", label | {"align": "right", "dx": -14}, numbers, transform=first))
     description = f"Mean {title} of the classes with many, medium and few training items, before and after"
-    return chart(description, 320, layer=layers)
+    spoken = computed(spoken="datum.group + ', ' + datum.model + ': ' + datum.interval + ' %'")
+    return chart(description, 320, params=[NAMES], transform=spoken, layer=layers)
 
 
 def group_flow() -> Spec:
@@ -346,7 +360,7 @@ def group_flow() -> Spec:
     y = {"field": "group", "type": "nominal", "sort": GROUPS, "axis": {"title": None, "labelFontSize": 13}}
     x = number("from", "share of the group's test items, %", **PERCENT)
     shown = tooltip(group="test items with", words="predicted as", share="share, %")
-    bar = {"y": y, "x": x, "x2": {"field": "to"}, "color": colour, "tooltip": shown}
+    bar = {"y": y, "x": x, "x2": {"field": "to"}, "color": colour, "tooltip": shown} | SPOKEN
     ink = [
         {"test": "datum.end == 'right'", "value": "var(--ink)"},
         {"test": "datum.end == 'medium'", "value": "var(--on-medium)"},
@@ -359,7 +373,7 @@ def group_flow() -> Spec:
         label="round(datum.to - datum.from) + ' %'",
         share="format(datum.to - datum.from, '.1f')",
         words="datum.end == 'right' ? 'what they are' : 'another class with ' + datum.end",
-    )
+    ) + computed(spoken="'test items with ' + datum.group + ': ' + datum.share + ' % predicted as ' + datum.words")
     layers = [
         layer("bar", {"stroke": "var(--paper)", "height": {"band": 0.8}}, bar),
         layer("text", {"fontWeight": 600, "fontSize": 12}, label, transform=wide),
@@ -373,7 +387,7 @@ def swallowed(pairs: int, groups: Looks = BY_COUNT) -> Spec:
     shown = tooltip(name="class", other="taken for", times="times", interval="share, 95 %")
     x = number("share", "share of the class's test items, %", **PERCENT)
     spoken = computed(spoken="datum.name + ' taken for ' + datum.other + ': ' + datum.interval + ' %'")
-    bar = {"y": y, "x": x, "tooltip": shown, "color": groups.colour, "description": {"field": "spoken"}}
+    bar = {"y": y, "x": x, "tooltip": shown, "color": groups.colour} | SPOKEN
     interval = {"y": y, "x": number("low"), "x2": {"field": "high"}}
     names = {"y": y, "x": {"value": 2}, "text": {"field": "pair"}, "tooltip": shown}
     words = {"align": "left", "baseline": "middle", "dy": -5, "limit": {"expr": "max(width - 8, 60)"}}
@@ -396,9 +410,13 @@ def calibration(said: str = "confidence", seen: str = "accuracy", groups: Looks 
     titles = {"group": "group", "items": "test items", "confidence": f"{said}, %", "accuracy": f"{seen}, %"}
     size = number("share", scale={"domain": [0, 1], "range": [30, 260]}, legend=None)
     titles |= {"range": f"{seen}, 95 %"}
-    point = group | {"shape": groups.shape, "size": size, "tooltip": tooltip(**titles)}
+    point = group | {"shape": groups.shape, "size": size, "tooltip": tooltip(**titles)} | SPOKEN
     band = {"x": x, "y": number("low"), "y2": {"field": "high"}, "color": groups.colour}
-    derived = computed(range="format(datum.low, '.1f') + ' to ' + format(datum.high, '.1f')")
+    derived = computed(
+        range="format(datum.low, '.1f') + ' to ' + format(datum.high, '.1f')",
+        spoken=f"datum.group + ': {said} ' + datum.confidence + ' %, {seen} ' + datum.accuracy + ' %, ' + "
+        "format(datum.items, ',') + ' items'",
+    )
     diagonal, ends = {"x": number("at"), "y": number("at")}, {"values": [{"at": 0}, {"at": 100}]}
     return chart(
         f"{seen[0].upper()}{seen[1:]} against {said} for the classes with many, medium and few training items",

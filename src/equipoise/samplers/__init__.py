@@ -1,1 +1,1 @@
-"""Which item comes next: samplers that give indices only."""
+"""Samplers that decide which item comes next; they only produce indices."""

@@ -3,11 +3,11 @@
     q_c  ∝  n_c^(1 − s) · target_c^s          s = 1: class-balanced;  1/2: square-root;  0: instance-balanced
 
 Class c is drawn for the k-th time at the moment (k + v) / q_c, with v in (0, 1) a hash of (seed, c, k), and the stream
-is all these draws in order of time. So every class keeps its rate over any stretch of the stream, not only on average:
-with s = 1 each run of K draws is a fresh permutation of the K classes, and with s = 0 each run of N draws holds every
-item once. Draw k of a class takes item k mod n_c of a permutation that is new for each pass k div n_c: without
-replacement, reshuffled when exhausted. Any stretch can be computed on its own, so epochs, ranks and resuming cost
-nothing, there is no limit of 2^24 categories, and one index array is all the memory.
+consists of all these draws in order of time. So every class keeps its rate over any stretch of the stream, not only on
+average: with s = 1 each run of K draws is a fresh permutation of the K classes, and with s = 0 each run of N draws
+holds every item once. Draw k of a class takes item k mod n_c of a permutation that is new for each pass k div n_c:
+without replacement, reshuffled when exhausted. Any stretch can be computed on its own, so epochs, ranks and resuming
+cost nothing, there is no limit of 2^24 categories, and the only memory is one index array.
 
 References: Shen, Lin, Huang, "Relay Backpropagation", 2016 (class-aware sampling); Mahajan et al. 2018 (square-root);
 Kang et al., "Decoupling Representation and Classifier", 2020 (the strengths, and raising them over the epochs).
@@ -38,21 +38,20 @@ _BLOCK = 1 << 15  # draws computed at a time: small enough for the cache, large 
 
 
 class ClassBalancedSampler(ResumableSampler):
-    """Indices such that every class is drawn equally often, or as often as `strength` and `target` say.
+    """Indices such that every class is drawn equally often, or as often as `strength` and `target` ask for.
 
-    `labels` is one class index an item: list, tensor, array or `np.memmap`. Where an item has several classes, give
+    `labels` is one class index per item: list, tensor, array or `np.memmap`. If an item has several classes, pass
     `classes_per_item` instead: a list of lists, a pair (offsets, classes) as in a sparse CSR matrix, or a multi-hot
-    [N, K]; a class is drawn, then an item that holds it. A class without items is never drawn; `num_classes` says how
-    many there are if the last ones have none, and items labelled `ignore_index` are left out.
+    [N, K]; a class is drawn, then an item that holds it. A class without items is never drawn; `num_classes` is needed
+    if the last classes have no items, and items labelled `ignore_index` are left out.
 
     `num_samples` is the number of draws in an epoch over all ranks together (default: the number of items that are not
-    ignored). `strength`
-    goes from 0 (items as they are) over 0.5 (square-root) to 1 (class-balanced), and may be a function of the epoch:
-    see `progressive`. `target` is the class prior that strength 1 aims at (default: uniform).
+    ignored). `strength` goes from 0 (items as they are) through 0.5 (square-root) to 1 (class-balanced), and may be a
+    function of the epoch: see `progressive`. `target` is the class prior that strength 1 aims at (default: uniform).
 
     `seed`, `num_replicas` and `rank` are those of `torch.utils.data.DistributedSampler`; ranks default to the process
-    group where there is one. Every rank gives the same number of indices, and together they give the stream of a single
-    process (continued by a few draws where `num_samples` is not a multiple of the ranks).
+    group if there is one. Every rank gives the same number of indices, and together they give the stream of a single
+    process (continued by a few draws if `num_samples` is not a multiple of the number of ranks).
 
     ignore_index   items with this label are left out
     num_samples    draws per epoch over all ranks; None is the number of items
@@ -82,7 +81,7 @@ class ClassBalancedSampler(ResumableSampler):
         rank: int | None = None,
     ) -> None:
         if (labels is None) == (classes_per_item is None):
-            raise ValueError("give either labels (one class an item) or classes_per_item (several), and not both")
+            raise ValueError("give either labels (one class per item) or classes_per_item (several), not both")
         self._membership: Membership | None = None
         if classes_per_item is not None:
             if ignore_index is not None:
@@ -94,7 +93,7 @@ class ClassBalancedSampler(ResumableSampler):
             num_items, self._index = len(array), _index_labels(array, num_classes, ignore_index)
         super().__init__(num_items, seed, num_replicas, rank)
         if num_samples is not None and (num_samples < 1 or int(num_samples) != num_samples):
-            raise ValueError(f"num_samples is {num_samples}: the draws in an epoch, over all ranks, at least 1")
+            raise ValueError(f"num_samples is {num_samples}: expected the draws per epoch over all ranks, at least 1")
         kept = len(self._index.items) if self._membership is None else num_items  # without those that are ignored
         self.num_samples = kept if num_samples is None else int(num_samples)
         self._strength = strength
@@ -108,12 +107,12 @@ class ClassBalancedSampler(ResumableSampler):
 
     @classmethod
     def from_dataset(cls, dataset: Any, *, label: str = "label", **options: Any) -> ClassBalancedSampler:
-        """A sampler for `dataset`, whose labels are found as by `Prior.from_dataset`; `options` as above."""
+        """A sampler for `dataset`, whose labels are found as in `Prior.from_dataset`; `options` as above."""
         return cls(dataset_labels(dataset, label=label).labels, **options)
 
     @property
     def draws(self) -> int:
-        """Draws per epoch, of all ranks together."""
+        """Draws per epoch over all ranks."""
         return self.num_samples
 
     @property
@@ -125,12 +124,12 @@ class ClassBalancedSampler(ResumableSampler):
     def prior(self) -> Prior:
         """The class prior of what is drawn in the current epoch, in expected counts of one epoch.
 
-        Where whole numbers for one epoch would be off by more than 1 %, they are for as many epochs as it takes.
+        If rounding to whole numbers would change one by more than 1 %, the counts are those of several epochs.
         """
         rates = self._rates(self.epoch)
         if self._membership is None:
             return Prior.from_counts(_whole_counts(rates, self.num_samples))
-        # An item holding several classes is drawn for each of them, and brings the others along.
+        # An item that holds several classes is drawn for each of them, and brings the others along.
         member = self._membership
         of_class = np.divide(rates, self._index.counts, out=np.zeros_like(rates), where=self._index.counts > 0)
         of_item = np.bincount(member.items(), of_class[member.classes], minlength=member.num_items)
@@ -157,7 +156,7 @@ class ClassBalancedSampler(ResumableSampler):
             yield block.tolist()
 
     def _rates(self, epoch: int) -> FloatArray:
-        """q_c: the probability that a draw is of class c, [K]."""
+        """q_c: the probability that a draw is from class c, [K]."""
         counts, strength = self._index.counts, _strength_at(self._strength, epoch)
         wanted = np.ones(len(counts)) if self._target is None else self._target.probabilities
         rates = np.where(counts > 0, np.maximum(counts, 1.0) ** (1 - strength) * wanted**strength, 0.0)
@@ -167,9 +166,9 @@ class ClassBalancedSampler(ResumableSampler):
 
 
 def progressive(epochs: int) -> Callable[[int], float]:
-    """A strength that rises evenly from 0 in the first epoch to 1 in the last of `epochs`.
+    """A strength that rises linearly from 0 in the first epoch to 1 in the last of `epochs`.
 
-    epochs   number of epochs of the training
+    epochs   the number of training epochs
 
     >>> sampler = ClassBalancedSampler([0, 0, 0, 1], strength=progressive(epochs=3))
     >>> for epoch in range(3):
@@ -180,7 +179,7 @@ def progressive(epochs: int) -> Callable[[int], float]:
     1.0 [0.5 0.5]
     """
     if epochs < 2:
-        raise ValueError(f"epochs is {epochs}: a strength that rises needs at least 2")
+        raise ValueError(f"epochs is {epochs}: a rising strength needs at least 2")
     return partial(_rising, epochs=epochs)  # can be pickled: samplers travel to other processes
 
 
@@ -197,7 +196,7 @@ class _Index:
 
     counts: IntArray
     starts: IntArray
-    items: NDArray[Any]  # uint32 where it holds the largest index: half the memory
+    items: NDArray[Any]  # uint32 if it can hold the largest index: half the memory
 
     @classmethod
     def empty(cls, counts: IntArray, num_items: int) -> _Index:
@@ -210,7 +209,7 @@ class _Index:
 
 def _label_array(labels: Any) -> NDArray[Any]:
     if isinstance(labels, Prior | Dataset):
-        raise TypeError(f"labels are a {type(labels).__name__}: pass one class index an item, e.g. dataset.targets")
+        raise TypeError(f"labels are a {type(labels).__name__}: pass one class index per item, e.g. dataset.targets")
     array = as_array(labels)
     if array.ndim == 2:
         raise ValueError(f"labels have shape {array.shape}: pass a multi-hot matrix [N, K] as classes_per_item=")
@@ -218,7 +217,7 @@ def _label_array(labels: Any) -> NDArray[Any]:
 
 
 def _index_labels(labels: NDArray[Any], num_classes: int | None, ignore_index: int | None) -> _Index:
-    """Sort the items by class, a chunk at a time: the labels may be a memory map larger than the memory."""
+    """Sort the items by class, in chunks: the labels may be a memory map that is larger than the memory."""
     counts = count_labels(labels, num_classes, ignore_index=ignore_index)
     index = _Index.empty(counts, len(labels))
     free = index.starts.copy()
@@ -228,7 +227,7 @@ def _index_labels(labels: NDArray[Any], num_classes: int | None, ignore_index: i
         keys = part[kept]
         order = _radix_argsort(keys, len(counts).bit_length())
         found = np.bincount(keys, minlength=len(counts))
-        # Items of class c go to free[c], free[c] + 1, ...: an even step from the place in the sorted chunk.
+        # Items of class c go to free[c], free[c] + 1, ...: a constant offset from the place in the sorted chunk.
         places = np.repeat(free - (np.cumsum(found) - found), found)
         places += np.arange(len(order))
         index.items[places] = kept[order] + start
@@ -247,12 +246,12 @@ def _index_membership(member: Membership) -> _Index:
 
 @dataclass(frozen=True)
 class _Stream:
-    """The endless stream of draws: any stretch of it, at the cost of that stretch and one look at each class."""
+    """The endless stream of draws: any stretch costs as much as its length plus one look at each class."""
 
-    order: _Rounds | _Timeline  # which class, and for the how many-th time
-    sizes: Words  # [C], items of each class that is drawn
+    order: _Rounds | _Timeline  # which class is drawn, and how often it was drawn before
+    sizes: Words  # [C], number of items of each class that is drawn
     starts: IntArray  # [C], where they begin in `items`
-    keys: Words  # [C], what the seed makes of the class
+    keys: Words  # [C], the class's key, from the seed
     items: NDArray[Any]
 
     @classmethod
@@ -266,7 +265,7 @@ class _Stream:
         return cls(order, index.counts[classes].astype(np.uint32), index.starts[classes], keys, index.items)
 
     def indices(self, position: int, step: int, count: int) -> NDArray[Any]:
-        """Items at `position`, position + step, ... up to the end of the block it is in, at most `count`."""
+        """Items at `position`, position + step, ... up to the end of its block, at most `count`."""
         before, number, turn = self.order.block_at(position)
         mine = slice(position - before, position - before + step * count, step)
         number, turn = number[mine], turn[mine]
@@ -279,7 +278,7 @@ class _Stream:
 
 @dataclass(frozen=True)
 class _Rounds:
-    """Equal rates: round k holds turn k of every class, in the order of their v."""
+    """Equal rates: round k holds turn k of every class, in order of v."""
 
     keys: Words
 
@@ -295,10 +294,10 @@ class _Rounds:
 
 @dataclass(frozen=True)
 class _Timeline:
-    """Any rates: turn k of class c is at the time (k + v) · gap_c, and a block is all turns in a span of time."""
+    """Any rates: turn k of class c is at time (k + v) · gap_c, and a block holds all turns in a span of time."""
 
     keys: Words
-    gaps: FloatArray  # 1 / q_c: draws between two of the class
+    gaps: FloatArray  # 1 / q_c: draws between two draws of the class
 
     def block_at(self, position: int) -> tuple[int, IntArray, IntArray]:
         """Draws before the block that holds `position`; class number and turn of each draw in it."""
@@ -327,12 +326,12 @@ def _hash(keys: Words, turns: IntArray) -> Words:
 
 
 def _jitter(keys: Words, turns: IntArray) -> FloatArray:
-    """v in (0, 1) for each key and turn: 24 bits, so that it stays away from 0 and 1 by more than times are rounded."""
+    """v in (0, 1) for each key and turn: 24 bits, so that its distance from 0 and 1 exceeds the rounding of times."""
     return ((_hash(keys, turns) >> np.uint32(8)).astype(np.float64) + 0.5) * 2.0**-24
 
 
 def _argsort_rows(words: Words) -> IntArray:
-    """The order of each row. Sorts hash and column packed in one number: several times faster than argsort."""
+    """The order of each row. Sorts hash and column packed into one number, several times faster than argsort."""
     bits = words.shape[1].bit_length()
     packed: NDArray[Any] = words
     if bits > 12:  # fewer than 20 bits of hash would be left
@@ -344,7 +343,7 @@ def _argsort_rows(words: Words) -> IntArray:
 
 
 def _radix_argsort(values: NDArray[Any], bits: int) -> IntArray:
-    """The stable order of whole numbers below 2^bits: NumPy sorts 16-bit keys by radix, in linear time."""
+    """The stable order of whole numbers below 2^bits: NumPy uses radix sort for 16-bit keys, in linear time."""
     order = np.argsort(values.astype(np.uint16), kind="stable")
     for shift in range(16, bits, 16):
         order = order[np.argsort((values >> shift).astype(np.uint16)[order], kind="stable")]
@@ -355,14 +354,14 @@ def _strength_at(strength: Strength, epoch: int) -> float:
     value = strength(epoch) if callable(strength) else strength
     if not 0 <= value <= 1:
         raise ValueError(
-            f"strength is {value} in epoch {epoch}: it goes from 0 (items as they are) over 0.5 (square-root) "
+            f"strength is {value} in epoch {epoch}: it goes from 0 (items as they are) through 0.5 (square-root) "
             "to 1 (class-balanced)"
         )
     return float(value)
 
 
 def _whole_counts(rates: FloatArray, draws: int) -> IntArray:
-    """Whole numbers in proportion to `rates`: of one epoch of `draws`, or of several where that rounds too much."""
+    """Whole numbers in proportion to `rates`: for one epoch of `draws`, or for several if that rounds too much."""
     counts = np.rint(rates * draws)
     drawn = rates > 0
     if not (np.abs(counts[drawn] / counts.sum() * rates.sum() / rates[drawn] - 1) < 0.01).all():

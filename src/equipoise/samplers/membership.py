@@ -1,4 +1,4 @@
-"""Which classes each item holds, as one flat array: the common form of the ways people store it."""
+"""Which classes each item holds, as one flat array: a common form for the different ways to store it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Membership:
         return np.repeat(np.arange(self.num_items), np.diff(self.offsets))
 
     def counts(self) -> IntArray:
-        """Items that hold the class, [K]."""
+        """How many items hold each class, [K]."""
         return np.bincount(self.classes, minlength=self.num_classes)
 
 
@@ -69,15 +69,15 @@ def _from_lists(lists: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
     except TypeError:
         first = next((classes for classes in lists if not hasattr(classes, "__len__")), None)
         raise TypeError(
-            f"classes_per_item holds {first!r} where a list of classes is expected: give one list an item, "
-            "[[0, 3], [1], []]; for one class an item use ClassBalancedSampler(labels)"
+            f"classes_per_item holds {first!r} where a list of classes is expected: give one list per item, "
+            "[[0, 3], [1], []]; for one class per item use ClassBalancedSampler(labels)"
         ) from None
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     flat = list(chain.from_iterable(lists))
     classes = np.asarray(flat) if flat else np.zeros(0, np.int64)
     if len(lengths) and lengths.min() == lengths.max() > 2 and np.isin(classes, (0, 1)).all():
         warnings.warn(
-            f"every list has {lengths[0]} zeros and ones, and they are taken for the classes 0 and 1: if they are "
+            f"every list has {lengths[0]} zeros and ones, which are read as the classes 0 and 1: if they are "
             "multi-hot, pass an array [N, K], np.asarray(classes_per_item)",
             stacklevel=outside(),
         )
@@ -110,7 +110,7 @@ def _from_multi_hot(matrix: NDArray[Any], num_classes: int | None) -> tuple[IntA
 
 def _whole(values: NDArray[Any]) -> IntArray:
     if values.ndim != 1 or values.dtype.kind not in "iu":
-        raise TypeError(f"classes are {values.dtype} of shape {values.shape}: expected whole numbers, one a place")
+        raise TypeError(f"classes are {values.dtype} of shape {values.shape}: expected a flat array of whole numbers")
     return values.astype(np.int64, copy=False)
 
 

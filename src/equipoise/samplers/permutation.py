@@ -1,11 +1,11 @@
-"""Seeded permutations that can be evaluated anywhere, without storing them.
+"""Seeded permutations that can be evaluated at any position without being stored.
 
 A Feistel network over the smallest near-square A × B ≥ size, with cycle walking for the few places outside:
 
     x = (high, low);   high += F1(low) mod A;   low += F2(high) mod B;   ...   eight rounds;   again while x ≥ size
 
-Each round can be undone, so whatever F is the whole is a permutation. A sampler that can say which item stands at
-position p of the third pass over a class needs no shuffled copy, and resumes at no cost. A random rotation before it
+Each round can be undone, so the whole is a permutation, whatever F is. A sampler that can compute the item at position
+p of the third pass over a class needs no shuffled copy, and resumes at no cost. A random rotation before the rounds
 makes every item equally likely at every position; all orders of a handful of items occur, some a little more often.
 
 Reference: Black, Rogaway, "Ciphers with arbitrary finite domains", 2002. The constants of `mix` are those of Chris
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 Words: TypeAlias = NDArray[np.uint32]
 
 GOLDEN = np.uint32(0x9E3779B9)
-LARGEST = 1 << 31  # sizes are below it, so that the sum of two positions fits in 32 bits
+LARGEST = 1 << 31  # sizes are smaller, so that the sum of two positions fits in 32 bits
 _FIRST, _SECOND = np.uint32(0x21F0AAAD), np.uint32(0x735A2D97)
 _HALF = np.uint32(16)
-_FACTORS = (np.arange(1, 9, dtype=np.uint32) * GOLDEN) | np.uint32(1)  # one odd number a round
+_FACTORS = (np.arange(1, 9, dtype=np.uint32) * GOLDEN) | np.uint32(1)  # one odd number per round
 
 
 def mix(words: Words) -> Words:
@@ -43,13 +43,13 @@ def mix(words: Words) -> Words:
 
 
 def permute(position: Words, size: Words, key: Words) -> Words:
-    """What stands at `position` [M] in the permutation of range(`size` [M]) that `key` [M] names; uint32 [M].
+    """The element at `position` [M] of the permutation of range(`size` [M]) given by `key` [M]; uint32 [M].
 
     >>> whole = np.arange(5, dtype=np.uint32)
     >>> permute(whole, np.full(5, 5, np.uint32), np.full(5, 1, np.uint32)).tolist()
     [1, 4, 0, 3, 2]
     """
-    rows = np.ceil(np.sqrt(size))  # float64 holds these whole numbers exactly, and divides them several times faster
+    rows = np.ceil(np.sqrt(size))  # float64 holds these integers exactly, and divides them several times faster
     columns = np.ceil(size / rows)
     values = _rounds(_rotated(position, size, key), rows, columns, key)
     outside = np.flatnonzero(values >= size)
@@ -61,7 +61,7 @@ def permute(position: Words, size: Words, key: Words) -> Words:
 
 
 def _rotated(position: Words, size: Words, key: Words) -> Words:
-    """(position + offset) mod size, the offset uniform in [0, size) and unrelated to the rounds."""
+    """(position + offset) mod size, with an offset uniform in [0, size) and independent of the rounds."""
     moved = ((key * _FIRST) * (size * 2.0**-32)).astype(np.uint32)
     moved += position
     return np.asarray(np.minimum(moved, moved - size))
@@ -82,7 +82,7 @@ def _rounds(values: Words, rows: NDArray[np.float64], columns: NDArray[np.float6
         word *= size
         word >>= _HALF
         changed += word
-        np.minimum(changed, np.subtract(changed, size, out=scratch), out=changed)  # modulo size: below 0 is very large
+        np.minimum(changed, np.subtract(changed, size, out=scratch), out=changed)  # modulo size: below 0 wraps around
     high *= low_size
     high += low
     return high

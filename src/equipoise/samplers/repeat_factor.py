@@ -3,7 +3,7 @@
     r(c) = max(1, sqrt(t / f_c))       f_c: the fraction of items that hold class c;  t: the threshold
     r(I) = max_{c in I} r(c)           1 for an item without classes
 
-Each epoch an item comes ⌊r⌋ times, and once more with probability r − ⌊r⌋.
+In each epoch an item occurs ⌊r⌋ times, and once more with probability r − ⌊r⌋.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ class RepeatFactorSampler(ResumableSampler):
 
     `classes_per_item` is a list of lists, a pair (offsets, classes) as in a sparse CSR matrix, or a multi-hot [N, K].
     `threshold` is the fraction of items below which a class counts as rare (LVIS: 0.001). The length of an epoch
-    differs a little from one to the next, and is the same on every rank (the first items fill up the last ranks).
+    differs a little from one to the next, but is the same on every rank (the first items fill up the last ranks).
 
     `seed`, `num_replicas` and `rank` are those of `torch.utils.data.DistributedSampler`; ranks default to the process
-    group where there is one.
+    group if there is one.
 
-    threshold   share of items below which a class counts as rare (LVIS: 0.001)
+    threshold   the share of items below which a class counts as rare (LVIS: 0.001)
 
     >>> images = [[0]] * 98 + [[0, 1], [1]]
     >>> sampler = RepeatFactorSampler(images, threshold=0.08)
@@ -70,7 +70,7 @@ class RepeatFactorSampler(ResumableSampler):
         rank: int | None = None,
     ) -> None:
         if not 0 < threshold <= 1:
-            raise ValueError(f"threshold is {threshold}: a fraction of the items, above 0 and at most 1 (LVIS: 0.001)")
+            raise ValueError(f"threshold is {threshold}: expected a fraction of the items, in (0, 1] (LVIS: 0.001)")
         self._membership = as_membership(classes_per_item, num_classes)
         super().__init__(self._membership.num_items, seed, num_replicas, rank)
         self.threshold = threshold
@@ -79,7 +79,7 @@ class RepeatFactorSampler(ResumableSampler):
 
     @property
     def draws(self) -> int:
-        """Draws in the current epoch, of all ranks together."""
+        """Draws in the current epoch over all ranks."""
         if self._last_draws is None or self._last_draws[:2] != (self.seed, self.epoch):
             repeats = _repeats(self.repeat_factors, np.random.default_rng([self.seed, self.epoch]))
             self._last_draws = (self.seed, self.epoch, int(repeats.sum()))
@@ -105,14 +105,14 @@ class RepeatFactorSampler(ResumableSampler):
 
     def _blocks(self, epoch: int, start: int, count: int) -> Iterator[list[int]]:
         indices = epoch_indices(self.repeat_factors, self.seed, epoch)
-        padded = np.resize(indices, start + count * self.num_replicas)  # goes round again where ranks are uneven
+        padded = np.resize(indices, start + count * self.num_replicas)  # starts over if the ranks are uneven
         mine = padded[start + self.rank :: self.num_replicas]
         for first in range(0, count, _BLOCK):
             yield mine[first : first + _BLOCK].tolist()
 
 
 def epoch_indices(repeat_factors: FloatArray, seed: int, epoch: int) -> IntArray:
-    """The shuffled epoch: every item as often as its repeat factor, rounded at random, says.
+    """The shuffled epoch: every item as often as its repeat factor, rounded at random.
 
     >>> np.bincount(epoch_indices(np.array([1.0, 2.5, 3.0]), seed=0, epoch=0)).tolist()
     [1, 3, 3]

@@ -4,8 +4,8 @@ A sampler is a stream of indices, the same on every rank; rank r of R takes the 
 a window of that stream. Since any draw can be computed from its position, a state is one number, and may be loaded
 under another number of ranks.
 
-Samplers are `DistributedSampler`s, which Lightning, Fabric and Ray leave alone; accelerate shards whatever it is given,
-and is found out when it asks for the first index.
+Samplers are `DistributedSampler`s, which Lightning, Fabric and Ray do not shard again; accelerate shards anything it is
+given, which is detected when it asks for the first index.
 """
 
 from __future__ import annotations
@@ -26,61 +26,61 @@ from equipoise.prior import Prior
 
 @dataclass
 class _Pass:
-    """One iteration of a rank: where in the epoch it starts, and how far it has come."""
+    """One iteration of a rank: where in the epoch it starts, and how far it has got."""
 
     start: int  # counted in draws of all ranks
     block: Iterator[int] = field(default_factory=lambda: iter(()))
     taken: int = 0
-    claimed: bool = False  # by an iterator: what was loaded is only then used up
+    claimed: bool = False  # set by an iterator: a loaded position is used up only then
 
     def given(self) -> int:
-        # A list's iterator knows what is left of it: exact progress without counting a single index in Python.
+        # A list's iterator knows how much is left: exact progress without counting indices in Python.
         return self.taken - length_hint(self.block)
 
 
 class ResumableSampler(DistributedSampler[int], ABC):
-    """Abstract: a sampler says how many draws its epoch has and gives them in blocks; the rest is here.
+    """Abstract: a sampler defines how many draws its epoch has and gives them in blocks; the rest is here.
 
-    Of `DistributedSampler` it has the type and the attributes, not the constructor: it needs no process group.
+    It has the type and the attributes of `DistributedSampler`, but not its constructor: it needs no process group.
     """
 
     shuffle, drop_last = True, False
 
     def __init__(self, num_items: int, seed: int, num_replicas: int | None, rank: int | None) -> None:
         if isinstance(seed, bool) or int(seed) != seed or seed < 0:
-            raise ValueError(f"seed is {seed}: a whole number, at least 0, the same on every rank")
+            raise ValueError(f"seed is {seed}: expected a whole number, at least 0, the same on every rank")
         self.num_items = num_items
         self.seed = int(seed)
         self._ranks = (num_replicas, rank)
-        _ranks(*self._ranks)  # wrong ones are an error here
+        _ranks(*self._ranks)  # wrong values are an error here
         self.epoch = 0
         self._pass = _Pass(0)
         self._looked = False
 
     @property
     def num_replicas(self) -> int:  # type: ignore[override]
-        """How many ranks share the stream: as given, else those of the process group, even one that came later."""
+        """How many ranks share the stream: as given, else the size of the process group, even one created later."""
         return _ranks(*self._ranks)[0]
 
     @property
     def rank(self) -> int:  # type: ignore[override]
-        """Which of them this is."""
+        """Which of these ranks this is."""
         return _ranks(*self._ranks)[1]
 
     @property
     def total_size(self) -> int:  # type: ignore[override]
-        """Indices that all ranks together give in a whole epoch."""
+        """How many indices all ranks together give in a whole epoch."""
         return len(self) * self.num_replicas
 
     @property
     @abstractmethod
     def draws(self) -> int:
-        """Draws in the current epoch, of all ranks together, before the last ones are evened out."""
+        """Draws in the current epoch over all ranks, before the last ones are evened out."""
 
     @property
     @abstractmethod
     def prior(self) -> Prior:
-        """The class prior of what is drawn in the current epoch: what a balanced loss on top must be built from."""
+        """The class prior of what is drawn in the current epoch: a balanced loss on top must be built from it."""
 
     @abstractmethod
     def _blocks(self, epoch: int, start: int, count: int) -> Iterator[list[int]]:
@@ -88,14 +88,14 @@ class ResumableSampler(DistributedSampler[int], ABC):
 
     @abstractmethod
     def _advice(self, drawn: Prior) -> str | None:
-        """One sentence on what `drawn` means for the user, where there is something to say."""
+        """One sentence on what `drawn` means for the user, or "" if there is nothing to say."""
 
     def __repr__(self) -> str:
         ranks = f", rank {self.rank} of {self.num_replicas}" if self.num_replicas > 1 else ""
         return f"{type(self).__name__}({self.num_items} items, {self.draws} draws per epoch, seed {self.seed}{ranks})"
 
     def __len__(self) -> int:
-        """Indices a rank gives in a whole epoch: the same on every rank."""
+        """How many indices a rank gives in a whole epoch: the same on every rank."""
         return -(-self.draws // self.num_replicas)
 
     def __iter__(self) -> Iterator[int]:
@@ -109,12 +109,12 @@ class ResumableSampler(DistributedSampler[int], ABC):
         return _indices(self._pass, self._blocks(self.epoch, self._pass.start, left))
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration. A loaded position is kept if it is of that epoch.
+        """Choose the epoch of the next iteration. A loaded position is kept if it belongs to that epoch.
 
         An epoch that ran to its end is followed by the next one even without this call.
         """
         if epoch < 0 or int(epoch) != epoch:
-            raise ValueError(f"epoch is {epoch}: a whole number, at least 0")
+            raise ValueError(f"epoch is {epoch}: expected a whole number, at least 0")
         if epoch != self.epoch or (self._finished and self._pass.claimed):
             self.epoch = int(epoch)
             self._pass = _Pass(0)
@@ -122,10 +122,10 @@ class ResumableSampler(DistributedSampler[int], ABC):
     def state_dict(self, consumed: int | None = None) -> dict[str, int]:
         """Where the stream stands: plain numbers, the same on every rank.
 
-        `consumed` is the number of indices of the running iteration that your loop has used on this rank. Give it with
-        a `DataLoader` that has workers: it asks for indices ahead of the batches it returns, so what the sampler has
-        given out (the default) is more than what was trained on. torchdata's `StatefulDataLoader` keeps the state that
-        belongs to each batch by itself.
+        `consumed` is the number of indices of the running iteration that your loop has used on this rank. Pass it with
+        a `DataLoader` that has workers: the loader asks for indices ahead of the batches it returns, so the sampler has
+        given out (the default) more than was trained on. torchdata's `StatefulDataLoader` keeps the state that belongs
+        to each batch by itself.
         """
         given = self._pass.given()
         if consumed is None:
@@ -140,32 +140,32 @@ class ResumableSampler(DistributedSampler[int], ABC):
         return where | {"draws": self.draws}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state_dict` was taken: the next iteration gives what was left of that epoch."""
+        """Continue where `state_dict` was taken: the next iteration gives the rest of that epoch."""
         missing = {"epoch", "position", "seed", "items"} - state.keys()
         if missing:
             raise ValueError(f"not the state of a sampler: {sorted(state)} lacks {sorted(missing)}")
         if state["items"] != self.num_items:
             raise ValueError(
-                f"the state is of {state['items']} items, this sampler has {self.num_items}: build it from the same "
+                f"the state is for {state['items']} items, this sampler has {self.num_items}: build it from the same "
                 "data"
             )
         before = self.epoch, self.seed
         self.epoch, self.seed = int(state["epoch"]), int(state["seed"])
-        mine = self.draws  # of that epoch
+        mine = self.draws  # draws of that epoch
         draws = state.get("draws", mine)
         if draws != mine or state["position"] < 0:
             self.epoch, self.seed = before
             raise ValueError(
-                f"the state is at draw {state['position']} of {draws} an epoch, this sampler has {mine}: "
+                f"the state is at draw {state['position']} of {draws} per epoch, this sampler has {mine}: "
                 "build it with the same num_samples and options"
             )
         self._pass = _Pass(int(state["position"]))
 
     def preview(self) -> Prior:
-        """The prior of what will be drawn, with a warning where it is not what you may expect.
+        """The prior of what will be drawn, with a warning if it may not be what you expect.
 
-        It warns when the sampler changes nothing, and when a balanced loss built from the data's own prior would
-        balance a second time. `sampler.prior` is the same without the words: `BalancedSoftmaxLoss(sampler.prior)`.
+        It warns if the sampler changes nothing, and if a balanced loss built from the data's own prior would balance a
+        second time. `sampler.prior` is the same without the warning: `BalancedSoftmaxLoss(sampler.prior)`.
         """
         drawn = self.prior
         advice = self._advice(drawn)
@@ -179,10 +179,10 @@ class ResumableSampler(DistributedSampler[int], ABC):
 
 
 def over_balance_advice(source: Prior, drawn: Prior) -> str:
-    """Why a balanced loss must not be built from the prior of the data under a sampler that changes it."""
+    """Advice not to build a balanced loss from the prior of the data if the sampler changes that prior."""
     if drawn.imbalance >= source.imbalance:
         return (
-            "the sampler draws the classes in other shares than the data has them: build a balanced loss from "
+            "the sampler draws the classes in other shares than they have in the data: build a balanced loss from "
             "sampler.prior, not from the prior of the data"
         )
     return (
@@ -200,7 +200,7 @@ def _indices(progress: _Pass, blocks: Iterator[list[int]]) -> Iterator[int]:
 
 
 def _warn_if_sharded_again(num_replicas: int) -> None:
-    """Look up the stack for what deals out the indices of a rank to the ranks a second time."""
+    """Look up the stack for code that distributes a rank's indices among the ranks a second time."""
     frame = sys._getframe(2)
     while frame.f_back is not None:
         frame = frame.f_back
@@ -211,9 +211,9 @@ def _warn_if_sharded_again(num_replicas: int) -> None:
         again |= hasattr(owner, "batch_sampler") and getattr(owner, "num_processes", 1) > 1  # accelerate's
         if again or type(owner).__name__ == "DataLoaderDispatcher":
             warnings.warn(
-                f"{type(owner).__name__} of {type(owner).__module__.split('.')[0]} shares out what this rank draws "
-                f"among {num_replicas} processes once more, so most draws are lost and classes are no longer drawn as "
-                "often as asked for: build the sampler with num_replicas=1, rank=0, and leave the sharing to it",
+                f"{type(owner).__name__} of {type(owner).__module__.split('.')[0]} splits what this rank draws among "
+                f"{num_replicas} processes once more, so most draws are lost and classes are no longer drawn as often "
+                "as asked for: build the sampler with num_replicas=1, rank=0, and leave the splitting to it",
                 stacklevel=3,
             )
             return

@@ -1,1 +1,1 @@
-"""Everything after training: move logits to another prior, estimate it, calibrate, wrap, export."""
+"""Everything after training: move logits to another prior, estimate a prior, calibrate, wrap, export."""

@@ -1,4 +1,4 @@
-"""Move a model's predictions from the prior they mean to the prior of the world they are used in.
+"""Move a model's predictions from the prior they mean to the prior in use.
 
     softmax:   log p_target(y|x)  =  z − (tau · log π_source − log π_target) + const
     sigmoid:   logit p_t(y_j|x)   =  z_j − (logit π_j − logit t)
@@ -25,7 +25,7 @@ def adjust_logits(
     tau: float = 1.0,
     dim: int = -1,
 ) -> Tensor:
-    """Softmax logits right under `target` from logits that mean `source`; None is uniform. Shape as `logits`, ≥ fp32.
+    """Turn softmax logits that mean `source` into logits for `target`; None is uniform. Shape as `logits`, ≥ fp32.
 
     A class whose probability in `target` is stated as 0 gets −inf, that is, probability 0. The classes are in dimension
     `dim`, by default the last; for dense logits [N, K, H, W] pass dim=1.
@@ -47,9 +47,9 @@ def adjust_sigmoid_logits(
     target_rate: float | Sequence[float] | Tensor,
     dim: int = -1,
 ) -> Tensor:
-    """Sigmoid logits right for classes of rate `target_rate` from logits that mean the rates of `source`.
+    """Turn sigmoid logits that mean the rates of `source` into logits for classes with rate `target_rate`.
 
-    Either is one rate for all classes or one per class; `source` may be a `Prior`.
+    Each is one rate for all classes or one per class; `source` may also be a `Prior`.
 
     >>> import torch
     >>> adjust_sigmoid_logits(torch.tensor([0.01, 0.2]).logit(), source=[0.01, 0.2], target_rate=0.5).sigmoid()

@@ -1,12 +1,12 @@
-"""Probabilities one can trust: temperature scaling that knows which prior the logits mean and where they will be used.
+"""Calibration: temperature scaling that takes into account which prior the logits mean and where they will be used.
 
     calibrated logits   c = z / T + b                    T: one temperature,   b: one bias per class, or none
     used under π        c − shift(source, target)        shift: softmax_shift, or sigmoid_shift
     fitted              min over T, b of  Σ_i w(y_i) · loss(c_i − shift, y_i),     w(y) = π_target(y) / π_validation(y)
 
-A validation set has the class frequencies it happens to have; the weights make it stand for the target. Calibrated
-logits still mean `source`, so they can be moved to any prior afterwards, or be given to `estimate_prior`. With the
-three priors equal, T is that of plain temperature scaling.
+A validation set may have any class frequencies; the weights make it represent the target. Calibrated logits still mean
+`source`, so they can be moved to any prior afterwards, or passed to `estimate_prior`. If the three priors are equal, T
+is that of plain temperature scaling.
 
 References: Guo et al., "On calibration of modern neural networks", 2017, arXiv 1706.04599 (temperature). Alexandari,
 Kundaje, Shrikumar, "Maximum likelihood with bias-corrected calibration is hard-to-beat at label shift adaptation",
@@ -34,17 +34,17 @@ from equipoise.metrics.checks import check_labels
 from equipoise.prior import FloatArray, PriorLike, as_prior, sigmoid_shift, softmax_shift
 
 LEAST_EFFECTIVE_ITEMS = 30
-LARGEST_LOG_TEMPERATURE = 10.0  # as a bound of the search; near it there is no best temperature
+LARGEST_LOG_TEMPERATURE = 10.0  # bound of the search; near it there is no best temperature
 
 
 class Calibration(PriorModule):
-    """logits / temperature + bias: logits that mean the same prior as before, but say what they can know.
+    """logits / temperature + bias: calibrated logits, which mean the same prior as before.
 
     A module without parameters, to be put behind a model: `nn.Sequential(model, calibration)`. `before` and `after` are
     the scores on the validation set, weighted to the target prior.
 
-    temperature     what logits are divided by: one number
-    bias            what is added then, [K]; None is nothing
+    temperature     by which logits are divided: one number
+    bias            added after that, [K]; None is no bias
     before, after   scores on the validation set, if known
 
     >>> Calibration(2.0)(torch.tensor([[4.0, 0.0]]))
@@ -83,7 +83,7 @@ def _calibrated(logits: Tensor, temperature: Tensor, bias: Tensor | None) -> Ten
     return scaled if bias is None else scaled + along(bias, logits, class_dim(logits), "calibration")
 
 
-@torch.inference_mode(False)  # fitting needs gradients, wherever it is called
+@torch.inference_mode(False)  # fitting needs gradients, even inside no_grad
 def fit_temperature(
     logits: Tensor,
     labels: ArrayLike | Tensor,
@@ -94,9 +94,9 @@ def fit_temperature(
 ) -> Calibration:
     """Fit a temperature, and with `bias=True` a bias per class, to validation logits [N, K] that mean `source`.
 
-    `labels` [N] are class indices, in any class frequencies; `target` is the prior that the probabilities are to be
-    right for. None is uniform, as everywhere: for a validation set like the training set, used as it is, pass
-    source=target=prior. Calibrated logits still mean `source`.
+    `labels` [N] are class indices, with any class frequencies; `target` is the prior for which the probabilities should
+    be right. None is uniform, as everywhere: for a validation set like the training set, and the same prior in use,
+    pass source=target=prior. Calibrated logits still mean `source`.
 
     labels   class indices, [N]
     bias     True to fit a bias per class too
@@ -119,7 +119,7 @@ def fit_temperature(
         raise ValueError("there is no item to fit a temperature to")
     same = source is None and target is None
     shift = torch.zeros(num_classes) if same else softmax_shift(source, target)
-    shift = along(shift.to(scores), scores, 1)  # an error where the classes do not fit
+    shift = along(shift.to(scores), scores, 1)  # raises if the classes do not fit
     wanted = np.full(num_classes, 1 / num_classes) if target is None else as_prior(target).probabilities
     counts = np.bincount(index, minlength=num_classes)
     if bias and (counts == 0).any():
@@ -129,9 +129,9 @@ def fit_temperature(
             "could be anything: add items, or fit the temperature alone with bias=False"
         )
     weights = torch.from_numpy((wanted / np.maximum(counts, 1))[index]).to(scores)
-    kept = weights > 0  # a class ruled out in the target has no say
+    kept = weights > 0  # a class ruled out in the target does not count
     if not kept.any():
-        raise ValueError("no validation item is of a class that the target prior allows: check source and target")
+        raise ValueError("no validation item has a class that the target prior allows: check source and target")
     scores, weights, truth = scores[kept], weights[kept], torch.from_numpy(index).to(scores.device)[kept]
     weights = _checked_weights(weights)
 
@@ -148,11 +148,11 @@ def fit_temperature(
 def fit_sigmoid_temperature(
     logits: Tensor, labels: ArrayLike | Tensor, *, source: PriorLike | float, target_rate: Rate, bias: bool = False
 ) -> Calibration:
-    """The twin for yes-or-no questions: validation logits [N, K], or [N], that mean the rates of `source`.
+    """The counterpart for yes-or-no questions: validation logits [N, K], or [N], that mean the rates of `source`.
 
-    `labels` are zeros and ones of the same shape; `target_rate` is the rate, or one per class, that the probabilities
-    are to be right for. Positive and negative items of a class are weighted so that it has that rate. One temperature
-    for all classes, and with `bias=True` one bias per class.
+    `labels` are zeros and ones of the same shape; `target_rate` is the rate, or one per class, for which the
+    probabilities should be right. Positive and negative items of a class are weighted so that it has that rate. There
+    is one temperature for all classes and, with `bias=True`, one bias per class.
 
     labels   zeros and ones, shaped like the logits
     bias     True to fit a bias per class too
@@ -187,13 +187,13 @@ def fit_sigmoid_temperature(
 def rate_thresholds(
     logits: Tensor, rate: Rate, *, labels: ArrayLike | Tensor | None = None, target_rate: Rate | None = None
 ) -> Tensor:
-    """A threshold per class, fp32 [K] (or []), that a share `rate` of the items exceeds: logits [N, K] or [N].
+    """One threshold per class, fp32 [K] (or []), that a share `rate` of the items exceeds: logits [N, K] or [N].
 
-    No label is needed, so nothing can be overfitted. Where the items at hand are of other class rates than those in
-    use, pass their `labels` (zeros and ones, same shape) and the rates in use as `target_rate`: positive and negative
-    items are then weighted to those. Logits and probabilities serve alike; the thresholds are in what you pass.
+    No labels are needed, so nothing can be overfitted. If the items have other class rates than those in use, pass
+    their `labels` (zeros and ones, same shape) and the rates in use as `target_rate`; positive and negative items are
+    then weighted to those. Logits and probabilities both work; the thresholds are on the scale of what you pass.
 
-    rate     share of the items that is to exceed the threshold: one number, or one per class
+    rate     the share of the items that should exceed the threshold: one number, or one per class
     labels   zeros and ones, shaped like the logits; only needed with `target_rate`
 
     >>> rate_thresholds(torch.arange(100.0), 0.1)
@@ -203,7 +203,7 @@ def rate_thresholds(
     if scores.ndim not in (1, 2) or scores.numel() == 0:
         raise ValueError(f"logits have shape {tuple(scores.shape)}: expected [N, K] or [N], with an item")
     if (labels is None) != (target_rate is None):
-        raise ValueError("labels and target_rate come together: they weight the items to the rates in use")
+        raise ValueError("labels and target_rate go together: they weight the items to the rates in use")
     columns = scores.reshape(len(scores), -1)
     weights = torch.ones_like(columns)
     if labels is not None and target_rate is not None:
@@ -228,7 +228,7 @@ def rate_thresholds(
 
 
 def _in_double(logits: Tensor) -> Tensor:
-    """A copy in float64, on its device if that has it, that gradients can be taken through."""
+    """A copy in float64, on its device if that supports it, detached and ready for gradients."""
     found = full_precision(logits).detach()
     if not bool(found.isfinite().all()):
         where = tuple((~found.isfinite()).nonzero()[0].tolist())
@@ -239,7 +239,7 @@ def _in_double(logits: Tensor) -> Tensor:
 def _fit(
     loss: Callable[[Tensor], Tensor], judged: Callable[[Tensor], CalibrationScores], scores: Tensor, bias: bool
 ) -> Calibration:
-    """The temperature and bias [K] of least loss; the bias has mean 0 where the loss does not see its mean."""
+    """The temperature and bias [K] with the lowest loss; the bias has mean 0 if its mean does not affect the loss."""
     scale = scores.std().clamp_min(1e-12) if scores.numel() > 1 else scores.new_ones(())
     log_sharpness = (-scale.log()).clamp(-LARGEST_LOG_TEMPERATURE, LARGEST_LOG_TEMPERATURE).clone().requires_grad_()
     offset = scores.new_zeros(scores.shape[1]).requires_grad_(bias)
@@ -260,9 +260,9 @@ def _fit(
     left = float(loss(_calibrated(scores, temperature, offset.detach())))
     why = ""
     if left < 1e-6:
-        why = "the validation items are all predicted right, so they cannot tell how sure to be: use more, or others"
+        why = "the validation items are all predicted right, so they do not determine a confidence: use more, or others"
     elif float(temperature) > 100 * float(scale):
-        why = "the logits say nothing of the labels: check that rows and labels belong together"
+        why = "the logits say nothing about the labels: check that rows and labels belong together"
     if why:
         warnings.warn(f"there is no best temperature ({float(temperature):.2g} was found): {why}", stacklevel=outside())
     found = offset.detach() if bias else None
@@ -271,7 +271,7 @@ def _fit(
 
 
 def _checked_weights(weights: Tensor) -> Tensor:
-    """Weights that sum to 1; a warning where only a few items carry most of it."""
+    """Weights that sum to 1, with a warning if a few items carry most of the weight."""
     weights = weights / weights.sum()
     effective = float(1 / (weights.sum(1) if weights.ndim == 2 else weights).square().sum())
     if effective < LEAST_EFFECTIVE_ITEMS:
@@ -298,7 +298,7 @@ def _check_answers(labels: ArrayLike | Tensor, scores: Tensor) -> Tensor:
 def _columns(
     scores: Tensor, answers: Tensor, shift: Tensor, target_rate: Rate
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Everything as [N, K], with weights that give every class its rate in use, and the same say."""
+    """Everything as [N, K], with weights that give every class its rate in use and the same total weight."""
     scores, answers = scores.reshape(len(scores), -1), answers.reshape(len(answers), -1)
     num_classes = scores.shape[1]
     if shift.numel() not in (1, num_classes):
@@ -327,7 +327,7 @@ def _rates(rate: Any, num_classes: int) -> FloatArray:
 
 
 def _check_ties(scores: Tensor, weights: Tensor, shares: FloatArray, thresholds: Tensor) -> None:
-    """A warning where no threshold lets the rate through, because many items have the same score."""
+    """Warn if no threshold lets exactly the rate through, because many items have the same score."""
     weights = weights / weights.sum(0)
     exceeding = (weights * (scores > thresholds.to(scores))).sum(0).cpu().numpy()
     missing = np.abs(exceeding - shares) - weights.max(0).values.cpu().numpy()

@@ -1,4 +1,4 @@
-"""What a served model corrects, as plain data that can go into a file: from one prior to another.
+"""The correction of a served model, from one prior to another, as plain data that can be stored in a file.
 
 softmax:   shift  =  tau · log π_source − log π_target             sigmoid:   shift  =  logit π_source − logit t
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 from equipoise.arrays import as_array, fp32, rate_logits
 from equipoise.prior import Prior, sigmoid_shift, softmax_shift
 
-# Below this, in log odds, two priors are the same: single precision can hardly tell them apart.
+# Below this, in log odds, two priors count as the same: single precision can hardly tell them apart.
 SAME = 1e-6
 
 
@@ -48,7 +48,7 @@ class SoftmaxCorrection:
         return softmax_shift(self.source, self.target, tau=self.tau)
 
     def changes(self, shift: Tensor) -> bool:
-        """Whether the shift is more than a constant, which a softmax does not see."""
+        """Whether the shift is more than a constant, which would not affect a softmax."""
         return float(shift.max() - shift.min()) > SAME
 
     def to_metadata(self) -> dict[str, str]:
@@ -74,7 +74,7 @@ class SigmoidCorrection:
 
     def __post_init__(self) -> None:
         _make_plain(self, "scale", "dim")
-        shift = self.shift()  # refuses rates that are none, and numbers of classes that disagree
+        shift = self.shift()  # refuses invalid rates, and numbers of classes that disagree
         limit = self.limit()
         if shift.ndim == limit.ndim == 1 and len(shift) != len(limit):
             raise ValueError(f"threshold has {len(limit)} classes, the rates have {len(shift)}")
@@ -108,13 +108,13 @@ class SigmoidCorrection:
 
 
 def as_rates(value: Any) -> Any:
-    """A rate as a float, several as a tuple: frozen, comparable, and the same after JSON. A Prior is refused later."""
+    """One rate as a float, several as a tuple: frozen, comparable, and unchanged by JSON. A Prior is refused later."""
     rates = value if isinstance(value, Prior) else as_array(value).tolist()
     return tuple(rates) if isinstance(rates, list) else rates
 
 
 def _make_plain(correction: SoftmaxCorrection | SigmoidCorrection, *options: str) -> None:
-    """Options as Python's own numbers, which JSON can hold: 1 / calibration.temperature is a tensor."""
+    """Options as plain Python numbers, which JSON can hold: 1 / calibration.temperature, for one, is a tensor."""
     for name in options:
         value = getattr(correction, name)
         if value is None and name == "scale":
@@ -133,15 +133,13 @@ def _make_plain(correction: SoftmaxCorrection | SigmoidCorrection, *options: str
 
 
 def check_names(ours: Sequence[Any] | None, theirs: Sequence[Any] | None, what: str, our: str, their: str) -> None:
-    """Columns that are named differently on two sides mean different classes."""
+    """Refuse class names that differ between two sides: their columns would mean different classes."""
     if ours is None or theirs is None or tuple(ours) == tuple(theirs):
         return
     if len(ours) != len(theirs):
         raise ValueError(f"{our} has {len(ours)} {what}, {their} has {len(theirs)}")
     where = next(j for j, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
-    order = (
-        "the same names in another order: bring one into the order of" if set(ours) == set(theirs) else "not those of"
-    )
+    order = "the same names in another order: reorder one to match" if set(ours) == set(theirs) else "not those of"
     raise ValueError(
         f"the {what} of {their} are {order} {our} (column {where} is {ours[where]!r} in {our}, "
         f"{theirs[where]!r} in {their}), so their columns mean different classes"

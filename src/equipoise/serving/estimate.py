@@ -1,14 +1,14 @@
-"""Estimate the class prior of the world a model is used in, from its predictions on items without labels.
+"""Estimate the class prior where a model is used, from its predictions on unlabelled items.
 
-Between training and use p(x|y) is taken to stay as it is; only the prior π changes (label shift).
+It is assumed that p(x|y) stays the same between training and use, and only the prior π changes (label shift).
 
     EM     π_j ← mean_i p(y = j|x_i) under π,   p(j|x_i) ∝ π_j · r_ij,   r_ij = p_source(j|x_i) / π_source,j
            climbs to the π of greatest likelihood Π_i Σ_j π_j r_ij; needs calibrated probabilities, no labels
     BBSE   M π = μ,   M_ij = share predicted i among validation items of class j,   μ_i = share of items predicted i
            needs a labelled validation set, but no calibration: only that the same classifier made both predictions
 
-The likelihood is concave in π, and no π is better by more than max_j mean_i r_ij / Σ_k π_k r_ik − 1 a item: EM stops
-where that bound is negligible. Every second step is extrapolated (SQUAREM), which saves most of the steps.
+The log-likelihood is concave in π, and no π is better by more than max_j mean_i r_ij / Σ_k π_k r_ik − 1 per item; EM
+stops when that bound is negligible. Every second step is extrapolated (SQUAREM), which saves most of the steps.
 
 References: Saerens, Latinne, Decaestecker, "Adjusting the outputs of a classifier to new a priori probabilities", 2002.
 Lipton, Wang, Smola, "Detecting and correcting for label shift with black box predictors", 2018, arXiv 1802.03916.
@@ -33,12 +33,12 @@ from equipoise.prior import FloatArray, IntArray, Prior, PriorLike, as_prior, lo
 Predictions: TypeAlias = ArrayLike | Tensor
 METHODS = ("em", "bbse")
 
-LEAST_ITEMS_A_CLASS = 10  # fewer, on average, and an estimate is a guess
-LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below it sampling noise grows more than tenfold
-LARGEST_SPREAD = 0.1  # total variation that resampling the items may move the estimate by
-MOST_CERTAIN_ROWS = 0.5  # share of rows that say exactly 0 or 1: beyond it they are decisions, not probabilities
-TEMPERATURES = (0.8, 1.25)  # a validation set that asks for one outside of these shows probabilities that are off
-LARGEST_EXCESS = 0.25  # of the sum of a class's probabilities over the number of its validation items
+LEAST_ITEMS_A_CLASS = 10  # with fewer, on average, an estimate is a guess
+LEAST_SINGULAR_VALUE = 0.1  # of the confusion matrix: below it, sampling noise grows more than tenfold
+LARGEST_SPREAD = 0.1  # total variation by which resampling the items may move the estimate
+MOST_CERTAIN_ROWS = 0.5  # share of rows that are exactly 0 or 1: beyond it they are decisions, not probabilities
+TEMPERATURES = (0.8, 1.25)  # if a validation set asks for one outside of these, the probabilities are off
+LARGEST_EXCESS = 0.25  # ratio of the sum of a class's probabilities to the number of its validation items
 MEAN_OF_HALF_NORMAL = 0.7978845608028654  # sqrt(2 / π): the mean distance from 0, in standard errors
 Z_99 = 2.3263478740408408  # a normal variable exceeds it once in a hundred
 CERTAINTY = 10.83  # of a likelihood ratio with one degree of freedom: one in a thousand by chance
@@ -49,11 +49,11 @@ MOST_RESAMPLED_ITEMS = 20_000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PriorEstimate:
-    """What `estimate_prior` found. `prior` is a `Prior` to hand to `adjust_logits(..., target=estimate.prior)`.
+    """What `estimate_prior` found. `prior` is a `Prior` to pass to `adjust_logits(..., target=estimate.prior)`.
 
-    `low` and `high` are bootstrap 95 % intervals [K] (NaN where none were asked for); `spread` is how far resampling
-    the items moves the whole estimate on average (total variation); `doubts` says why it should not be trusted, in
-    words, and is empty where nothing speaks against it.
+    `low` and `high` are bootstrap 95 % intervals [K] (NaN if none were requested); `spread` is how far resampling the
+    items moves the whole estimate on average (total variation); `doubts` lists, in words, the reasons not to trust the
+    estimate, and is empty if there are none.
 
     >>> p = np.tile([[0.9, 0.1], [0.2, 0.8], [0.1, 0.9], [0.1, 0.9]], (100, 1))
     >>> estimate = estimate_prior(p, [0.5, 0.5])
@@ -68,7 +68,7 @@ class PriorEstimate:
     high: FloatArray  # [K] upper ends
     spread: float  # how far resampling moves the estimate, in total variation
     method: str  # "em" or "bbse"
-    num_items: int  # how many items it rests on
+    num_items: int  # how many items it is based on
     doubts: tuple[str, ...]  # reasons not to trust it
     calibration_checked: bool  # whether a validation set was given to check the probabilities with
 
@@ -79,7 +79,7 @@ class PriorEstimate:
 
     @property
     def trusted(self) -> bool:
-        """Whether nothing that could be checked speaks against the estimate."""
+        """Whether none of the checks raised a doubt about the estimate."""
         return not self.doubts
 
     def __repr__(self) -> str:
@@ -113,16 +113,16 @@ def estimate_prior(
 ) -> PriorEstimate:
     """The class prior of items whose predicted `probabilities` [N, K] mean the prior `source` (None: uniform).
 
-    `method="em"` wants calibrated probabilities, and checks them where `validation=(probabilities [M, K],
-    labels [M])` is given; `method="bbse"` needs it. The validation set may have any class frequencies, but must be
-    predicted by the same model and not have been trained on. `resamples=0` saves the bootstrap.
+    `method="em"` needs calibrated probabilities, and checks them if `validation=(probabilities [M, K], labels [M])` is
+    given; `method="bbse"` requires it. The validation set may have any class frequencies, but its predictions must come
+    from the same model, which must not have been trained on it. `resamples=0` skips the bootstrap.
 
     A class that would get less than half an item is given half an item, so that the estimate never rules one out.
 
     method       "em" (expectation maximisation) or "bbse" (confusion matrix)
     validation   probabilities [M, K] and labels [M] of a labelled set, or None
-    resamples    bootstrap draws for the intervals; 0 is none
-    seed         of the bootstrap
+    resamples    bootstrap draws for the intervals; 0 skips them
+    seed         the seed of the bootstrap
 
     >>> generator = np.random.default_rng(0)
     >>> labels = generator.choice(2, 2000, p=[0.2, 0.8])                       # eight of ten are owls
@@ -178,7 +178,7 @@ def estimate_prior(
 
 
 def _interval(estimate: FloatArray, replicates: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """95 % limits [K] of resampled estimates [resamples, K], and how far they lie from the estimate on average."""
+    """95 % limits [K] of resampled estimates [resamples, K], and their mean distance from the estimate."""
     if not len(replicates):
         return np.full_like(estimate, np.nan), np.full_like(estimate, np.nan), float("nan")
     low, high = np.quantile(replicates, [0.025, 0.975], axis=0)
@@ -213,18 +213,18 @@ def _em(
 
 
 def _flat_doubts(ratios: Tensor, pi: Tensor, prior: Prior) -> list[str]:
-    """Whether there is a direction in which the likelihood hardly bends: classes that always come in proportion.
+    """Doubts about a direction in which the likelihood is almost flat: classes that are always predicted in proportion.
 
-    The bootstrap cannot see it, because every resampled estimate stays where it started along such a direction.
+    The bootstrap cannot see it, because every resampled estimate stays where it started along that direction.
     """
     num_items = len(ratios)
-    found = pi[:, 0] >= LEAST_ITEMS_A_CLASS / num_items  # at the edge of the simplex the bend says nothing
+    found = pi[:, 0] >= LEAST_ITEMS_A_CLASS / num_items  # at the edge of the simplex the curvature says nothing
     if int(found.sum()) < 2:
         return []
     posteriors = (ratios * pi[:, 0])[:, found]
     posteriors = posteriors / (ratios @ pi).clamp_min(1e-300)
     root = pi[found, 0].sqrt()
-    # What an item tells of π, beside what its label would: 1 in every direction where the classes are never mixed up.
+    # What an item tells about π, relative to its label: 1 in every direction if the classes are never confused.
     information = posteriors.T @ posteriors / num_items / root[:, None] / root
     unit = (root / root.norm())[:, None]
     bend, directions = torch.linalg.eigh(information + (2 - unit.T @ information @ unit) * unit * unit.T)
@@ -241,7 +241,8 @@ def _flat_doubts(ratios: Tensor, pi: Tensor, prior: Prior) -> list[str]:
 
 
 def _resampled(ratios: Tensor, pi: Tensor, start: Tensor, resamples: int, generator: np.random.Generator) -> FloatArray:
-    """Bootstrap estimates [resamples, K]; of very many items a part is resampled, and its deviations are scaled."""
+    """Bootstrap estimates [resamples, K]; with very many items only a part is resampled, and its deviations are
+    scaled."""
     num_items, num_classes = ratios.shape
     replicates = np.empty((resamples, num_classes))
     if not resamples:
@@ -250,7 +251,7 @@ def _resampled(ratios: Tensor, pi: Tensor, start: Tensor, resamples: int, genera
     if size < num_items:
         ratios = ratios[torch.from_numpy(generator.choice(num_items, size, replace=False)).to(ratios.device)]
         centre, _ = _climb(ratios, ratios.new_full((size, 1), 1 / size), 0.9 * pi + 0.1 * start, 1e-9)
-    start = 0.9 * centre + 0.1 * start  # not at the optimum itself: a class at 0 could not come back
+    start = 0.9 * centre + 0.1 * start  # not from the optimum itself: a class at 0 could not come back
     at_once = max(1, ELEMENTS_AT_ONCE // size)
     for first in range(0, resamples, at_once):
         columns = min(at_once, resamples - first)
@@ -264,9 +265,9 @@ def _resampled(ratios: Tensor, pi: Tensor, start: Tensor, resamples: int, genera
 
 
 def _climb(ratios: Tensor, weights: Tensor, pi: Tensor, tolerance: float) -> tuple[Tensor, float]:
-    """The columns π [K, B] of greatest likelihood Σ_i weights_ib · log Σ_j π_jb ratios_ij, and how far from it at most.
+    """The columns π [K, B] that maximise Σ_i weights_ib · log Σ_j π_jb ratios_ij, and a bound on the remaining gap.
 
-    `ratios` [N, K], `weights` [N, B] with columns that sum to 1, `pi` [K, B] where to start.
+    `ratios` [N, K], `weights` [N, B] with columns that sum to 1, `pi` [K, B] to start from.
     """
 
     def likelihood_and_gain(pi: Tensor) -> tuple[Tensor, Tensor]:
@@ -287,7 +288,7 @@ def _climb(ratios: Tensor, weights: Tensor, pi: Tensor, tolerance: float) -> tup
         leap = torch.maximum(pi + 2 * length * step + length**2 * bend, 0.1 * twice)
         leap = leap / leap.sum(0)
         reached, gain = likelihood_and_gain(leap)
-        pi = torch.where(reached >= likelihood, leap * gain, twice)  # a leap that lost is not taken
+        pi = torch.where(reached >= likelihood, leap * gain, twice)  # an extrapolation that did not help is not taken
     return pi / pi.sum(0), bound
 
 
@@ -308,7 +309,7 @@ def _bbse(
     if len(absent):
         names = ", ".join(prior.name(int(j)) for j in absent[:10]) + (", ..." if len(absent) > 10 else "")
         raise ValueError(
-            f"the validation set has no item of {len(absent)} classes ({names}), so nothing is known of how they are "
+            f"the validation set has no item of {len(absent)} classes ({names}), and it is unknown how they are "
             "predicted: add some, or use method='em'"
         )
     shares = confusion / items
@@ -323,7 +324,7 @@ def _bbse(
         )
     if items.min() < LEAST_ITEMS_A_CLASS:
         name = prior.name(int(items.argmin()))
-        doubts.append(f"the validation set has only {items.min()} items of class {name}: have 10 or more of each")
+        doubts.append(f"the validation set has only {items.min()} items of class {name}: use 10 or more of each")
     estimate = _solve(shares, predicted / num_items)
     replicates = np.empty((resamples, num_classes))
     for row in replicates:
@@ -333,17 +334,17 @@ def _bbse(
 
 
 def _solve(shares: FloatArray, predicted: FloatArray) -> FloatArray:
-    """π with shares @ π = predicted, in the least-squares sense; what comes out negative is taken as 0."""
+    """π with shares @ π = predicted, in the least-squares sense; negative values are set to 0."""
     pi = np.maximum(np.linalg.lstsq(shares, predicted, rcond=1e-10)[0], 0)
     return np.asarray(pi / pi.sum())
 
 
-# -------------------------------------------------------------------- what speaks against an estimate
+# -------------------------------------------------------------------- doubts about an estimate
 
 
 def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> list[str]:
-    """Whether a temperature other than 1 explains the labels of the validation set better by far, and whether there is
-    a class whose probabilities do not sum to about the number of its items."""
+    """Doubts if a temperature other than 1 explains the labels of the validation set far better, or if the
+    probabilities of some class do not sum to about the number of its items."""
     counts = np.bincount(labels, minlength=prior.num_classes)
     seen = torch.from_numpy(np.exp(log_ratio(prior))).to(held_out.device)
     moved = held_out / seen * torch.from_numpy(counts / counts.sum()).to(held_out.device)  # to the prior of this set
@@ -373,20 +374,21 @@ def _calibration_doubts(held_out: Tensor, labels: IntArray, prior: Prior) -> lis
     if surprise > _chi_squared(prior.num_classes - 1) and share[worst] > LARGEST_EXCESS:
         doubts.append(
             f"the probabilities of whole classes are off: on the validation set those of class {prior.name(worst)} sum "
-            f"to {expected[worst]:.1f}, but {counts[worst]} items are of it; calibrate them first, "
+            f"to {expected[worst]:.1f}, but it has {counts[worst]} items; calibrate them first, "
             "e.g. eq.fit_temperature(..., bias=True)"
         )
     return doubts
 
 
 def _chi_squared(degrees: int) -> float:
-    """What a sum of squares of so many normals exceeds once in a hundred (Wilson and Hilferty's cube root)."""
+    """The value that a sum of squares of this many normals exceeds once in a hundred (Wilson and Hilferty's cube
+    root)."""
     spread = 2 / (9 * max(degrees, 1))
     return float(max(degrees, 1) * (1 - spread + Z_99 * spread**0.5) ** 3)
 
 
 def _none_ruled_out(pi: FloatArray, num_items: int) -> FloatArray:
-    """No share below half an item."""
+    """Raise every share to at least half an item."""
     raised = np.maximum(pi, 0.5 / num_items)
     return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
 
@@ -401,13 +403,13 @@ def _check_options(method: str, resamples: int, validation: Any) -> None:
         raise ValueError(f"resamples is {resamples}: expected 0 (no intervals) or more, e.g. 200")
     if method == "bbse" and validation is None:
         raise ValueError(
-            "method 'bbse' measures the confusions of the model: pass validation=(probabilities, labels) of a labelled "
+            "method 'bbse' measures the model's confusions: pass validation=(probabilities, labels) of a labelled "
             "set that it was not trained on, or use method='em', which needs no labels"
         )
 
 
 def check_source(prior: Prior, num_classes: int) -> None:
-    """Refuse a prior of another number of classes, or one of items with several classes or none."""
+    """Refuse a prior with another number of classes, or one counted over items with several classes or none."""
     if prior.num_classes != num_classes:
         raise ValueError(
             f"source has {prior.num_classes} classes, probabilities have {num_classes}: "

@@ -2,10 +2,10 @@
 
     (W x + b) − shift  =  W x + (b − shift)
 
-Where the logits come straight out of an `nn.Linear`, the shift goes into its bias, and what is exported has the
-operations of the plain model and no more. Whether they do is read from the traced graph, not guessed from names.
-Everywhere else the shift is subtracted at the end. Either way the exported logits mean `served.target`: to move on to
-another prior later, pass them to `adjust_logits(logits, source=that target, target=...)`.
+If the logits come straight out of an `nn.Linear`, the shift goes into its bias, and the exported model has exactly the
+operations of the plain one. Whether they do is read from the traced graph, not guessed from names. Otherwise the shift
+is subtracted at the end. Either way the exported logits mean `served.target`; to move them to another prior later, pass
+them to `adjust_logits(logits, source=that target, target=...)`.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Inputs = Tensor | tuple[Any, ...]
 
 
 def fold_correction(served: Served, inputs: Inputs) -> nn.Module:
-    """A copy of the model, in evaluation mode, that gives the corrected logits by itself. `inputs` is an example.
+    """A copy of the model, in evaluation mode, that returns the corrected logits itself. `inputs` is an example.
 
-    Where its logits are the outputs of an `nn.Linear`, the copy is the plain model with another bias. Elsewhere (a
+    If its logits are the outputs of an `nn.Linear`, the copy is the plain model with another bias. Otherwise (a
     convolution, a layer after the head, cosines with a scale, half precision) it is a copy of `served`.
 
     >>> served = eq.Rebalanced(torch.nn.Linear(4, 2), source=[0.9, 0.1])
@@ -72,13 +72,13 @@ def export_program(
 ) -> ExportedProgram:
     """`torch.export` of the corrected model. `inputs` is an example: a tensor, or a tuple of arguments.
 
-    Gives logits, or with `probabilities=True` their softmax (of a `RebalancedSigmoid`, their sigmoid). With
-    `decisions=True` a `RebalancedSigmoid` gives these and, second, what `decide` gives. With `dynamic_batch` the first
+    Its output is logits, or with `probabilities=True` their softmax (for a `RebalancedSigmoid`, their sigmoid). With
+    `decisions=True` a `RebalancedSigmoid` has a second output, the result of `decide`. With `dynamic_batch` the first
     dimension of every input tensor may have any size afterwards.
 
     To keep the priors with the program: `torch.export.save(program, path, extra_files=served.metadata)`.
 
-    decisions       True to give, second, what `decide` gives
+    decisions       True for a second output, the result of `decide`
     dynamic_batch   True for a first dimension of any size
 
     >>> served = eq.Rebalanced(torch.nn.Linear(4, 2), source=[0.9, 0.1])
@@ -89,9 +89,7 @@ def export_program(
     """
     arguments = _as_tuple(inputs)
     if decisions and not isinstance(served, RebalancedSigmoid):
-        raise TypeError(
-            f"decisions are made at thresholds, which a {type(served).__name__} has none of: take the argmax"
-        )
+        raise TypeError(f"decisions need thresholds, and a {type(served).__name__} has none: take the argmax")
     model = fold_correction(served, arguments)
     activation: nn.Module = nn.Identity()
     if probabilities:
@@ -122,14 +120,13 @@ def export_onnx(
 ) -> None:
     """Write the corrected model as an ONNX file; arguments as in `export_program`. Needs `equipoise[serve]`.
 
-    Inputs have the names of the model's own arguments, the output is `logits` or `probabilities` (an input of that name
-    gets `_in` at its end) and, with `decisions=True`, `decisions`. Priors, class names and thresholds are in the file's
-    metadata:
-    `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`. Weights of more than 1.5 GB lie beside it,
-    in `path` with `.data` at its end.
+    Inputs have the names of the model's own arguments; the output is `logits` or `probabilities` (an input of that name
+    gets the suffix `_in`) and, with `decisions=True`, also `decisions`. Priors, class names and thresholds are in the
+    file's metadata: `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`. Weights of more than
+    1.5 GB are stored beside it, in `path` with the suffix `.data`.
 
     path            the file to write
-    decisions       True to give, second, what `decide` gives
+    decisions       True for a second output, the result of `decide`
     dynamic_batch   True for a first dimension of any size
 
     >>> served = eq.Rebalanced(torch.nn.Linear(4, 2), source=[0.9, 0.1])
@@ -159,14 +156,14 @@ def export_onnx(
         whole = Path(folder) / Path(path).name
         onnx.save(whole)
         weights = Path(f"{whole}.data")
-        if weights.exists():  # of a model that is larger than one ONNX file may be
+        if weights.exists():  # for a model that is too large for one ONNX file
             with written_whole(f"{os.fspath(path)}.data") as beside:
                 weights.replace(beside)
         shutil.copyfile(whole, scratch)
 
 
 class _Activated(nn.Module):
-    """A model and what turns its logits into probabilities."""
+    """A model followed by the function that turns its logits into probabilities."""
 
     def __init__(self, model: nn.Module, activation: nn.Module) -> None:
         super().__init__()
@@ -177,7 +174,7 @@ class _Activated(nn.Module):
 
 
 class _Deciding(nn.Module):
-    """A model that gives its logits, or probabilities, and which classes reach their thresholds."""
+    """A model that returns its logits or probabilities, and which classes reach their thresholds."""
 
     limit: Tensor
 
@@ -192,15 +189,15 @@ class _Deciding(nn.Module):
 
 
 def _head_of_logits(served: Served, inputs: tuple[Any, ...]) -> str | None:
-    """The name of the `nn.Linear` whose outputs are the model's logits, where the shift may go into its bias.
+    """The name of the `nn.Linear` whose outputs are the model's logits, if the shift may go into its bias.
 
-    Makes a head that `fold_prior` changed plain again, which in evaluation mode it is.
+    A head that `fold_prior` changed is made plain again, as it is in evaluation mode.
     """
     unfold_prior(served.model)
     with torch.no_grad():
         program = torch.export.export(served.model, inputs)
     if not program.call_spec.out_spec.is_leaf():
-        served.corrected(served.model(*inputs))  # refuses what is not a tensor alone, and says so
+        served.corrected(served.model(*inputs))  # raises if the output is not a single tensor
     (output,) = (node for node in program.graph.nodes if node.op == "output")
     logits = output.args[0][0]
     while getattr(logits, "target", None) is torch.ops.aten.dropout.default:  # does nothing in evaluation mode
@@ -215,7 +212,7 @@ def _head_of_logits(served: Served, inputs: tuple[Any, ...]) -> str | None:
     parameter = next((node for node in bias if node is not None), weight)
     name = program.graph_signature.inputs_to_parameters.get(parameter.name)
     if name is None or len(parameter.users) > 1 or _is_shared(served.model, name):
-        return None  # computed, or used elsewhere too, where no shift belongs
+        return None  # computed, or also used elsewhere, where no shift belongs
     owner = name.rpartition(".")[0]
     return owner if type(served.model.get_submodule(owner)) is nn.Linear else None
 
@@ -226,7 +223,7 @@ def _is_shared(model: nn.Module, name: str) -> bool:
 
 
 def _input_names(model: nn.Module, count: int, taken: str) -> list[str] | None:
-    """Those of the model's arguments, but no name twice in a file: a model may turn logits into logits."""
+    """The names of the model's arguments, made unique in the file: a model may turn logits into logits."""
     names = list(inspect.signature(model.forward).parameters)[:count]
     names = [f"{name}_in" if name == taken else name for name in names]
     return names if len(names) == count and not {"args", "kwargs"} & set(names) else None
@@ -239,7 +236,7 @@ def _as_tuple(inputs: Inputs) -> tuple[Any, ...]:
         )
     found = inputs if isinstance(inputs, tuple) else (inputs,)
     if any(_has_rows(value) and len(value) == 0 for value in found):
-        raise ValueError("inputs have no row: give an example of one or more")
+        raise ValueError("inputs have no rows: give an example with at least one")
     return found
 
 
@@ -248,5 +245,5 @@ def _has_rows(value: Any) -> bool:
 
 
 def _two_rows(value: Any) -> Any:
-    """A batch of one is taken for a constant by the tracer: show it two."""
+    """The tracer takes a batch size of one for a constant: show it two rows."""
     return torch.cat([value, value]) if _has_rows(value) and len(value) == 1 else value

@@ -1,11 +1,11 @@
-"""Serve a model that was trained under one class prior where another one holds.
+"""Serve a model that was trained under one class prior where another one applies.
 
     softmax:   logits for the target  =  scale · model(x) − (tau · log π_source − log π_target)
     sigmoid:   logits for the rate t  =  scale · model(x) − (logit π_source − logit t)
 
-`Rebalanced` and `RebalancedSigmoid` wrap a classifier that gives logits. Its weights stay as they are, and the target
+`Rebalanced` and `RebalancedSigmoid` wrap a classifier that returns logits. Its weights do not change, and the target
 can be changed at any time. Both priors and the class names travel with the model: `save` writes the model's own tensors
-to a safetensors file and the rest into its metadata, `load` gives all of it back; a `state_dict` carries it too.
+to a safetensors file and the rest into its metadata, and `load` restores everything; a `state_dict` carries it too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior, PriorLike, as_prior
 from equipoise.serving.correction import SigmoidCorrection, SoftmaxCorrection, as_rates, check_names
 
-# So many values must all lie in [−1, 1] before they are taken for cosines.
+# This many values must all lie in [−1, 1] before they are taken for cosines.
 ENOUGH = 256
-# A number in JSON, such as -2.2250738585072014e-308, and a comma; metadata take whole pages of bytes in a state dict.
+# A number in JSON, such as -2.2250738585072014e-308, and a comma; metadata take whole pages in a state dict.
 LONGEST, PAGE = 26, 4096
 
 Output = str | int | Callable[[Any], Tensor]  # where the logits are in what a model returns
@@ -40,7 +40,7 @@ Output = str | int | Callable[[Any], Tensor]  # where the logits are in what a m
 
 
 class Served(PriorModule):
-    """What both wrappers share: the corrected forward, the guard rails, the way into a file and back."""
+    """What both wrappers share: the corrected forward, the checks, saving and loading."""
 
     model: nn.Module
     shift: Tensor
@@ -52,11 +52,11 @@ class Served(PriorModule):
         super().__init__()
         if not isinstance(model, nn.Module):
             raise TypeError(
-                f"model is a {type(model).__name__}: expected an nn.Module that gives logits "
-                "(for logits that you have already, there are adjust_logits and adjust_sigmoid_logits)"
+                f"model is a {type(model).__name__}: expected an nn.Module that returns logits "
+                "(if you already have logits, use adjust_logits or adjust_sigmoid_logits)"
             )
         if isinstance(model, Served):
-            raise TypeError(f"model is a {type(model).__name__} already: change its target, do not correct it twice")
+            raise TypeError(f"model is already a {type(model).__name__}: change its target, do not correct it twice")
         shift = correction.shift()
         _check_head(model, len(shift) if shift.ndim else None, correction.scale)
         self.model = model if output is None else LogitsOf(model, output)
@@ -68,10 +68,10 @@ class Served(PriorModule):
         return self.corrected(self.model(*args, **kwargs))
 
     def corrected(self, logits: Tensor) -> Tensor:
-        """Logits of the wrapped model, made right for the target."""
+        """Logits of the wrapped model, corrected for the target."""
         if not isinstance(logits, Tensor):
             raise TypeError(
-                f"the model gave a {type(logits).__name__}, not a tensor of logits: say where they are in it, e.g. "
+                f"the model returned a {type(logits).__name__}, not a tensor of logits: say where they are, e.g. "
                 "output='logits', or wrap a module whose forward is `return self.model(x).logits`"
             )
         if not is_traced() and self._values_to_see > 0:  # in this order: a compiler guards what it reads
@@ -82,7 +82,7 @@ class Served(PriorModule):
 
     @property
     def scale(self) -> float:
-        """What the logits are multiplied by before they are corrected."""
+        """The factor by which the logits are multiplied before they are corrected."""
         return 1.0 if self._correction.scale is None else self._correction.scale
 
     @property
@@ -92,12 +92,12 @@ class Served(PriorModule):
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
-        """The names of the classes in column order, where a prior brought them."""
+        """The names of the classes in column order, if a prior has them."""
         return self._correction.class_names
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Priors, class names and options as text: what a checkpoint or an exported model carries.
+        """Priors, class names and options as text, for a checkpoint or an exported model.
 
         >>> served = Rebalanced(torch.nn.Linear(3, 2), source=eq.Prior.from_counts({"cat": 90, "owl": 10}))
         >>> served.metadata["class_names"], served.metadata["target"]
@@ -114,8 +114,8 @@ class Served(PriorModule):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a safetensors file: the model's own tensors under its own names, everything else as metadata.
 
-        Whatever reads safetensors can load the weights into the plain model. The file is whole or not there at all.
-        Needs `equipoise[serve]`.
+        Anything that reads safetensors can load the weights into the plain model. The file is either complete or
+        absent. Needs `equipoise[serve]`.
         """
         with written_whole(path) as scratch:
             content = {"format": "pt", **self.metadata}
@@ -126,7 +126,7 @@ class Served(PriorModule):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: nn.Module, *, output: Output | None = None) -> Self:
-        """What `save` wrote: its weights go into `model`, which comes back wrapped with the priors of the file.
+        """Load what `save` wrote: the weights go into `model`, which is returned wrapped, with the priors of the file.
 
         >>> import tempfile
         >>> served = Rebalanced(torch.nn.Linear(3, 2), source=[0.9, 0.1], target=[0.3, 0.7])
@@ -141,8 +141,8 @@ class Served(PriorModule):
                 content = file.metadata() or {}
         except _safetensors().SafetensorError as error:
             raise ValueError(
-                f"{os.fspath(path)} is not a safetensors file ({error}): what `save` wrote is; what torch.save wrote "
-                "goes into load_state_dict"
+                f"{os.fspath(path)} is not a safetensors file ({error}), as `save` writes; load a file from torch.save "
+                "with load_state_dict"
             ) from error
         correction = _read(content, cls, os.fspath(path))
         if any(tensor.is_meta for tensor in model.state_dict().values()):
@@ -159,8 +159,8 @@ class Served(PriorModule):
     def get_extra_state(self) -> Tensor:
         """The metadata as bytes: a `state_dict` carries them, and stays loadable with `weights_only=True`.
 
-        Blanks at the end make room for any other numbers of the same classes: torch.distributed.checkpoint loads into
-        the tensor that is there, which must have the length of the one that was saved.
+        Blanks at the end make room for any other numbers for the same classes: torch.distributed.checkpoint loads into
+        the existing tensor, which must have the same length as the saved one.
         """
         text = json.dumps(self.metadata).encode()
         priors = [value for value in vars(self._correction).values() if isinstance(value, Prior)]
@@ -184,9 +184,7 @@ class Served(PriorModule):
         if hasattr(self, "_correction") and shift.ndim and self.shift.ndim and len(shift) != len(self.shift):
             raise ValueError(f"the new prior has {len(shift)} classes, the model's has {len(self.shift)}")
         if not correction.changes(shift):
-            warnings.warn(
-                "source and target say the same, so the model's outputs stay as they are", stacklevel=outside()
-            )
+            warnings.warn("source and target are the same, so the model's outputs do not change", stacklevel=outside())
         self._correction = correction
         self._lost = ()
         if shift.shape == self.shift.shape and not self.shift.is_inference():
@@ -196,7 +194,7 @@ class Served(PriorModule):
             self.shift = shift.to(self.shift.device)
 
     def _look_for_cosines(self, logits: Tensor) -> None:
-        """Reads the first values that the model gives, until one lies outside [−1, 1] or there were enough."""
+        """Look at the first values that the model returns, until one lies outside [−1, 1] or enough were seen."""
         if type(logits) is not Tensor or logits.is_meta or logits.numel() == 0:
             return
         low, high = (float(value) for value in logits.detach().aminmax())
@@ -206,15 +204,15 @@ class Served(PriorModule):
         self._values_to_see -= logits.numel()
         if self._values_to_see <= 0:
             warnings.warn(
-                f"the model's logits lie in [{low:.3g}, {high:.3g}], as cosines do, and a log prior would drown them: "
+                f"the model's logits lie in [{low:.3g}, {high:.3g}], like cosines, and a log prior would swamp them: "
                 "if training multiplied them by a number, pass it as scale, e.g. scale=30; "
-                "scale=1 says that they are logits",
+                "pass scale=1 if they are logits",
                 stacklevel=outside(),
             )
 
 
 class LogitsOf(nn.Module):
-    """A model whose output holds the logits among other things: gives them alone."""
+    """A model whose output holds the logits among other things; returns only the logits."""
 
     def __init__(self, model: nn.Module, output: Output) -> None:
         super().__init__()
@@ -233,16 +231,16 @@ class Rebalanced(Served):
     """A classifier whose softmax logits are right for the prior `target`, which can be changed at any time.
 
     `source` is the prior that the model's logits *mean*: the training prior after a plain loss, uniform (None) after a
-    balanced one. `target` is the prior of the world it is used in; None is uniform. Each is a `Prior` or a vector of
-    probabilities, and at least one must be named. A class that `target` *states* as 0 gets probability 0.
+    balanced one. `target` is the prior in use; None is uniform. Each is a `Prior` or a vector of probabilities, and at
+    least one must be given. A class that `target` *states* as 0 gets probability 0.
 
-    `tau` as in `adjust_logits`. `scale` multiplies the logits first: the scale of a cosine classifier, or one over a
-    temperature. The classes are in dimension `dim` (dim=1 for dense [N, K, H, W]). Gives logits of the same shape, in
-    at least fp32. Where the model returns more than its logits, `output` says where they are: "logits" for Hugging
-    Face's models, an index for a tuple, or a function of what the model returns.
+    `tau` works as in `adjust_logits`. `scale` multiplies the logits first: the scale of a cosine classifier, or one
+    over a temperature. The classes are in dimension `dim` (dim=1 for dense [N, K, H, W]). Returns logits of the same
+    shape, in at least fp32. If the model returns more than its logits, `output` says where they are: "logits" for
+    Hugging Face's models, an index for a tuple, or a function of what the model returns.
 
     model    the trained classifier, any `nn.Module`
-    scale    what the logits are multiplied by first; None is nothing
+    scale    by which the logits are multiplied first; None is no scale
     output   where the logits are in what the model returns: "logits", an index, or a function
 
     >>> prior = eq.Prior.from_counts([900, 100])
@@ -273,7 +271,7 @@ class Rebalanced(Served):
         known = trained or wanted
         if known is None:
             raise ValueError(
-                "source and target are both None (uniform), so nothing would change: name at least one; source is "
+                "source and target are both None (uniform), so nothing would change: pass at least one; source is "
                 "what the logits mean, the training prior after a plain loss and None after a balanced one"
             )
         correction = SoftmaxCorrection(trained or _uniform_like(known), wanted or _uniform_like(known), tau, scale, dim)
@@ -292,7 +290,7 @@ class Rebalanced(Served):
 
     @property
     def tau(self) -> float:
-        """How much of the source is taken out."""
+        """How much of the source is removed."""
         return self._correction.tau
 
     @property
@@ -308,15 +306,15 @@ class Rebalanced(Served):
 
 
 class RebalancedSigmoid(Served):
-    """The twin of `Rebalanced` for sigmoid logits: binary and multi-label classifiers, detectors' class scores.
+    """The counterpart of `Rebalanced` for sigmoid logits: binary and multi-label classifiers, detectors' class scores.
 
-    `source` holds the rates that the logits mean, a `Prior` (as of `Prior.from_multilabel`) or rates; `target_rate` is
-    the rate where the model is used, one for all classes or one per class. `scale`, `dim` and `output` as in
-    `Rebalanced`. `threshold` is the probability, one for all classes or one per class (as of `f1_thresholds`), from
-    which `decide` predicts a class; it is saved and exported with the model.
+    `source` holds the rates that the logits mean, a `Prior` (e.g. from `Prior.from_multilabel`) or rates; `target_rate`
+    is the rate in use, one for all classes or one per class. `scale`, `dim` and `output` work as in `Rebalanced`.
+    `threshold` is the probability, one for all classes or one per class (e.g. from `f1_thresholds`), from which
+    `decide` predicts a class; it is saved and exported with the model.
 
     model       the trained classifier, any `nn.Module`
-    scale       what the logits are multiplied by first; None is nothing
+    scale       by which the logits are multiplied first; None is no scale
     output      where the logits are in what the model returns: "logits", an index, or a function
     threshold   probability from which `decide` predicts a class: one number, or one per class
 
@@ -351,11 +349,11 @@ class RebalancedSigmoid(Served):
         )
 
     def decide(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Which classes the items have: True where the probability reaches the threshold. Shape as the logits."""
+        """Which classes the items have: True if the probability reaches the threshold. Shape as the logits."""
         return self.decisions(self(*args, **kwargs))
 
     def decisions(self, logits: Tensor) -> Tensor:
-        """`decide` for logits that this module gave."""
+        """`decide` for logits that this module returned."""
         return logits >= along(self.limit, logits, self.dim, "threshold")
 
     @property
@@ -373,15 +371,16 @@ class RebalancedSigmoid(Served):
         correction = replace(self._correction, target_rate=as_rates(rate))
         if isinstance(self.threshold, tuple) and correction.target_rate != self.target_rate:
             warnings.warn(
-                "the thresholds were chosen for the rates that held until now: unless they follow from costs, choose "
-                "them again and assign `threshold`",
+                "the thresholds were chosen for the previous rates: unless they follow from costs, choose them again "
+                "and assign `threshold`",
                 stacklevel=outside(),
             )
         self._use(correction, correction.shift())
 
     @property
     def threshold(self) -> float | tuple[float, ...]:
-        """The probability from which a class is predicted, for all classes or one per class. Assign to change it."""
+        """The probability from which a class is predicted, one for all classes or one per class. Assign to change
+        it."""
         return self._correction.threshold
 
     @threshold.setter
@@ -397,7 +396,7 @@ class RebalancedSigmoid(Served):
         now = self._buffers.get("limit")
         if now is not None and now.shape == limit.shape and not now.is_inference():
             with torch.no_grad():
-                now.copy_(limit)  # in place, as the shift is
+                now.copy_(limit)  # in place, like the shift
         else:
             self.register_buffer("limit", limit.to(self.shift.device), persistent=False)
 
@@ -416,25 +415,25 @@ def _uniform_like(prior: Prior) -> Prior:
 
 
 def _check_head(model: nn.Module, num_classes: int | None, scale: float | None) -> None:
-    """What can be told before the first batch: the size of a last layer, and a head that gives cosines."""
+    """Check what is known before the first batch: the size of the last layer, and whether the head returns cosines."""
     last = _plain(model)
     while isinstance(last, nn.Sequential) and len(last) > 0:
         last = last[-1]
     if num_classes is not None and isinstance(last, nn.Linear | NormalizedLinear) and last.out_features != num_classes:
         found = f"{last.out_features} outputs: build the prior with the model's num_classes"
         if last.out_features == 1:
-            found = "one output: a single logit is a sigmoid's, so use RebalancedSigmoid with one rate, e.g. 0.1"
+            found = "one output: a single logit belongs to a sigmoid, so use RebalancedSigmoid with one rate, e.g. 0.1"
         raise ValueError(f"the prior has {num_classes} classes, the model's last layer has {found}")
     if scale is None and any(isinstance(module, NormalizedLinear) for module in model.modules()):
         raise ValueError(
-            "the model has a NormalizedLinear, whose outputs are cosines in [−1, 1], and a log prior would drown them: "
+            "the model has a NormalizedLinear, whose outputs are cosines in [−1, 1], and a log prior would swamp them: "
             "pass the scale that training multiplied them by, e.g. scale=30 (the default of LDAMLoss), "
             "or scale=1 if the model multiplies them itself"
         )
 
 
 def _plain(model: nn.Module) -> nn.Module:
-    """The model inside of what torch.compile and data parallelism put around it, whose tensors have its own names."""
+    """The model inside the wrappers of torch.compile and data parallelism; its tensors have their own names."""
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module
@@ -458,7 +457,7 @@ def _read(content: Mapping[str, str], kind: type[Served], where: str) -> Softmax
     found = content.get("equipoise")
     if found is None:
         raise ValueError(
-            f"{where} holds weights but no priors: load them into the model, then wrap it with "
+            f"{where} holds weights but no priors: load the weights into the model, then wrap it with "
             f"{kind.__name__}(model, source=...)"
         )
     if found != kind.__name__:

@@ -1,21 +1,21 @@
-"""One threshold per class, chosen on a validation set for the rates of use.
+"""One threshold per class, chosen on a validation set for the rates in use.
 
     F1           max over t of  2 · TP / (TP + FP + positives)
     precision    most positives found with  TP / (TP + FP) >= precision
     cost         min over t of  c_fp · FP + c_fn · FN
 
-TP and FP are sums over the validation items whose probability reaches t. Where these have other class rates than those
-in use, `target_rate` weights the positive items of a class by rate / positives and the negative ones by
+TP and FP are sums over the validation items whose probability reaches t. If the validation items have other class rates
+than those in use, `target_rate` weights the positive items of a class by rate / positives and the negative ones by
 (1 − rate) / negatives. Pass the logits of the model as it is served (after `RebalancedSigmoid` or
-`adjust_sigmoid_logits`). For a share of predicted items there is `rate_thresholds`, which needs no labels.
+`adjust_sigmoid_logits`). For a given share of predicted items there is `rate_thresholds`, which needs no labels.
 
-Thresholds are probabilities, float64 [K], halfway (in log odds) between two scores that they part: as
-`evaluate_multilabel(threshold=...)` and `RebalancedSigmoid(threshold=...)` take them. A missing label (−1 or NaN) is
+Thresholds are probabilities, float64 [K], halfway (in log odds) between the two scores that they separate, in the form
+that `evaluate_multilabel(threshold=...)` and `RebalancedSigmoid(threshold=...)` take. A missing label (−1 or NaN) is
 left out. A class without a known positive or without a known negative gets the threshold that would be right for
-calibrated probabilities (F1: 0.5, precision p: p, cost: c_fp / (c_fp + c_fn)), and one warning names such classes.
+calibrated probabilities (F1: 0.5, precision p: p, cost: c_fp / (c_fp + c_fn)), and one warning names these classes.
 
 Reference: Lipton, Elkan, Naryanaswamy, "Optimal thresholding of classifiers to maximize F1 measure", 2014, arXiv
-1402.1892. With few positives the best threshold of a validation set is uncertain: judge it on other items.
+1402.1892. With few positives the best threshold of a validation set is uncertain: evaluate it on other items.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from equipoise.metrics.multilabel_checks import check_multilabel
 from equipoise.prior import FloatArray
 
 BEYOND = 0.5  # log odds between the outermost score and a threshold beyond it
-FARTHEST = 36.0  # log odds: beyond, a probability rounds to 1
+FARTHEST = 36.0  # log odds: beyond this, a probability rounds to 1
 
 
 def f1_thresholds(
@@ -47,7 +47,7 @@ def f1_thresholds(
     target_rate: Rate | None = None,
     probabilities: bool = False,
 ) -> Tensor:
-    """The threshold of the best F1 per class, [K]: of logits (or probabilities) and labels [N, K].
+    """The threshold with the best F1 per class, [K], from logits (or probabilities) and labels [N, K].
 
     >>> f1_thresholds([[2.0], [1.0], [-1.0], [-2.0]], [[1], [1], [0], [1]])      # 3 of 3 and one wrong: 6/7
     tensor([0.0759], dtype=torch.float64)
@@ -69,9 +69,9 @@ def precision_thresholds(
     target_rate: Rate | None = None,
     probabilities: bool = False,
 ) -> Tensor:
-    """The threshold per class, [K], that finds most positives with at least this precision (one, or one per class).
+    """The threshold per class, [K], that finds the most positives with at least this precision (one, or one per class).
 
-    Where no threshold reaches it, none of the validation items is predicted, and a warning names the class.
+    If no threshold reaches it, none of the validation items is predicted, and a warning names the class.
 
     precision   the precision to reach: one number, or one per class
 
@@ -108,10 +108,11 @@ def cost_thresholds(
     target_rate: Rate | None = None,
     probabilities: bool = False,
 ) -> Tensor:
-    """The threshold of the least cost per class, [K]; what each kind of error costs is one number, or one per class.
+    """The threshold with the lowest cost per class, [K]; the cost of each kind of error is one number, or one per
+    class.
 
     false_positive   cost of predicting a class that is absent: one number, or one per class
-    false_negative   cost of missing a class that is present, likewise
+    false_negative   cost of missing a class that is present: one number, or one per class
 
     >>> scores, labels = [[2.0], [1.0], [0.0], [-1.0]], [[1], [0], [1], [0]]
     >>> cost_thresholds(scores, labels, false_negative=10).logit()
@@ -136,7 +137,7 @@ def cost_thresholds(
 
 @dataclass(frozen=True)
 class _Cuts:
-    """Every place where a class's scores, best first, can be parted: before the first, and after each distinct one."""
+    """Every place where a class's scores, best first, can be split: before the first, and after each distinct one."""
 
     limits: FloatArray  # logits
     true: FloatArray  # weighted positives above
@@ -151,7 +152,7 @@ def _chosen(
     best: Callable[[_Cuts, int], int],
     otherwise: FloatArray,
 ) -> Tensor:
-    """The cut that `best` names for each class, as a probability; `otherwise` where one kind of item is missing."""
+    """The cut that `best` chooses for each class, as a probability; `otherwise` if one kind of item is missing."""
     scores, truth = check_multilabel(logits, target, probabilities=probabilities)
     num_classes = scores.shape[1]
     if target_rate is not None:
@@ -172,7 +173,7 @@ def _chosen(
     if one_sided:
         warnings.warn(
             f"{len(one_sided)} of {num_classes} classes have no positive or no negative item ({_first(one_sided)}): "
-            "there is nothing to choose by, and their threshold is that of calibrated probabilities",
+            "there is nothing to choose from, and their threshold is that of calibrated probabilities",
             stacklevel=outside(),
         )
     return torch.from_numpy(found)

@@ -1,1 +1,1 @@
-"""Training loops: plain functions that a stranger can read from top to bottom."""
+"""Training loops: plain functions that can be read from top to bottom."""

@@ -1,9 +1,9 @@
 """Train image classifiers: a plain loop, several runs at a time on one GPU.
 
-A run draws everything random on the host from (its seed, the chunk of iterations it is at), so its result does not
-depend on what else runs, and it can be taken up again after any chunk: up to 20 batches, augmented at once on the
+A run draws everything random on the host from its seed and the current chunk of iterations, so its result does not
+depend on what else runs, and it can be resumed after any chunk. A chunk is up to 20 batches, augmented together on the
 device. On a GPU the step (forward, loss, backward, SGD) is captured once as a CUDA graph and replayed, every run on its
-own stream; the backbone runs in bf16 autocast, head and loss in fp32. On a CPU the same step runs as it is, in fp32.
+own stream; the backbone runs in bf16 autocast, head and loss in fp32. On a CPU the same step runs directly, in fp32.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from equipoise.training.sets import (
 )
 
 Network = Classifier | ResNetCifar
-LOOK_EVERY = 25  # chunks between looks at the losses
+LOOK_EVERY = 25  # chunks between checks of the losses
 
 # -------------------------------------------------------------------- what a run is made of
 
@@ -58,8 +58,8 @@ def build_model(
     backbone: Mapping[str, Tensor] | None = None,
     start: Mapping[str, Tensor] | None = None,
 ) -> Network:
-    """The recipe's network, initialised from the seed alone. With a `backbone` (of another run), its weights, frozen;
-    with a `start` (of a weights file), its backbone starts from these."""
+    """The recipe's network, initialised from the seed alone. With the weights of another run as `backbone`, these are
+    used, frozen; with those of a weights file as `start`, the backbone starts from them."""
     head_seed = int(stream_of(seed, INITIALISATION).integers(2**62))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(head_seed)
@@ -87,7 +87,7 @@ def build_model(
 def _network(recipe: Recipe, num_classes: int) -> Network:
     if recipe.model == "resnet32":
         return ResNetCifar(_head(recipe, FEATURES * recipe.width, num_classes), recipe.blocks, recipe.width)
-    if recipe.model.startswith("features-"):  # a head for features that were computed before
+    if recipe.model.startswith("features-"):  # a head for precomputed features
         return Classifier(nn.Identity(), _head(recipe, int(recipe.model.removeprefix("features-")), num_classes))
     options: dict[str, Any] = {"stride": recipe.stride, "full_stem": recipe.full_stem}
     if recipe.neck:
@@ -109,9 +109,9 @@ def _head(recipe: Recipe, width: int, num_classes: int) -> nn.Module:
 
 
 def sample_order(recipe: Recipe, labels: IntArray, seed: int) -> NDArray[np.int32]:
-    """The training images of all iterations, [iterations · batch_size], fewer iterations being a prefix of more.
+    """The training images of all iterations, [iterations · batch_size]; fewer iterations are a prefix of more.
 
-    "instance": permutation after permutation, batches running on across epochs, so that no image is ever left out.
+    "instance": one permutation after another; batches continue across epochs, so that no image is ever left out.
     """
     number = recipe.iterations * recipe.batch_size
     if recipe.sampler == "class_balanced":
@@ -128,11 +128,11 @@ def sample_order(recipe: Recipe, labels: IntArray, seed: int) -> NDArray[np.int3
 
 
 Features = Callable[[Any, Tensor], Tensor]
-"""The features [N, F] that a model gives items as a training set holds them (uint8 images), for a training step."""
+"""Computes a model's features [N, F] of items as a training set holds them (uint8 images), in a training step."""
 
 
 def features(model: Any, images: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Tensor:
-    """By torch's kernels; a function, so that one compiled version serves every model of the same shape."""
+    """Features by torch's kernels; a function, so that one compiled version serves every model of the same shape."""
     with _autocast(images.device):
         return model.features(_layout(normalise(images, mean, std) if mean else images))  # type: ignore[no-any-return]
 
@@ -148,8 +148,8 @@ def compiled_features() -> Features:
 class Training(Run):
     """One run in progress: call `advance` until `done`, then `model` holds the last iterate.
 
-    A loss that draws something in every step has a method `draw(rows, random)`, bool [rows, K]; it gets what it drew as
-    its third argument. `teachers` are those of the recipe; `asked` computes the features of their backbones.
+    A loss that draws something in every step has a method `draw(rows, random)`, bool [rows, K], and receives the draw
+    as its third argument. `teachers` are those of the recipe; `asked` computes the features of their backbones.
     """
 
     whole = True  # not within a chunk
@@ -172,11 +172,11 @@ class Training(Run):
         number, _ = world()
         if recipe.batch_size % (number * recipe.accumulate):
             parts = f"{number} processes" + (f" in {recipe.accumulate} parts" if recipe.accumulate > 1 else "")
-            raise ValueError(f"a batch of {recipe.batch_size} images cannot be shared by {parts}")
+            raise ValueError(f"a batch of {recipe.batch_size} images cannot be split among {parts}")
         self.recipe, self.data, self.seed = recipe, data, seed
         self.iterations, self.batch_size = recipe.iterations, recipe.batch_size
         self.model = build_model(recipe, num_classes, seed, backbone, start).to(device)
-        if device.type == "cuda":  # before anything is made in the shape of a parameter
+        if device.type == "cuda":  # before anything is created in the shape of a parameter
             self.model = self.model.to(memory_format=torch.channels_last)
         self._frozen: list[nn.Module] = []
         if recipe.frozen_stages:
@@ -204,8 +204,8 @@ class Training(Run):
                 self._capture()
 
     def _make_buffers(self, num_classes: int) -> None:
-        """What a step reads: its batch, at the row that _slot says, which it moves on. Nothing else changes from step
-        to step, so that one captured graph serves for all of them."""
+        """The buffers that a step reads: its batch, in row _slot, which the step advances. Nothing else changes from
+        step to step, so that one captured graph serves all of them."""
         recipe, data, device = self.recipe, self.data, self.data.device
         rows = own_rows(recipe.batch_size)
         own = rows.stop - rows.start
@@ -256,7 +256,7 @@ class Training(Run):
 
     @contextlib.contextmanager
     def _seeded(self) -> Iterator[None]:
-        """On a CPU what layers draw themselves (dropout) depends on the seed and the iteration alone, too."""
+        """On a CPU, make what layers draw themselves (dropout) depend only on the seed and the iteration, too."""
         if self._stream is not None:
             yield
             return
@@ -265,15 +265,15 @@ class Training(Run):
             yield
 
     def wait(self) -> None:
-        """Until everything queued is done."""
+        """Wait until everything queued is done."""
         if self._stream is not None:
             self._stream.synchronize()
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> Tensor:
-        """Logits [N, K] of items, in fp32, with running statistics; less the prior where the recipe says."""
+        """Logits [N, K] of items, in fp32, with running statistics; minus the prior if the recipe says so."""
         self.model.eval()
-        if self._stream is not None:  # `images` may still be on their way, on the stream of the caller
+        if self._stream is not None:  # `images` may still be in transfer, on the stream of the caller
             self._stream.wait_stream(torch.cuda.current_stream(images.device))
         with self._on_stream():
             logits = torch.cat([self.logits(self.model, part) for part in torch.split(images, 1000)]).float()
@@ -286,12 +286,12 @@ class Training(Run):
         return logits
 
     def logits(self, model: Any, items: Tensor) -> Tensor:
-        """What a model gives items as the training set holds them, in fp32."""
+        """A model's logits for items as the training set holds them, in fp32."""
         mean, std = self.data.mean, self.data.std
         return model(_layout(normalise(items, mean, std) if mean else items))  # type: ignore[no-any-return]
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a run taken up again needs, as plain tensors and numbers, on the host."""
+        """Everything that is needed to resume the run, as plain tensors and numbers, on the host."""
         self.wait()
         return {
             "iteration": self.iteration,
@@ -303,12 +303,12 @@ class Training(Run):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up a saved or finished run. The recipe and the data must be the same: who keeps it, checks it."""
+        """Restore a saved or finished run. The recipe and the data must be the same; the caller checks this."""
         seed, number = state.get("seed", self.seed), len(state["losses"])
         if seed != self.seed or number != len(self.losses):
             raise ValueError(
-                f"the checkpoint is of seed {seed} and {number} iterations, "
-                f"this run of seed {self.seed} and {len(self.losses)}: delete it, or run what it was made for"
+                f"the checkpoint has seed {seed} and {number} iterations, "
+                f"this run seed {self.seed} and {len(self.losses)}: delete it, or run what it was made for"
             )
         with torch.no_grad():
             for own, name in ((self.optimizer.state, "velocity"), (self._average, "average")):
@@ -326,7 +326,8 @@ class Training(Run):
     # ---------------------------------------------------------------- the step
 
     def _step(self) -> None:
-        """One iteration on the batch at _slot. No host value is read or made: it can be captured in a CUDA graph."""
+        """One iteration on the batch at _slot. It reads and creates no host value, so it can be captured in a CUDA
+        graph."""
         images, labels = self._images.index_select(0, self._slot)[0], self._labels.index_select(0, self._slot)[0]
         if self._mixing is not None:
             images, labels = self._mixing(images, labels, self._slot)
@@ -362,7 +363,7 @@ class Training(Run):
         return total, sums
 
     def _loss_of(self, logits: Tensor, labels: Tensor, *more: Tensor) -> Tensor:
-        """The loss; of a student, with what its teachers say, which comes last."""
+        """The loss; for a student, with its teachers' probabilities, which come last."""
         if self._pool is None:
             return self.loss(logits, labels, *more)  # type: ignore[no-any-return]
         *drawn, taught = more
@@ -397,13 +398,13 @@ class Training(Run):
 
     @torch.no_grad()
     def _use_average(self) -> None:
-        """Put the average in the place of the last iterate."""
+        """Replace the last iterate by the average."""
         with self._on_stream():
             for value, average in zip(self._averaged(copied=False), self._average, strict=True):
                 value.copy_(average)
 
     def _capture(self) -> None:
-        """Record the step as a CUDA graph, after three real ones that let cuDNN and the allocator settle."""
+        """Record the step as a CUDA graph, after three real steps that let cuDNN and the allocator settle."""
         assert self._stream is not None
         self._training_mode()
         state = [*self.optimizer.state, *self._average, self._slot, self._step_losses]
@@ -442,7 +443,7 @@ def _layout(images: Tensor) -> Tensor:
 
 
 def train(runs: Sequence[Training], after_chunk: Callable[[], bool] = lambda: False) -> bool:
-    """Advance `runs` together, chunk by chunk, until all are done (True) or `after_chunk()` says to stop (False)."""
+    """Advance `runs` together, chunk by chunk, until all are done (True) or `after_chunk()` asks to stop (False)."""
     chunks, left = 0, [run for run in runs if not run.done]
     while left:
         for run in left:
@@ -450,7 +451,7 @@ def train(runs: Sequence[Training], after_chunk: Callable[[], bool] = lambda: Fa
         chunks += 1
         if after_chunk():
             break
-        if chunks % LOOK_EVERY == 0:  # what has diverged is not trained to the end
+        if chunks % LOOK_EVERY == 0:  # a diverged run is not trained to the end
             left = [run for run in left if run.finite]
         left = [run for run in left if not run.done]
     for run in runs:
@@ -459,7 +460,7 @@ def train(runs: Sequence[Training], after_chunk: Callable[[], bool] = lambda: Fa
 
 
 def thinned(losses: Iterable[float], points: int = 130) -> list[float]:
-    """The curve as at most `points` means of equal stretches, to five digits.
+    """The curve as at most `points` means over equal stretches, to five digits.
 
     >>> thinned([1.0, 3.0, 5.0, 7.0], points=2)
     [2.0, 6.0]

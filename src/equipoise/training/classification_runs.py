@@ -1,4 +1,4 @@
-"""Runs of image classifiers for the queue: where their data lies, how they are prepared, trained and judged."""
+"""Runs of image classifiers for the queue: where their data is, and how they are prepared, trained and evaluated."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ LONG = 100  # iterations of a long run
 
 
 class Store:
-    """The data sets, read once, and the long-tailed draws of them that lie on the device; with `validate` without what
-    choices are judged on."""
+    """The data sets, read once, and the long-tailed draws of them that are on the device; with `validate`, without the
+    images on which choices are evaluated."""
 
     def __init__(self, root: Path, device: torch.device, *, download: bool = False, validate: bool = False) -> None:
         self.root, self.device, self.download, self.validate = root, device, download, validate
@@ -48,7 +48,7 @@ class Store:
         self._sets: dict[tuple[str, int], tuple[LongTailedCifar, CifarSet]] = {}
 
     def read(self, data_set: str) -> Cifar:
-        """The whole data set; fetched first if it is not there and may be."""
+        """The whole data set; downloaded first if it is missing and downloads are allowed."""
         name, _ = source_of(data_set)
         if name not in self._cifar:
             self._cifar[name] = load_cifar(self.root, name, download=self.download)
@@ -70,9 +70,9 @@ class Store:
 
 @dataclass(frozen=True)
 class Kernels:
-    """What computes a network's features in a training step; results are the same up to rounding.
+    """The functions that compute a network's features in a training step; their results are the same up to rounding.
 
-    `trained` may be kernels that compute gradients of all weights; a frozen backbone takes `frozen`, teachers `asked`.
+    `trained` may be kernels that compute gradients of all weights; a frozen backbone uses `frozen`, teachers `asked`.
     """
 
     trained: Features = features
@@ -86,8 +86,8 @@ class Kernels:
 class Classification(Kind[Cell, Training]):
     """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on or learn from.
 
-    `tables` names the tables that records of some methods belong to; their weights serve runs that are judged on the
-    test set and on held-out images. `deliver` gets every run that was judged.
+    `tables` names the tables that records of some methods belong to; their weights serve runs that are evaluated on the
+    test set and on held-out images. `deliver` receives every run that was evaluated.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Classification(Kind[Cell, Training]):
         torch.backends.cudnn.benchmark = not self.kernels.deterministic
 
     def recipe(self, cell: Cell) -> Recipe:
-        """The cell's recipe; of a smoke test, shortened."""
+        """The cell's recipe, shortened for a smoke test."""
         recipe = self._recipe_of(cell)
         return recipe if self.settings.iterations is None else recipe.shortened(self.settings.iterations)
 
@@ -135,7 +135,7 @@ class Classification(Kind[Cell, Training]):
 
     def name(self, cell: Cell) -> str:
         length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        same = cell.method in self._tables and cell.imbalance != SUPERSET_IMBALANCE  # there fewer images are trained on
+        same = cell.method in self._tables and cell.imbalance != SUPERSET_IMBALANCE  # which trains on fewer images
         judged = "-validate" if self.settings.validate and not same else ""
         return f"{super().name(cell)}{judged}{length}"
 
@@ -168,7 +168,7 @@ class Classification(Kind[Cell, Training]):
         return Training(recipe, data, cell.seed, teachers=models, features=kernels.trained, asked=kernels.asked)
 
     def _teacher(self, cell: Cell, teacher: Cell, weights: Mapping[str, Tensor]) -> Teacher:
-        """A teacher with its weights; refused where its logits do not mean what the student's do."""
+        """A teacher with its weights; refused if its logits do not mean the same class frequencies as the student's."""
         _, data = self.store.get(cell.data_set, cell.imbalance)
         recipe, student = self.recipe(teacher), self.recipe(cell)
         if logits_mean(recipe) != logits_mean(student):
@@ -181,7 +181,7 @@ class Classification(Kind[Cell, Training]):
             model.load_state_dict(dict(weights))
         except RuntimeError as error:
             why = str(error).splitlines()[-1].strip()
-            raise ValueError(f"{cell}: the weights of its teacher {teacher} are of another network ({why})") from None
+            raise ValueError(f"{cell}: the weights of its teacher {teacher} are for another network ({why})") from None
         placed = model.to(data.device).eval().requires_grad_(False)
         return Teacher(
             str(teacher), placed.to(memory_format=torch.channels_last) if data.device.type == "cuda" else placed
@@ -191,7 +191,8 @@ class Classification(Kind[Cell, Training]):
         train(runs, after_chunk)
 
     def seconds_an_iteration(self, cells: Sequence[Cell]) -> float:
-        """A guess for a GPU. A CPU is timed with a few iterations before long runs, and the time of all is logged."""
+        """An assumption for a GPU. A CPU is timed with a few iterations before long runs, and the total time is
+        logged."""
         if self.settings.device.type != "cpu":
             return FIRST_GUESS["fused" if self.kernels.fused else "cuda"]
         recipes = [self.recipe(cell) for cell in cells]
@@ -204,8 +205,8 @@ class Classification(Kind[Cell, Training]):
         total = each * sum(recipe.iterations for recipe in recipes)
         self.settings.log(
             f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
-            f"{recipe.iterations:,}, about {in_words(total)} for all that is wanted. A GPU needs a minute or two per "
-            "run; --iterations 50 only tries things out"
+            f"{recipe.iterations:,}, about {in_words(total)} for all runs. A GPU needs a minute or two per "
+            "run; --iterations 50 is a smoke test"
         )
         return each
 
@@ -257,7 +258,7 @@ class Classification(Kind[Cell, Training]):
 
 
 def teachers_top1(run: Training, images: Tensor, labels: IntArray) -> float | None:
-    """Of the mean of the teachers' probabilities, in percent; None without teachers."""
+    """The top-1 accuracy of the teachers' mean probabilities, in percent; None without teachers."""
     if not run.teachers:
         return None
     found = mean_probabilities(run.teachers, images, run.logits).argmax(1).cpu().numpy()
@@ -276,6 +277,6 @@ def timed(recipe: Recipe, data: TrainingSet, start: Mapping[str, Tensor] | None 
 
 
 def probabilities(loss: torch.nn.Module, logits: Tensor) -> Tensor:
-    """What logits [N, K] mean after training with `loss`: what it declares, or a softmax."""
+    """The probabilities that logits [N, K] mean after training with `loss`: what it declares, or a softmax."""
     declared: Callable[[Tensor], Tensor] | None = getattr(loss, "probabilities", None)
     return logits.softmax(1) if declared is None else declared(logits)

@@ -1,11 +1,11 @@
 """Train a detector: what a run is made of, and a plain loop.
 
 An epoch is as many images as the training set has, whatever a sampler repeats. Draw p of a run takes the p-th image of
-the sampler's stream, flipped or not by the seed and p; iteration i starts torch's generators from the seed and i. So a
-run that stops anywhere goes on as if it had not stopped.
+the sampler's stream, flipped or not depending on the seed and p; iteration i seeds torch's generators with the seed and
+i. So a run that stops anywhere resumes as if it had not stopped.
 
-Images come from their files, or from a data set that stays on the device (`resident`); of a second stage whose images
-are resident, the features of all boxes are computed once. Under torchrun every process trains on its part of a batch.
+Images come from their files, or from a data set that stays on the device (`resident`); if a second stage's images are
+resident, the features of all boxes are computed once. Under torchrun every process trains on its part of a batch.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from equipoise.training.resident import FrozenRegions, Resident, flipped
 
 DRAWN_AT_ONCE = 1 << 28  # pixels of masks, a byte each
 CLASSIFIER = "roi_heads.box_predictor.cls_score."
-ASK_SECONDS, ASK_ITERATIONS = 5.0, 20  # at most, of several processes between two looks at the clock
+ASK_SECONDS, ASK_ITERATIONS = 5.0, 20  # at most, between two looks at the clock with several processes
 
 Classification = SoftmaxClassification | SigmoidClassification | SeesawClassification
 
@@ -65,17 +65,17 @@ def plain_sigmoid(prior: Prior) -> SigmoidClassification:
 class DetectionRecipe:
     """How to train a detector. The defaults are those of LVIS in the paper's companion (arXiv 2007.10740) and its code.
 
-    classification     makes the classification part of the box head from the training set's prior and the options
+    classification     builds the classification part of the box head from the training set's prior and the options
     counts             what that prior counts: "images" that hold a class, or "instances"
     sampler            "repeat_factor" with `repeat_threshold`, or "class_aware": every class equally often
     start              the method whose trained detector (same seed) it starts from; then only the classifier is trained
-    head               of a run with `start`: "kept" is fine-tuned, "reset" begins anew (cRT), "scaled" learns one scale
-                       a class (LWS)
-    federated          leave classes that an image was not searched for out of the loss
+    head               for a run with `start`: "kept" is fine-tuned, "reset" starts from scratch (cRT), "scaled" learns
+                       one scale per class (LWS)
+    federated          exclude classes from the loss that an image was not searched for
     steps              after these shares of the iterations the learning rate falls to a tenth
     min_sizes          the shorter side of an image: one of these in training, the last in use; `max_size` bounds the
                        longer one
-    proposals          boxes of each level of the pyramid that compete for being proposed, in training
+    proposals          boxes of each level of the pyramid that compete to be proposed, in training
     """
 
     classification: Callable[..., Classification] = plain_sigmoid
@@ -99,7 +99,7 @@ class DetectionRecipe:
     proposals: int = 2000
 
     def iterations(self, images: int) -> int:
-        """Steps of the optimiser for a training set of so many images.
+        """Optimiser steps for a training set of this many images.
 
         >>> DetectionRecipe().iterations(100_170)
         156516
@@ -155,7 +155,7 @@ def is_flipped(seed: int, position: int) -> bool:
 def draws(
     positions: Sequence[int], data: CocoImages, drawn: IntArray, seed: int, federated: bool
 ) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-    """Images and targets of draws of a run: draw p is image `drawn[p]`, flipped for one half of all p."""
+    """Images and targets of a run's draws: draw p is image `drawn[p]`, flipped for half of all p."""
     images, targets = [], []
     for position in positions:
         image, target = data[int(drawn[position])]
@@ -169,15 +169,15 @@ def draws(
 
 
 def loader(positions: Sequence[int], batch_size: int, workers: int, read: Callable[[list[int]], Any]) -> Iterable[Any]:
-    """What `read` makes of one batch of positions after another, in so many worker processes."""
-    if workers:  # they hand over tensors through files in memory: a batch is many, too many for open files
+    """Apply `read` to one batch of positions after another, in worker processes."""
+    if workers:  # they pass tensors through files in memory: the many of a batch would exceed the limit of open files
         torch.multiprocessing.set_sharing_strategy("file_system")  # type: ignore[no-untyped-call]
     options: dict[str, Any] = {"collate_fn": read, "worker_init_fn": leave_ctrl_c_to_the_main_process}
     return DataLoader(positions, batch_size, num_workers=workers, **options)  # type: ignore[arg-type]
 
 
 def leave_ctrl_c_to_the_main_process(_: int) -> None:
-    """For a worker: the main process decides what Ctrl-C means, and needs its data until then."""
+    """For a worker: the main process handles Ctrl-C, and needs the worker's data until then."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -186,7 +186,7 @@ def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: An
     together, targets = transform(images, targets)
     device, (high, wide) = together.tensors.device, together.tensors.shape[-2:]
     numbers = [len(target["labels"]) for target in targets]
-    # processes that share a batch pad it alike, so that they see the same anchors and draw the same random keys
+    # processes that share a batch pad it to the same size, so that they see the same anchors and draw the same keys
     most, height, width = largest_over_ranks([max(1, *numbers), high, wide], device)
     pixels = F.pad(together.tensors, (0, width - wide, 0, height - high))
     boxes = torch.stack([F.pad(t["boxes"], (0, 0, 0, most - len(t["boxes"]))) for t in targets])
@@ -212,7 +212,7 @@ Stride = Literal["1x1", "3x3"] | None
 
 def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None, stride: Stride = None) -> nn.Module:
     """The detector of a recipe, for the classes of a training set; `backbone` is a weights file or "torchvision", and
-    `stride` says where its network has it, if its name does not."""
+    `stride` is where its network has the stride, if the file's name does not tell."""
     part = recipe.classification(data.prior(recipe.counts), **recipe.options)
     model: nn.Module = detector(
         resnet_fpn(recipe.backbone, backbone, stride=stride),
@@ -229,7 +229,8 @@ def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None
 
 
 def keep_only_the_classifier_trainable(model: nn.Module, head: str) -> None:
-    """Freeze all but `cls_score`; of a scaled one train the scales only. A reset one begins anew."""
+    """Freeze everything but `cls_score`; if it is scaled, train only the scales; if it is reset, start it from
+    scratch."""
     predictor: Any = model.get_submodule("roi_heads.box_predictor")
     part: Any = model.get_submodule("roi_heads.classification")
     model.requires_grad_(False)
@@ -244,7 +245,7 @@ def keep_only_the_classifier_trainable(model: nn.Module, head: str) -> None:
 class DetectionTraining(Run):
     """The state of one run: model, optimiser, iteration, losses.
 
-    `resident` is `data` on the device; `frozen`, for a run with `start`, what its classifier sees in these images.
+    `resident` is `data` on the device; `frozen`, for a run with `start`, is what its classifier sees in these images.
     """
 
     def __init__(
@@ -264,13 +265,13 @@ class DetectionTraining(Run):
             given = "none were" if start is None else "some were"
             raise ValueError(f"the recipe starts from the weights of {recipe.start!r}, but {given} given")
         if recipe.batch_size % world()[0]:
-            raise ValueError(f"a batch of {recipe.batch_size} images cannot be shared by {world()[0]} processes")
+            raise ValueError(f"a batch of {recipe.batch_size} images cannot be split among {world()[0]} processes")
         self.recipe, self.data, self.seed, self.device = recipe, data, seed, device
         self.iterations = recipe.iterations(len(data)) if iterations is None else iterations
         self.batch_size = recipe.batch_size
         self.resident, self.frozen = resident, None  # type: Resident | None, FrozenRegions | None
         torch.manual_seed(seed)
-        model = build(recipe, data, backbone, stride)  # also with a start: it says where the stride is, and what trains
+        model = build(recipe, data, backbone, stride)  # also with a start: sets the stride, and what is trained
         if start is not None:
             anew = {name: value for name, value in model.state_dict().items() if CLASSIFIER in name}
             load_detector_weights(model, start | anew if recipe.head == "reset" else start)  # it may have more columns
@@ -294,16 +295,16 @@ class DetectionTraining(Run):
             fused=device.type == "cuda",
         )
         self.losses: list[float] = []
-        self.seconds = 0.0  # of training, over all the processes it took
-        self.features_seconds: float | None = None  # that the features took, where they were computed once
+        self.seconds = 0.0  # of training, over all processes that worked on it
+        self.features_seconds: float | None = None  # that the features took, if they were computed once
 
     @property
     def whole(self) -> bool:
-        """Whether its state may be saved: not while losses of some iterations are still on the device."""
+        """Whether the state may be saved: not while losses of some iterations are still on the device."""
         return len(self.losses) == self.iteration
 
     def batches(self, workers: int = 0) -> Iterator[Any]:
-        """What is still to be trained on, batch after batch: this process's part."""
+        """The remaining batches, one after another: this process's part."""
         size = self.recipe.batch_size
         number, rank = world()
         mine = slice(rank * (size // number), (rank + 1) * (size // number))
@@ -316,9 +317,9 @@ class DetectionTraining(Run):
         yield from loader(left.tolist(), size // number, workers, read)
 
     def _resident_batches(self, resident: Resident, mine: slice) -> Iterator[tuple[int, IntArray]]:
-        """Rows of a canvas; of a frozen detector, whose features have one size, of all images: canvas -1."""
+        """Rows of a canvas; for a frozen detector, whose features have one size, rows of all images (canvas -1)."""
         size = self.recipe.batch_size
-        waiting = 2 * (size - 1)  # images that no full batch was found for
+        waiting = 2 * (size - 1)  # images that do not fill a batch yet
         drawn = drawn_images(self.data, self.recipe, self.seed, self.iterations * size + waiting)
         flips = np.array([is_flipped(self.seed, position) for position in range(len(drawn))])
         if self.frozen is not None:
@@ -329,18 +330,18 @@ class DetectionTraining(Run):
             yield canvas, rows[mine]
 
     def freeze(self, frozen: FrozenRegions | None = None) -> FrozenRegions:
-        """Train from what the classifier sees in the resident images, computed now unless given."""
+        """Train from the classifier's inputs for the resident images, computed now unless given."""
         if self.resident is None or self.recipe.start is None:
             raise ValueError("only a run with a start, from resident images, has anything to compute once")
         self.frozen = frozen or FrozenRegions(self.batched, self.resident, autocast(self.device))
         return self.frozen
 
     def gathered(self, first: Any, second: Any) -> Batch | FrozenBatch:
-        """A batch on the device, from what `batches` gave."""
+        """A batch on the device, from what `batches` returned."""
         if self.resident is None:
             images = [image.to(self.device, non_blocking=True) for image in first]
             transform: Any = self.model.transform
-            for _ in range(world()[1] * len(images)):  # sizes of the images that other processes have
+            for _ in range(world()[1] * len(images)):  # sizes of the other processes' images
                 transform.torch_choice(transform.min_size)
             targets = [{name: value.to(self.device, non_blocking=True) for name, value in t.items()} for t in second]
             return padded(images, targets, transform)
@@ -349,7 +350,7 @@ class DetectionTraining(Run):
         return self.resident.batch(first, second, self.model.transform, federated=self.recipe.federated)
 
     def step(self, first: Any, second: Any) -> Tensor:
-        """One step of SGD on what `batches` gave; the loss, still on the device."""
+        """One step of SGD on what `batches` returned; gives the loss, still on the device."""
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate(self.iteration, self.iterations)
         if not self.model.training:
@@ -367,7 +368,7 @@ class DetectionTraining(Run):
         return loss.detach()
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain data, for a file that `torch.load(weights_only=True)` reads."""
+        """Tensors and plain data, for a file that `torch.load(weights_only=True)` can read."""
         return {
             "iteration": self.iteration,
             "losses": self.losses,
@@ -378,7 +379,7 @@ class DetectionTraining(Run):
         }
 
     def note(self) -> dict[str, Any]:
-        """What is kept beside the weights of a finished run: also how to build the detector they are of."""
+        """What is kept beside the weights of a finished run, including how to build their detector."""
         return {
             "iteration": self.iteration,
             "losses": self.losses,
@@ -395,7 +396,7 @@ class DetectionTraining(Run):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.iteration, self.losses = int(state["iteration"]), list(state["losses"])
-        self.seconds = float(state.get("training_seconds", state["seconds"]))  # a note has the queue's "seconds" too
+        self.seconds = float(state.get("training_seconds", state["seconds"]))  # a note also has the queue's "seconds"
         self.features_seconds = state.get("features_seconds")
         load_detector_weights(self.model, state["model"])
         if "criterion" in state:
@@ -417,10 +418,10 @@ def train(
     workers: int = 0,
     every: float = 20.0,
 ) -> bool:
-    """Train to the end, or until `after_chunk()` or `over()` is true; whether it came to the end.
+    """Train to the end, or until `after_chunk()` or `over()` is true; returns whether it reached the end.
 
-    `over` is asked after every iteration, `after_chunk` every so many seconds and where training stops. A loss that is
-    not finite ends the training.
+    `over` is called after every iteration, `after_chunk` every few seconds and when training stops. A loss that is not
+    finite ends the training.
     """
     if run.done:
         return True
@@ -436,14 +437,14 @@ def train(
             if not run.finite:
                 break
             ended = after_chunk()
-            if stop or (ended and world()[0] == 1):  # of several processes the first one decides, when next asked
+            if stop or (ended and world()[0] == 1):  # with several processes the first one decides, when next asked
                 break
             last = time.monotonic()
     return run.done
 
 
 class _Agreement:
-    """What the clock of the first process says: all must stop after the same iteration, and ask each other seldom."""
+    """The first process's clock: all processes must stop after the same iteration, but communicate seldom."""
 
     def __init__(self, run: DetectionTraining) -> None:
         self.run, self.first, self.next, self.began = run, run.iteration, run.iteration + 1, time.monotonic()
@@ -465,7 +466,7 @@ class _Agreement:
 
 
 def _pixels(numbers: Sequence[int], data: CocoImages) -> list[Tensor]:
-    """The images alone: no mask is decoded."""
+    """The images alone; no mask is decoded."""
     return [data.pixels(number) for number in numbers]
 
 
@@ -481,7 +482,7 @@ def predict(
 ) -> Detections:
     """What `model` finds in every image of `data`, with the ids of its file; `resident` is `data` on the device.
 
-    `report` gets the number of images done after each batch.
+    `report` receives the number of images done after each batch.
     """
     found: dict[int, dict[str, Any]] = {}
     for some in found_by_batch(model, data, device, batch_size=batch_size, workers=workers, resident=resident):
@@ -500,7 +501,7 @@ def found_by_batch(
     workers: int = 0,
     resident: Resident | None = None,
 ) -> Iterator[dict[int, dict[str, Any]]]:
-    """What `model` finds, batch after batch: arrays of each image, for `as_detections`."""
+    """What `model` finds, one batch at a time: arrays for each image, for `as_detections`."""
     model.eval()
     if resident is not None:
         yield from _found_resident(model, resident, batch_size)
@@ -545,7 +546,7 @@ def _found_resident(model: Any, resident: Resident, batch_size: int) -> Iterator
 def _draw_masks(
     results: dict[str, Tensor], data: CocoImages, some: list[int], kept: list[int], found: dict[int, dict[str, Any]]
 ) -> None:
-    """Give `found` the masks of the images `some`, as many images at a time as may be drawn at once."""
+    """Add the masks of the images `some` to `found`, for as many images at a time as fit."""
     drawn: dict[int, Tensor] = {}
     for place, (number, most) in enumerate(zip(some, kept, strict=True)):
         size = (data.images[number].height, data.images[number].width)
@@ -557,7 +558,7 @@ def _draw_masks(
 
 
 def as_detections(data: CocoImages, found: Mapping[int, dict[str, Any]]) -> Detections:
-    """What was found in images of `data`, by their numbers, with the ids of its file."""
+    """What was found in images of `data`, by image number, with the ids of the file."""
     ids = np.array([data.images[number].id for number in found], np.int64)
     boxes = np.concatenate([result["boxes"] for result in found.values()])
     boxes[:, 2:] -= boxes[:, :2]

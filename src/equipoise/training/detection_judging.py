@@ -1,8 +1,8 @@
-"""Judge a detector where a prior can be seen: AP at caps, AP-fixed and AP-pool, of boxes or masks.
+"""Evaluate a detector by measures that can see a prior: AP at caps, AP-fixed and AP-pool, for boxes or masks.
 
-AP-fixed needs the 10,000 best detections of each class over all images, whatever else an image holds. They are found a
-batch at a time: a class whose 10,000 are full has a threshold, below which nothing is looked at any more. Masks are
-drawn in a second pass, once it is known what is kept.
+AP-fixed needs the 10,000 best detections of each class over all images, whatever else an image holds. They are found
+one batch at a time: once a class has its 10,000, it has a threshold, and detections below it are skipped. Masks are
+drawn in a second pass, once it is known which detections are kept.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from equipoise.metrics.detection_measures import BEST, Numbers, ap_at, ap_fixed,
 from equipoise.training.detection import as_detections, found_by_batch, predict
 from equipoise.training.resident import Resident
 
-FLOOR = 1e-7  # a lower score is not looked at: with it every class of any size has its 10,000
-MASKS = 2000  # drawn per image at most, on average: of all of LVIS 10,000 per class are 600
+FLOOR = 1e-7  # lower scores are ignored: every class of any size still has its 10,000
+MASKS = 2000  # drawn per image at most, on average: for all of LVIS, 10,000 per class make 600
 CAPS = (300, 50, 20, 10)
 
 
@@ -38,8 +38,8 @@ def predict_best(
 ) -> Detections:
     """The `most` best detections of each class in all images of `data`, without a cap per image, as from `predict`.
 
-    Where there are masks, `report` counts every image twice. A few images with many classes would have tens of
-    thousands of masks each: such detections come without masks.
+    If there are masks, `report` counts every image twice. A few images with many classes would have tens of thousands
+    of masks each; their detections come without masks.
     """
     heads: Any = model.get_submodule("roi_heads")
     options: dict[str, Any] = {"batch_size": batch_size, "workers": workers, "resident": resident}
@@ -78,7 +78,8 @@ def caps_for(num_classes: int) -> list[int]:
 def measures_of(
     truth: GroundTruth, found: Detections, best: Detections, kind: Literal["bbox", "segm"], num_classes: int
 ) -> dict[str, Any]:
-    """All measures of what was `found`, and of the `best` of each class if they have what `kind` needs: plain data."""
+    """All measures of what was `found`, and of the `best` of each class if they have what `kind` needs, as plain
+    data."""
     matches = truth.match(found, kind)
     at = {str(cap): _rounded(ap_at(matches, cap)) for cap in caps_for(num_classes)}
     if kind == "segm" and best.masks is None:

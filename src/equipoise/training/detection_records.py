@@ -14,9 +14,9 @@ MEASURES = ("AP_fixed", "AP_pool", "AP_pool_f", "AP_pool_c", "AP_pool_r")
 
 @dataclass(frozen=True)
 class DetectionRecord(StoredRecord):
-    """Everything about one run. Average precisions are LVIS's, in percent; AP_f, AP_c and AP_r are of masks (of boxes
-    where there are no masks), None where no class is in the group; so are AP_fixed, AP_pool and AP_at. `mask` and `box`
-    hold all 13 numbers."""
+    """Everything about one run. Average precisions are LVIS's, in percent; AP_f, AP_c and AP_r, and also AP_fixed,
+    AP_pool and AP_at, are for masks (for boxes if there are no masks), and None if the group has no class. `mask` and
+    `box` hold all 13 numbers."""
 
     PATTERN: ClassVar[str] = "*/*.json"
     WHAT: ClassVar[str] = "the record of a detector"
@@ -56,10 +56,10 @@ class DetectionRecord(StoredRecord):
     AP_pool_c: float | None = None
     AP_pool_f: float | None = None
     AP_at: dict[str, dict[str, float | None]] | None = None  # AP and AP_r by the cap on detections per image
-    measures: dict[str, Any] | None = None  # all of them, of "bbox" and, where there are masks, of "segm"
+    measures: dict[str, Any] | None = None  # all of them, for "bbox" and, if there are masks, for "segm"
 
     def number(self, column: str) -> float | None:
-        """A field by its name; "AP_r@50" is AP_r of the best 50 detections per image. None where it is not there."""
+        """A field by its name; "AP_r@50" is AP_r of the best 50 detections per image. None if it is missing."""
         name, _, cap = column.partition("@")
         if cap:
             return (self.AP_at or {}).get(cap, {}).get(name)

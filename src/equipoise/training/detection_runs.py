@@ -1,4 +1,4 @@
-"""Runs of detectors for the queue: where their images lie, how they are prepared, trained and judged.
+"""Runs of detectors for the queue: where their images are, and how they are prepared, trained and evaluated.
 
 Weights of finished runs are kept, for methods that start from them and for use. Under torchrun every process does the
 same; the first one writes files and records, and evaluates.
@@ -36,7 +36,7 @@ from equipoise.training.weights import weights_digest
 
 EVALUATION = {"cuda": 0.06}  # seconds per image kept for it before it was measured; elsewhere none
 REPORT_EVERY = 2.0  # seconds
-NMS = "exact"  # of proposals in training; once it was cut off after some rounds, and such detectors are not these
+NMS = "exact"  # of proposals in training; it was once cut off after some rounds, and those detectors are different ones
 SHARE = 0.4  # of the device's free memory that images may take, and then features
 SHOWN = ("AP_mask", "AP_f", "AP_c", "AP_r", "AP_box", "seconds", "evaluation_seconds")
 
@@ -49,10 +49,10 @@ class DetectionData:
     val: Path
     images: Path
     backbone: str | None = None
-    stride: Stride = None  # of the backbone, where its name does not tell
+    stride: Stride = None  # of the backbone, if its name does not tell
     evaluated_on: str = "val"
     workers: int = 0
-    resident: bool | None = None  # images stay on the device; None: on a GPU, where they fit
+    resident: bool | None = None  # images stay on the device; None: on a GPU, if they fit
 
 
 class Images:
@@ -68,7 +68,7 @@ class Images:
         self._frozen: tuple[Any, FrozenRegions] | None = None
 
     def resident(self, recipe: DetectionRecipe, *, training: bool) -> Resident | None:
-        """The images on the device, where the recipe has one size of images and they fit."""
+        """The images on the device, if the recipe has one image size and they fit."""
         data = self.train if training else self.val
         sizes = (recipe.min_sizes[-1], recipe.max_size)
         if self.given.resident is False or len(recipe.min_sizes) > 1:
@@ -84,14 +84,15 @@ class Images:
         return self._resident[training, *sizes]
 
     def _free(self) -> float:
-        """Bytes of a GPU's memory that nothing holds."""
+        """Free bytes of a GPU's memory."""
         if self.device.type != "cuda":
             return float("inf")
         torch.cuda.empty_cache()
         return torch.cuda.mem_get_info(self.device)[0]
 
     def freezes(self, run: DetectionTraining, key: Any) -> bool:
-        """Whether what the classifier of a second stage sees is computed once, for all that start from the same."""
+        """Whether the inputs of a second stage's classifier are computed once for all runs that start from the same
+        detector."""
         if run.resident is None or run.recipe.start is None:
             return False
         if self._frozen is not None and self._frozen[0] == key:
@@ -99,12 +100,12 @@ class Images:
         self._frozen = None  # first make room
         needed = FrozenRegions.bytes(run.batched, run.resident)
         if first_says(needed > SHARE * self._free(), self.device):
-            self.log(f"features of all boxes would take {needed / 1e9:.0f} GB: computed anew in every step")
+            self.log(f"features of all boxes would take {needed / 1e9:.0f} GB: computed again in every step")
             return False
         return True
 
     def freeze(self, run: DetectionTraining, key: Any) -> None:
-        """Compute it, or take what was computed for another method."""
+        """Compute these inputs, or reuse what was computed for another method."""
         if self._frozen is None or self._frozen[0] != key:
             began = time.monotonic()
             frozen = run.freeze()
@@ -122,12 +123,12 @@ class Detection(Kind[MethodCell, DetectionTraining]):
     def __init__(
         self, table: str, methods: Sequence[Method[DetectionRecipe]], data: DetectionData, settings: Settings
     ) -> None:
-        hotcoco()  # what is trained will be evaluated: better to learn now that it cannot
+        hotcoco()  # everything trained will be evaluated: better to find out now if it cannot be
         self.table, self.data, self.settings = table, data, settings
         self.images = Images(data, settings)
         self.recipes = {method.name: method.recipe for method in methods}
         self._evaluation = EVALUATION.get(settings.device.type, 0.0) * len(self.images.val)
-        self._freezes: dict[DetectionTraining, Any] = {}  # the key of the features that a run is to train from
+        self._freezes: dict[DetectionTraining, Any] = {}  # the key of the features that a run trains from
         with data.train.open("rb") as file:
             self._trained_on = hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -141,7 +142,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
     # what a run is
 
     def recipe(self, cell: MethodCell) -> DetectionRecipe:
-        """The cell's recipe; of a smoke test, with a shorter warm-up."""
+        """The cell's recipe; for a smoke test, with a shorter warm-up."""
         recipe, iterations = self.recipes[cell.method], self.settings.iterations
         if iterations is None:
             return recipe
@@ -162,7 +163,7 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         return self._identity(cell.method) | {"seed": cell.seed}
 
     def _identity(self, method: str) -> dict[str, Any]:
-        """Recipe and data; what it starts from has an identity instead of a name."""
+        """Recipe and data; what the run starts from is given by its identity instead of its name."""
         recipe, data = self.recipes[method], self.data
         backbone = {"weights": Path(data.backbone or "").name, "stride": data.stride}
         more = {"start": recipe.start and self._fingerprint(recipe.start), "length": self.settings.iterations}
@@ -172,15 +173,15 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         return hashlib.sha256(json.dumps(self._identity(method), default=str).encode()).hexdigest()[:10]
 
     def name(self, cell: MethodCell) -> str:
-        """With a fingerprint of recipe and data, so that runs with other options leave its files alone."""
+        """With a fingerprint of recipe and data, so that runs with other options do not touch its files."""
         return f"{self.table.replace('/', '-')}-{cell.method}-{cell.seed}-{self._fingerprint(cell.method)}"
 
     def alike(self, cell: MethodCell) -> str:
-        """A run that was one of the choices need not be trained again for the table."""
+        """A run that was one of the choices does not need to be trained again for the table."""
         return f"*-{cell.seed}-{self._fingerprint(cell.method)}"
 
     def engine(self, run: DetectionTraining) -> dict[str, Any]:
-        """What decides which batches are drawn, and how they are computed."""
+        """What determines which batches are drawn, and how they are computed."""
         return {
             "precision": "bf16 autocast, classifier and losses fp32" if run.device.type == "cuda" else "fp32",
             "processes": world()[0],

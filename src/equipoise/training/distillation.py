@@ -1,16 +1,16 @@
-"""Distillation: one network learns from several others, its teachers, beside the labels.
+"""Distillation: one network learns from several others, its teachers, in addition to the labels.
 
     loss = (1 − w) · own loss + w · T² · mean over the batch of KL(p ‖ softmax(z / T))
     p    = mean over the teachers of softmax(z_t / T)
 
-z are the logits that a model gives, before a loss shifts them: after Balanced Softmax they mean equal classes, for the
-teachers as for the student, so no prior appears in the second term. The recipe has w (`distillation`) and T.
+z are a model's logits, before a loss shifts them: after Balanced Softmax they mean equal classes, for the teachers and
+for the student, so no prior appears in the second term. The recipe has w (`distillation`) and T.
 
-Teachers are asked once, before the first step, about a pool: `views` augmented views of every image, which are those
-that the run would draw anyway the first `views` times it shows the image. Later epochs take the views in the same order
-again. Images and probabilities (in half precision) stay on the device, and a step costs no more than a plain one.
+Teachers are run once, before the first step, on a pool of `views` augmented views of every image: those that the run
+would draw anyway the first `views` times it shows the image. Later epochs reuse the views in the same order. Images and
+probabilities (in half precision) stay on the device, and a step costs no more than a plain one.
 
-With mixup or CutMix the teachers are asked about mixed images. Then w is 1: what a mixture shows is up to the teachers.
+With mixup or CutMix the teachers see mixed images. Then w must be 1: the teachers alone decide what a mixture shows.
 
 Reference: Hinton, Vinyals, Dean, "Distilling the Knowledge in a Neural Network", 2015.
 """
@@ -32,10 +32,10 @@ from equipoise.training.mixing import draw, mixed_images
 from equipoise.training.recipe import Recipe
 from equipoise.training.sets import MIXING, Order, TrainingSet, stream_of
 
-AT_ONCE = 4096  # items that a teacher sees together
+AT_ONCE = 4096  # items in a teacher's batch
 
 Asked = Callable[[Any, Tensor], Tensor]
-"""The logits [N, K], or features [N, F], that a model gives items as a training set holds them."""
+"""Computes a model's logits [N, K], or features [N, F], of items as a training set holds them."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def distilled(own: Tensor, logits: Tensor, taught: Tensor, *, temperature: float
 
 @torch.no_grad()
 def mean_probabilities(teachers: Sequence[Teacher], items: Tensor, asked: Asked, temperature: float = 1.0) -> Tensor:
-    """[N, K] in fp32: the mean of what the teachers say."""
+    """The mean of the teachers' probabilities: [N, K] in fp32."""
     parts = []
     for part in torch.split(items, AT_ONCE):
         answers = [(asked(teacher.model, part).float() / temperature).softmax(1) for teacher in teachers]
@@ -71,7 +71,7 @@ def mean_probabilities(teachers: Sequence[Teacher], items: Tensor, asked: Asked,
 
 
 def occurrences(order: Order) -> NDArray[np.int64]:
-    """How often each item of the batches has come before.
+    """How often each item of the batches has occurred before.
 
     >>> occurrences(np.array([[3, 5, 3], [3, 4, 5]], np.int32)).tolist()
     [[0, 0, 1], [2, 0, 1]]
@@ -87,14 +87,14 @@ def occurrences(order: Order) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Pool:
-    """Views of the training images with what the teachers say of them; `rows` has those that every batch shows."""
+    """Views of the training images with the teachers' probabilities; `rows` lists the views in every batch."""
 
     items: Tensor  # [R, ...] as the training set holds them
     probabilities: Tensor  # [R, K] half
     rows: NDArray[np.int32]  # [iterations, batch size]
 
     def fill(self, items: Tensor, iteration: int, taught: Tensor) -> None:
-        """The batches from an iteration on, into [steps, rows, ...] and [steps, rows, K]."""
+        """Write the batches from an iteration on into [steps, rows, ...] and [steps, rows, K]."""
         index = upload(self.rows[iteration : iteration + len(items)].astype(np.int64), self.items.device)
         items.copy_(self.items[index])
         taught.copy_(self.probabilities[index])
@@ -103,8 +103,8 @@ class Pool:
 def make_pool(
     data: TrainingSet, order: Order, recipe: Recipe, seed: int, teachers: Sequence[Teacher], features: Asked
 ) -> Pool:
-    """The views that a run with this order of images shows, and what the teachers, whose backbones `features` computes,
-    say of them."""
+    """The views that a run with this order of images shows, and the teachers' probabilities for them; `features` runs
+    the teachers' backbones."""
     check_teachable(recipe, teachers)
     shown = occurrences(order)
     view = order.astype(np.int64) * recipe.views + shown % recipe.views
@@ -136,13 +136,13 @@ def make_pool(
 def check_teachable(recipe: Recipe, teachers: Sequence[Teacher]) -> None:
     """Refuse what a student cannot be trained with."""
     if len(teachers) != recipe.teachers:
-        raise ValueError(f"this recipe has {recipe.teachers} teachers ({recipe.teacher}), but {len(teachers)} came")
+        raise ValueError(f"this recipe has {recipe.teachers} teachers ({recipe.teacher}), not {len(teachers)}")
     if (recipe.mixup or recipe.cutmix) and recipe.distillation != 1:
         raise ValueError(
             f"a student of mixed images learns from its teachers alone: expected distillation=1.0 beside mixup or "
             f"cutmix, got {recipe.distillation}"
         )
     if recipe.views < 1:
-        raise ValueError(f"teachers are asked about {recipe.views} views of an image: expected at least 1")
+        raise ValueError(f"views is {recipe.views}: teachers need at least 1 view of each image")
     if world()[0] > 1:
         raise ValueError("a student is trained by one process: start it without torchrun")

@@ -10,8 +10,8 @@ from equipoise.training.records import StoredRecord
 
 @dataclass(frozen=True)
 class ImageRecord(StoredRecord):
-    """Everything about one run. Accuracies are in percent, of the groups None where a group has no class; `correct`,
-    `total`, `marginal` (p(y)) and `counts` (training images) are one per class."""
+    """Everything about one run. Accuracies are in percent, None for a group without classes; `correct`, `total`,
+    `marginal` (p(y)) and `counts` (training images) have one entry per class."""
 
     PATTERN: ClassVar[str] = "*/*.json"
     WHAT: ClassVar[str] = "the record of an image classifier"
@@ -50,5 +50,5 @@ class ImageRecord(StoredRecord):
 
     def __post_init__(self) -> None:
         share = 100 * sum(self.correct) / max(sum(self.total), 1)
-        if not abs(share - self.top1) <= 0.005:  # which NaN is not either
+        if not abs(share - self.top1) <= 0.005:  # not for NaN either
             raise ValueError(f"{self.key}: top1 is {self.top1}, but correct/total gives {share:.2f}")

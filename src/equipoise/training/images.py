@@ -1,24 +1,26 @@
 """Runs of image classifiers for the queue: images of any size from folders or lists, any network, one machine or many.
 
-Images are decoded once. Where they fit they stay on the device, else they are decoded again as they are needed. Under
-torchrun every process does the same, on its rows of each batch; the first one writes files and records.
+Images are decoded once. If they fit they stay on the device, otherwise they are decoded again as needed. Under torchrun
+every process does the same, on its rows of each batch; the first one writes files and records.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from equipoise.data.gpu_images import EncodedStream, GpuDecoder, why_not_on
 from equipoise.data.image_files import Progress, Resize, decode
 from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList
@@ -30,7 +32,7 @@ from equipoise.training.classification import Features, Training, plain_features
 from equipoise.training.classification_runs import LONG, probabilities, timed
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.kinds import Context, Kind, Settings
-from equipoise.training.progress import Status, in_words
+from equipoise.training.progress import Pace, Status, in_words
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import StoredRecord, hardware, versions
 from equipoise.training.sets import (
@@ -42,14 +44,17 @@ from equipoise.training.sets import (
 )
 from equipoise.training.weights import weights_digest
 
-SHARE = 0.4  # of the memory that is free: what images may take
+Decode: TypeAlias = Literal["auto", "cpu", "gpu"]
+
+SHARE = 0.4  # of the free memory that images may take
 JUDGED_AT_ONCE = 256
-FEATURES_AT_ONCE = 64  # of a backbone that stays as it is: then progress is reported
+FEATURES_AT_ONCE = 64  # images between progress reports for a frozen backbone
+TELLING = 5.0  # seconds of training, after the first steps, before the time to go is estimated
 FIRST_GUESS = 0.02  # seconds per iteration on a GPU before one was measured
 
 
 def stored_side(size: int) -> int:
-    """How wide images are kept for a model that sees `size` pixels: larger ones with some room for crops.
+    """How wide images are stored for a model that sees `size` pixels: large ones with some room for crops.
 
     >>> stored_side(64), stored_side(224)
     (64, 256)
@@ -59,18 +64,19 @@ def stored_side(size: int) -> int:
 
 @dataclass(frozen=True)
 class ImageData:
-    """Images to train on and to judge on, for a model that sees `size` pixels; both were found readable.
+    """Images to train on and to evaluate on, for a model that sees `size` pixels; all are known to be readable.
 
-    Of each the middle square is kept or, with `resize` "square", all of it, squeezed, and judged as a whole."""
+    The middle square of each is kept or, with `resize` "square", the whole image, squeezed and evaluated as a whole."""
 
     train: ImageList
     test: ImageList
     size: int
     evaluated_on: str = "val"
     workers: int = 0
-    resident: bool | None = None  # images stay on the device; None: where they fit
+    resident: bool | None = None  # images stay on the device; None: if they fit
     resize: Resize = "shorter"
-    pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # what was decoded already, by digest
+    decode: Decode = "auto"  # where images that do not stay are decoded; auto: on a GPU that can
+    pixels: dict[str, NDArray[np.uint8]] = field(default_factory=dict)  # images decoded so far, by digest
 
     def fits(self, device: torch.device) -> bool:
         """Whether the images stay in memory."""
@@ -91,17 +97,17 @@ class ImageData:
 
 
 def free_memory(device: torch.device) -> float:
-    """Bytes that nothing holds, on the device."""
+    """Free bytes on the device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):  # not every system tells
+    except (ValueError, OSError, AttributeError):  # not every system reports it
         return 8e9
 
 
 def training_set(data: ImageData, device: torch.device) -> Photographs:
-    """What runs are trained on: images on the device where they fit, else streamed from their files."""
+    """What runs are trained on: images on the device if they fit, otherwise streamed from their files."""
     side, labels = stored_side(data.size), torch.from_numpy(data.train.labels).to(device)
     shared: dict[str, Any] = {
         "labels": data.train.labels,
@@ -112,11 +118,25 @@ def training_set(data: ImageData, device: torch.device) -> Photographs:
     }
     if data.fits(device):
         return ImageSet(**shared, images=torch.from_numpy(data.decoded(data.train)).to(device))
-    return StreamedSet(**shared, files=ImageStream(data.train, side, resize=data.resize), workers=data.workers)
+    shared["workers"] = data.workers
+    if not decodes_on(device, data.decode):
+        return StreamedSet(**shared, files=ImageStream(data.train, side, resize=data.resize))
+    files = EncodedStream(data.train, side, resize=data.resize)
+    return StreamedSet(**shared, files=files, decoder=GpuDecoder(side, data.resize, labels.device))
+
+
+def decodes_on(device: torch.device, asked: Decode) -> bool:
+    """Whether streamed images are decoded on the device; where it was asked for and cannot be, that is an error."""
+    if asked == "cpu" or (asked == "auto" and device.type == "cpu"):
+        return False
+    problem = why_not_on(device)
+    if problem and asked == "gpu":
+        raise ValueError(f"decode gpu: {problem}; auto and cpu work everywhere")
+    return problem is None
 
 
 def middle(images: Tensor, size: int, resize: Resize = "shorter") -> Tensor:
-    """The middle of stored images [N, 3, S, S], `size` pixels wide; of squeezed ones the whole."""
+    """The middle of stored images [N, 3, S, S], `size` pixels wide; squeezed images whole."""
     kept = "none" if resize == "shorter" else "whole"
     windows = draw_windows(len(images), kept, size, images.shape[-1], np.random.default_rng(0))
     return cut(images, windows, size)
@@ -124,19 +144,19 @@ def middle(images: Tensor, size: int, resize: Resize = "shorter") -> Tensor:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that was judged: what is written of it besides its record."""
+    """A run that was evaluated: what is written besides its record."""
 
     cell: MethodCell
     run: Training
     logits: Tensor
     evaluation: Evaluation
     model: str  # the name of the network
-    backbone: nn.Module | None = None  # where the run trained a head alone: what computed its features
+    backbone: nn.Module | None = None  # what computed the features, if the run trained only a head
 
 
 class ImageClassification(Kind[MethodCell, Training]):
     """The kind of runs that `recipes` describe, by method. `start` are the tensors that backbones start from, and
-    `starts_from` the name of their file; `deliver` gets every run that was judged."""
+    `starts_from` the name of their file; `deliver` receives every run that was evaluated."""
 
     def __init__(
         self,
@@ -161,6 +181,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         if compiled:
             self._features = partial(torch.compile(plain_features), mean=self.set.mean, std=self.set.std)
         self._digests = data.train.digest, data.test.digest
+        self._planned, self._several, self._foretold = 0, False, False
 
     @property
     def leads(self) -> bool:
@@ -201,10 +222,15 @@ class ImageClassification(Kind[MethodCell, Training]):
             "cuda_graph": on_gpu and world()[0] == 1,
             "compiled": self.compiled,
             "deterministic": self.deterministic,
-            "images": "streamed" if isinstance(self.set, StreamedSet) else "in memory",
+            "images": self._where(),
             "frozen": False,
             "processes": world()[0],
         }
+
+    def _where(self) -> str:
+        if not isinstance(self.set, StreamedSet):
+            return "in memory"
+        return "streamed" if self.set.decoder is None else "streamed, decoded on the GPU"
 
     def prepare(self, cell: MethodCell, start: Mapping[str, Tensor] | None) -> Training:
         return Training(
@@ -212,29 +238,44 @@ class ImageClassification(Kind[MethodCell, Training]):
         )
 
     def train(self, runs: Sequence[Training], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
-        train(runs, lambda: self.agree(after_chunk()))
+        pace = Pace(runs[0].iteration, time.monotonic())
+
+        def after() -> bool:
+            self._foretell(runs[0], pace)
+            return self.agree(after_chunk())
+
+        train(runs, after)
+
+    def _foretell(self, run: Training, pace: Pace) -> None:
+        """Log once how long everything will take, as soon as there are enough steps to estimate it from."""
+        seconds, first = pace.since(run.iteration, time.monotonic())
+        if self._foretold or run.iterations < LONG or seconds < TELLING or run.iteration - first < 2:
+            return
+        self._foretold = True
+        each = seconds / (run.iteration - first)
+        self.settings.log(
+            f"{run.batch_size / each:,.{0 if run.batch_size / each >= 10 else 1}f} images per second: about "
+            f"{in_words(each * (run.iterations - run.iteration))} to go for this run of {run.iterations:,} iterations"
+            + (f", {in_words(each * (self._planned - run.iteration))} for all of them" if self._several else "")
+        )
 
     def seconds_an_iteration(self, cells: Sequence[MethodCell]) -> float:
-        """A guess for a GPU. A CPU is timed with a few iterations, and the time of all is logged."""
+        """An assumption for a GPU. A CPU is timed with a few iterations if there is a budget to keep."""
+        recipes = [self.recipe(cell) for cell in cells]
+        self._planned = sum(recipe.iterations for recipe in recipes)
+        self._several = sum(recipe.iterations > 0 for recipe in recipes) > 1
         if self.settings.device.type != "cpu":
             return FIRST_GUESS
-        recipes = [self.recipe(cell) for cell in cells]
         long = [recipe for recipe in recipes if recipe.iterations >= LONG and recipe.backbone is None]
-        if not long:
+        if not long or math.isinf(self.settings.budget):
             return 0.0
-        each = timed(long[0], self.set, self.start)
-        total = each * sum(recipe.iterations for recipe in recipes)
-        one = in_words(each * long[0].iterations)
-        self.settings.log(
-            f"On this CPU {long[0].batch_size / each:,.0f} images per second: {one} for {long[0].iterations:,} "
-            f"iterations, about {in_words(total)} for all that is wanted"
-        )
-        return each
+        self.settings.log("timing a few iterations, to keep to the budget")
+        return timed(long[0], self.set, self.start)
 
     # judging
 
     def test_items(self) -> Iterator[Tensor]:
-        """The test images as a model sees them, on the device, batch after batch."""
+        """The test images as a model sees them, on the device, in batches."""
         device, size, side = self.settings.device, self.data.size, stored_side(self.data.size)
         if self.data.fits(device):
             pixels = torch.from_numpy(self.data.decoded(self.data.test))
@@ -267,7 +308,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         return record
 
     def noted(self, cell: MethodCell, run: Training, context: Context) -> dict[str, Any]:
-        """What a record of any kind of labels holds."""
+        """The part of a record that does not depend on the kind of labels."""
         return {
             "table": self.table,
             "method": cell.method,
@@ -294,7 +335,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         }
 
     def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
-        """What is delivered of a run."""
+        """What is delivered for a run."""
         return Finished(cell, run, logits, result, run.recipe.model)
 
     def in_words(self, record: Any) -> str:
@@ -304,7 +345,7 @@ class ImageClassification(Kind[MethodCell, Training]):
 
 
 class FrozenClassification(ImageClassification):
-    """Heads on the features of one backbone that stays as it is: computed once, of the middle of every image."""
+    """Heads on the features of one frozen backbone, computed once, from the middle of every image."""
 
     def __init__(self, *args: Any, network: str, backbone: nn.Module, width: int, **options: Any) -> None:
         super().__init__(*args, **options)

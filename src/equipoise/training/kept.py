@@ -1,4 +1,4 @@
-"""What outlives a process: checkpoints, weights of finished runs, claims. The rules stand in `queue`."""
+"""What outlives a process: checkpoints, weights of finished runs, claims. `queue` states the rules."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from equipoise.training.weights import read_tensors, weights_digest, write_tenso
 
 
 def as_in_json(content: dict[str, Any]) -> dict[str, Any]:
-    """What is read again of what is written."""
+    """A value as it is read back after writing."""
     plain: dict[str, Any] = json.loads(json.dumps(content, default=str))
     return plain
 
 
 def note_of(weights: Path) -> Path:
-    """The file beside the weights of a finished run that says how they came about."""
+    """The file beside the weights of a finished run that records how they were made."""
     return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
 
 
@@ -44,7 +44,7 @@ def claims_held(folder: Path) -> int:
 
 
 def _changed(content: Any, here: dict[str, Any]) -> str:
-    """In what a file was made from something else than `here`; empty where in nothing."""
+    """How a file's origin differs from `here`; empty if it does not."""
     found = content.get("made_from") if isinstance(content, dict) else None
     there = EARLIER | found if isinstance(found, dict) else {}
     other = [key for key in here if there.get(key, "unknown") != here[key]]
@@ -52,7 +52,7 @@ def _changed(content: Any, here: dict[str, Any]) -> str:
 
 
 class Kept(Generic[C, R]):
-    """Unfinished runs, weights of finished ones and claims, in a folder; each file with what it was made from."""
+    """Unfinished runs, weights of finished ones and claims, in a folder; each file records what it was made from."""
 
     def __init__(self, kind: Kind[C, R], settings: Settings) -> None:
         self._kind, self._settings = kind, settings
@@ -63,7 +63,7 @@ class Kept(Generic[C, R]):
     # weights that others start from
 
     def start_of(self, cell: C) -> dict[str, Tensor] | None:
-        """The weights that a run starts from; None where it starts from none, or they are not there yet."""
+        """The weights that a run starts from; None if it starts from none, or they do not exist yet."""
         first = self._kind.starts_from(cell)
         return None if first is None else self.weights_of(first)
 
@@ -77,7 +77,8 @@ class Kept(Generic[C, R]):
         return {teacher: self._teacher_of(cell, teacher) for teacher in self._kind.teachers(cell)}
 
     def _teacher_of(self, cell: C, teacher: C) -> dict[str, Tensor]:
-        """The weights of one teacher. In a folder that the user gave, they must be of this teacher and this data."""
+        """The weights of one teacher. In a folder that the user gave, they must belong to this teacher and this
+        data."""
         given = self._settings.teachers
         if given is None:
             if (weights := self.weights_of(teacher)) is None:
@@ -89,7 +90,7 @@ class Kept(Generic[C, R]):
             path = given / f"{self._kind.name(teacher)}.weights.pt"
             if not (path.is_file() and note_of(path).is_file()):
                 raise ValueError(
-                    f"{cell}: its teacher {teacher} is missing: {path} and {note_of(path).name} are not there"
+                    f"{cell}: its teacher {teacher} is missing: {path} and {note_of(path).name} do not exist"
                 )
             note, here = read_json(note_of(path)), as_in_json(self._kind.made_from(teacher))
             if changed := _changed(note, here):
@@ -108,7 +109,7 @@ class Kept(Generic[C, R]):
         return self._starts.get(cell)
 
     def _finished(self, cell: C, here: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """Weights and note of a finished run that was made from `here`, perhaps under another name."""
+        """The weights and note of a finished run that was made from `here`, perhaps under another name."""
         others = sorted(self._settings.checkpoints.glob(f"{self._kind.alike(cell)}.weights.pt"))
         for path in dict.fromkeys([self._path(cell, "weights.pt"), *others]):
             if not (path.is_file() and note_of(path).is_file()):
@@ -125,7 +126,7 @@ class Kept(Generic[C, R]):
     # runs
 
     def resume(self, cell: C, run: R) -> None:
-        """Bring a new run to where it was left, if it was."""
+        """Bring a new run to where it was left, if it was saved before."""
         here = self._made_from(cell, run)
         path = self._path(cell, "checkpoint.pt")
         if self._kind.keeps(cell) and (found := self._finished(cell, here)):
@@ -136,10 +137,10 @@ class Kept(Generic[C, R]):
             self._seconds[cell] = float(content["seconds"])
         else:
             return
-        self._settings.log(f"{cell}: taken up at iteration {run.iteration} of {run.iterations}")
+        self._settings.log(f"{cell}: resumed at iteration {run.iteration} of {run.iterations}")
 
     def save(self, cell: C, run: R, seconds: float) -> str | None:
-        """Keep a run; `seconds` is what its group took in this process. Why it could not be kept, or None."""
+        """Save a run; `seconds` is what its group took in this process. Returns why it could not be saved, or None."""
         self._starts.pop(cell, None)
         if not self._kind.leads:
             return None
@@ -147,7 +148,7 @@ class Kept(Generic[C, R]):
         path = self._path(cell, "weights.pt")
         try:
             if run.done and self._kind.keeps(cell):
-                note_of(path).unlink(missing_ok=True)  # the weights never lie beside the note of others
+                note_of(path).unlink(missing_ok=True)  # weights must never have the note of others beside them
                 write_tensors(path, run.state_dict()["model"])
                 write_text(note_of(path), json.dumps(content | run.note()))
                 self.forget(cell)
@@ -163,12 +164,12 @@ class Kept(Generic[C, R]):
             self._path(cell, "checkpoint.pt").unlink(missing_ok=True)
 
     def before(self, cell: C) -> float:
-        """The seconds that a run which was taken up had taken before."""
+        """The seconds that a resumed run had taken before."""
         return self._seconds.get(cell, 0.0)
 
     @contextmanager
     def claimed(self, cell: C) -> Iterator[bool]:
-        """Whether this process may train the run; others may not until the block ends."""
+        """Whether this process may train the run; other processes may not until the block ends."""
         length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
         path = self._settings.claims / (f"{self._kind.table}/{cell}{length}".replace("/", "-") + ".claim")
         file = self._claim(path) if self._kind.leads else None
@@ -178,7 +179,7 @@ class Kept(Generic[C, R]):
             if file is not None:
                 path.unlink(missing_ok=True)
                 file.close()
-                with suppress(OSError):  # other claims are in it
+                with suppress(OSError):  # it holds other claims
                     path.parent.rmdir()
 
     def _claim(self, path: Path, attempts: int = 3) -> IO[bytes] | None:
@@ -198,7 +199,7 @@ class Kept(Generic[C, R]):
         return self._settings.checkpoints / f"{self._kind.name(cell)}.{ending}"
 
     def _made_from(self, cell: C, run: R) -> dict[str, Any]:
-        """Everything that must be the same for a run to be taken up."""
+        """Everything that must be the same for a run to be resumed."""
         content = self._kind.made_from(cell) | self._kind.engine(run) | {"torch": torch.__version__}
         if self._settings.device.type == "cpu":
             content["threads"] = torch.get_num_threads()  # sums depend on them
@@ -207,9 +208,9 @@ class Kept(Generic[C, R]):
         return as_in_json(content | {"started_from": self.started_from(cell)})
 
     def _is_of(self, path: Path, content: Any, here: dict[str, Any]) -> bool:
-        """Whether a file was made from what is here; if not, the difference is logged."""
+        """Whether a file was made from the same things; if not, the difference is logged."""
         if changed := _changed(content, here):
-            self._warn(f"{path.name} is not of this run ({changed}): starting from the beginning")
+            self._warn(f"{path.name} belongs to another run ({changed}): starting from the beginning")
         return not changed
 
     def _read(self, path: Path) -> Any:
@@ -220,7 +221,7 @@ class Kept(Generic[C, R]):
             return None
 
     def _warn(self, text: str) -> None:
-        """Log it, once."""
+        """Log a warning, once."""
         if text not in self._warned:
             self._warned.add(text)
             self._settings.log(text)

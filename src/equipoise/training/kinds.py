@@ -1,4 +1,5 @@
-"""What the queue knows of a run, and of a kind of runs: classifiers, detectors, whatever can be trained in chunks."""
+"""What the queue knows about a run and a kind of runs: classifiers, detectors, anything that can be trained in
+chunks."""
 
 from __future__ import annotations
 
@@ -19,17 +20,17 @@ C = TypeVar("C")
 
 @dataclass(frozen=True)
 class Settings:
-    """Where and how to run, apart from what."""
+    """Where and how to run, but not what."""
 
     device: torch.device
     checkpoints: Path
     claims: Path  # shared by all processes that write records to the same file
     together: int = 1  # runs that are trained at the same time
     budget: float = float("inf")  # seconds
-    validate: bool = False  # judge on held-out training images instead of the test set
+    validate: bool = False  # evaluate on held-out training images instead of the test set
     iterations: int | None = None  # a smoke test: shorter than the recipe says
     commit: str | None = None
-    teachers: Path | None = None  # the folder with the weights of all teachers: then none is trained
+    teachers: Path | None = None  # a folder with the weights of all teachers: none of them is trained then
     log: Callable[[str], None] = print
     report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
 
@@ -62,7 +63,7 @@ class Run(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`; or, from a `note` and "model", become the finished run that gave them."""
+        """Continue from a `state_dict`; or, from a `note` and "model", become the finished run that they came from."""
 
     def note(self) -> dict[str, Any]:
         """Plain data that is kept beside the weights of a finished run."""
@@ -74,16 +75,16 @@ R = TypeVar("R", bound=Run)
 
 @dataclass(frozen=True)
 class Context:
-    """What a record holds that the run does not know."""
+    """What a record holds that the run itself does not know."""
 
-    seconds: float  # of the run's group, over all the processes that it took
+    seconds: float  # of the run's group, over all processes that worked on it
     together: int  # runs that shared the device
     started_from: str | None  # the digest of the weights
     teachers: Mapping[str, str] = field(default_factory=dict)  # the runs that taught it, with the digests of theirs
 
 
 class Kind(ABC, Generic[C, R]):
-    """Abstract: what the queue has to know of a kind of runs. As it stands, each run is on its own, in one process."""
+    """Abstract: what the queue has to know about a kind of runs. By default each run is on its own, in one process."""
 
     table: str
 
@@ -104,8 +105,8 @@ class Kind(ABC, Generic[C, R]):
 
     @abstractmethod
     def train(self, runs: Sequence[R], after_chunk: Callable[[], bool], over: Callable[[], bool]) -> None:
-        """Train until all are done or `after_chunk()`, called after each chunk of iterations, is true; where a chunk
-        is long, end it when `over()` is true."""
+        """Train until all are done or `after_chunk()`, called after each chunk of iterations, is true; a long chunk
+        ends when `over()` is true."""
 
     @abstractmethod
     def judge(self, cell: C, run: R, context: Context) -> StoredRecord: ...
@@ -139,7 +140,7 @@ class Kind(ABC, Generic[C, R]):
         return False
 
     def seconds_an_iteration(self, cells: Sequence[C]) -> float:
-        """A guess, before anything is trained; 0 where unknown."""
+        """An estimate before anything is trained; 0 if unknown."""
         return 0.0
 
     def cost(self, cell: C) -> float:

@@ -4,7 +4,7 @@ softmax            cross-entropy, the baseline
 cbw, cbs           weights 1/n; every class sampled equally often
 focal, class_balanced, ldam, eql   losses of their papers, with these papers' values
 balanced_softmax   the prior inside the softmax
-adjusted           the softmax model with the log prior taken off afterwards; nothing is trained
+adjusted           the softmax model with the log prior subtracted afterwards; nothing is trained
 crt, lws, decoupled_balanced_softmax   a second stage on the frozen backbone of softmax: a new head on balanced
                    samples, one factor per class, a new head with Balanced Softmax
 sigmoid, balanced_sigmoid   one binary problem per class
@@ -29,7 +29,7 @@ from equipoise.metrics.sweep import LogitsMean
 from equipoise.prior import Prior
 from equipoise.training.recipe import Recipe
 
-SECOND_STAGE = 0.2  # of the first one's iterations
+SECOND_STAGE = 0.2  # of the first stage's iterations
 RARE = 0.3  # EQL: a class is rare below this share of 1/K
 
 
@@ -39,12 +39,12 @@ def weighted_cross_entropy(prior: Prior) -> nn.CrossEntropyLoss:
 
 
 def sigmoid_cross_entropy(prior: Prior) -> BalancedSigmoidLoss:
-    """K binary problems, summed over classes: Balanced Sigmoid under a uniform prior, whose shift is 0."""
+    """K binary problems, summed over classes: Balanced Sigmoid under a uniform prior, so that the shift is 0."""
     return BalancedSigmoidLoss(Prior.uniform(prior.num_classes), reduction="batchmean")
 
 
 def equalization_loss(prior: Prior) -> EqualizationLoss:
-    """EQL with a threshold in proportion to 1/K, near what its paper has for 100 classes."""
+    """EQL with a threshold proportional to 1/K, close to its paper's for 100 classes."""
     return EqualizationLoss(prior, gamma=0.95, threshold=RARE / prior.num_classes)
 
 
@@ -76,8 +76,8 @@ def methods(base: Recipe) -> dict[str, Recipe]:
 
 
 def logits_mean(recipe: Recipe) -> LogitsMean:
-    """The prior that a model's logits mean once it is trained by this recipe: what its loss declares, or equal classes
-    where weights or samples balance them."""
+    """The prior that a model's logits mean after training with this recipe: what its loss declares, or equal classes
+    if weights or sampling balance them."""
     balanced = recipe.loss is weighted_cross_entropy or recipe.adjusted or recipe.sampler == "class_balanced"
     declared: LogitsMean = getattr(recipe.loss, "logits_mean", "train")
     return "uniform" if balanced else declared

@@ -1,10 +1,10 @@
-"""Mixup and CutMix on the device: every image of a batch is mixed with that at the same place from the end.
+"""Mixup and CutMix on the device: every image of a batch is mixed with the one at the same place from the end.
 
     mixup    λ x + (1 − λ) x',            λ ~ Beta(α, α), one per batch
-    cutmix   x' within a rectangle of a share 1 − λ of the area, at a random place and cut off at the border
+    cutmix   x' within a rectangle with a share 1 − λ of the area, at a random place and clipped at the border
 
-Targets are mixed by the shares of the pixels: they become probabilities [N, K], which the losses take. With both, one
-of them is drawn per batch. Of several processes, each mixes its own rows.
+Targets are mixed by the shares of the pixels: they become probabilities [N, K], which the losses accept. With both, one
+of them is drawn per batch. With several processes, each mixes its own rows.
 
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018; Yun et al., "CutMix", 2019.
 """
@@ -35,12 +35,12 @@ class Mixing:
         self.draws.copy_(upload(np.array(rows, np.float32), self.draws.device))
 
     def __call__(self, images: Tensor, labels: Tensor, slot: Tensor) -> tuple[Tensor, Tensor]:
-        """Images [N, C, H, W] as floats from 0 to 255 and targets [N, K], mixed as the row `slot` says."""
+        """Images [N, C, H, W] as floats from 0 to 255 and targets [N, K], mixed according to the row `slot`."""
         return mixed(images, labels, self.draws.index_select(0, slot)[0], self.num_classes)
 
 
 def draw(recipe: Recipe, side: int, random: np.random.Generator) -> tuple[float, ...]:
-    """A row for one batch of images that are `side` pixels wide."""
+    """The row for one batch of images that are `side` pixels wide."""
     cuts = recipe.cutmix > 0 and (not recipe.mixup or random.random() < 0.5)
     alpha = recipe.cutmix if cuts else recipe.mixup
     share = float(random.beta(alpha, alpha))

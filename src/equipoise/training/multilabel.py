@@ -1,5 +1,5 @@
-"""Runs of classifiers that may give an image several labels, for the queue: those of `images.py`, judged by
-`evaluate_multilabel`. Labels are zeros and ones [N, K], and losses take them as they are."""
+"""Runs of multi-label image classifiers for the queue: those of `images.py`, evaluated by `evaluate_multilabel`.
+Labels are zeros and ones [N, K], which losses take as they are."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLUMNS = ("map", "map_head", "map_medium", "map_tail", "micro_ap", "f1_macro", 
 
 
 class MultilabelClassification(ImageClassification):
-    """The kind of runs that `recipes` describe, by method, of images with several labels."""
+    """The kind of runs that `recipes` describe, by method, for images with several labels."""
 
     def keeps(self, cell: MethodCell) -> bool:
         """What others build on."""
@@ -50,7 +50,7 @@ class MultilabelClassification(ImageClassification):
 
 
 def percent(value: float | None) -> float | None:
-    """A share in percent to four digits, None where it is undefined.
+    """A share in percent to four digits, None if it is undefined.
 
     >>> percent(0.5), percent(float("nan")), percent(None)
     (50.0, None, None)

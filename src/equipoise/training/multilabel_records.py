@@ -1,4 +1,4 @@
-"""Records of classifiers that give an image several labels: a run is a line of a .jsonl file, then a JSON,
+"""Records of multi-label image classifiers: a run is a line of a .jsonl file, then a JSON,
 results/<table>/<method>/<seed>.json."""
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from equipoise.training.records import StoredRecord
 
 @dataclass(frozen=True)
 class MultilabelRecord(StoredRecord):
-    """Everything about one run. Scores are in percent, None where a group has no class with positives.
+    """Everything about one run. Scores are in percent, None if a group has no class with positives.
 
-    One per class: `average_precision` (None without positives) and, over the `items` that it was judged on,
-    `positives`, `predicted` (what reaches the threshold of 1/2) and `hits` (of which positive); `marginal`, the mean
+    Per class: `average_precision` (None without positives) and, over the `items` that it was evaluated on, `positives`,
+    `predicted` (items that reach the threshold of 1/2) and `hits` (the positives among these); `marginal`, the mean
     predicted probability; `counts`, the training images that have it, out of `trained_items`.
     """
 
@@ -65,5 +65,5 @@ class MultilabelRecord(StoredRecord):
         known = [value for value in self.average_precision if value is not None]
         f1 = 200 * sum(self.hits) / max(sum(self.positives) + sum(self.predicted), 1)
         for name, given, found in (("map", self.map, mean(known or [0.0])), ("f1_micro", self.f1_micro, f1)):
-            if not abs(given - found) <= 0.005:  # which NaN is not either
+            if not abs(given - found) <= 0.005:  # not for NaN either
                 raise ValueError(f"{self.key}: {name} is {given}, but its classes give {found:.2f}")

@@ -23,7 +23,7 @@ class Optimizer:
             self.state.append(self.parameters[0].new_zeros(()))  # steps
 
     def step(self, gradients: tuple[Tensor, ...], rate: Tensor) -> None:
-        """Move the parameters, at a learning rate that lies on their device."""
+        """Update the parameters, with a learning rate that is on their device."""
         if self.recipe.optimizer == "sgd":
             sgd_(self.parameters, gradients, self.state, rate, self.recipe)
         else:
@@ -34,7 +34,7 @@ class Optimizer:
 
 @torch.no_grad()
 def clipped(gradients: tuple[Tensor, ...], most: float) -> tuple[Tensor, ...]:
-    """The gradients, scaled down where their norm over all parameters is above `most`: as torch's `clip_grad_norm_`.
+    """The gradients, scaled down if their norm over all parameters is above `most`, as in torch's `clip_grad_norm_`.
 
     >>> clipped((torch.tensor([3.0]), torch.tensor([4.0])), 1.0)
     (tensor([0.6000]), tensor([0.8000]))

@@ -1,19 +1,21 @@
-"""How long runs take and how far they are, and what Ctrl-C does to them."""
+"""How long runs take, how far they have got, and what Ctrl-C does to them."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
 
-SETUP = 15.0  # seconds a group needs beside its iterations, before that was measured
+STRETCH = 60.0  # seconds over which the present speed is measured
+SETUP = 15.0  # seconds a group needs besides its iterations, before that was measured
 
 
 def in_words(seconds: float) -> str:
-    """A time as people say it.
+    """A time in words.
 
     >>> in_words(42), in_words(600), in_words(9_000), in_words(500_000)
     ('42 s', '10 min', '2.5 h', '5.8 days')
@@ -27,7 +29,7 @@ def in_words(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Status:
-    """How far a group of runs is."""
+    """The progress of a group of runs."""
 
     done: int
     iterations: int
@@ -37,7 +39,7 @@ class Status:
 
     @classmethod
     def at(cls, done: int, of: int, images: float, seconds: float, since: int = 0, what: str = "iterations") -> Status:
-        """After `done` of so many steps of `images` each; those from `since` on took `seconds`."""
+        """The status after `done` steps with `images` each; those from `since` on took `seconds`."""
         each = max(seconds, 1e-9) / max(done - since, 1)
         return cls(done, of, images / each, each * (of - done), what)
 
@@ -54,17 +56,45 @@ class Status:
         return f"{self.done:,} of {self.iterations:,} {self.what}, {self.speed}"
 
 
+class Pace:
+    """How fast a group of runs is, over the last minute; without its first chunk of iterations, which is slower."""
+
+    def __init__(self, done: int, now: float) -> None:
+        self._marks = deque([(now, done)])
+        self._chunks = 0
+
+    def since(self, done: int, now: float) -> tuple[float, int]:
+        """The seconds since the beginning of the stretch that counts, and how many iterations were done then.
+
+        >>> pace = Pace(0, now=0.0)  # the first takes 9 s, the others 1 s each, then 2 s
+        >>> pace.since(1, now=9.0), pace.since(2, now=10.0), pace.since(60, now=68.0)
+        ((9.0, 0), (1.0, 1), (59.0, 1))
+        >>> pace.since(120, now=188.0)
+        (120.0, 60)
+        """
+        self._chunks += 1
+        if self._chunks == 2:
+            self._marks.popleft()
+        start, first = self._marks[0]
+        if self._chunks == 1 or now - self._marks[-1][0] >= 1:
+            self._marks.append((now, done))
+        while len(self._marks) > 2 and now - self._marks[1][0] >= STRETCH:
+            self._marks.popleft()
+            start, first = self._marks[0]
+        return now - start, first
+
+
 @dataclass
 class Timing:
-    """What iterations have taken so far, in groups of runs that are `like` each other."""
+    """The time that iterations have taken so far, by groups of runs that are `like` each other."""
 
     guess: float = 0.0  # seconds per iteration of one run
     per_iteration: dict[Hashable, tuple[int, float]] = field(default_factory=dict)  # -> (group size, seconds)
     setup: float = SETUP
 
     def estimate(self, size: int, iterations: int, like: Hashable, cost: float = 1.0) -> float:
-        """Seconds for a group. A smaller group than measured is not quite as much faster as it is smaller; one that was
-        not measured takes `cost` times the guess."""
+        """Estimated seconds for a group. A group smaller than the measured one is faster, but less than
+        proportionally; before one was measured, an iteration takes `cost` times the guess."""
         measured, seconds = self.per_iteration.get(like, (0, 0.0))
         if measured:
             share = 0.15 + 0.85 * size / measured if size < measured else size / measured
@@ -78,7 +108,7 @@ class Timing:
 
 
 class Interrupts:
-    """What Ctrl-C and SIGTERM do: stop at once, but while training, only `pressed` the first time."""
+    """What Ctrl-C and SIGTERM do: they stop at once, except that the first one during training only sets `pressed`."""
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self.pressed, self._training, self._log = False, False, log

@@ -1,19 +1,19 @@
-"""Train many runs on one device within a budget of seconds; each record is written as its run ends.
+"""Train many runs on one device within a time budget; each record is written when its run ends.
 
 Classifiers and detectors are two kinds of runs (`Kind`). For both:
 
     Ctrl-C, SIGTERM   during training, runs are saved after the current chunk of iterations and the queue ends; a second
-                      one stops at once. So does the first while runs are judged: they were saved before, and are judged
-                      next time
-    out of time       the first run is always begun, a later one only if the estimate of its time fits (where a whole
-                      group does not fit, a smaller one is tried); what is unfinished at the deadline is saved
+                      one stops at once. While runs are evaluated, the first one stops at once: they were saved before,
+                      and are evaluated next time
+    out of time       the first run is always started, a later one only if its estimated time fits (if a whole group
+                      does not fit, a smaller one is tried); runs that are unfinished at the deadline are saved
     killed            runs in progress are saved every two minutes: no more than that is lost
-    checkpoints       a run goes on from a file only if everything it was made from is the same: recipe, data, seed,
-                      what it starts from, engine, torch version and, on a CPU, threads. Else the difference is logged
+    checkpoints       a run resumes from a file only if everything it was made from is the same: recipe, data, seed,
+                      starting point, engine, torch version and, on a CPU, threads. Otherwise the difference is logged
                       and the run starts over. Weights that others start from may come from another engine
-    smoke tests       are never shown in a table, and one of the same length that is recorded already is not repeated
-    claims            a run is trained by one process at a time: whoever holds the lock of its claim file, beside the
-                      file of records. What another process trains is left to it; the claim of a dead process is free
+    smoke tests       are never shown in a table, and one of the same length that is already recorded is not repeated
+    claims            a run is trained by one process at a time: the one that holds the lock of its claim file, beside
+                      the file of records. Other processes skip the run; claims of dead processes are released
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Generic
 
 from equipoise.training.kept import Kept
 from equipoise.training.kinds import C, Context, Kind, R, Settings
-from equipoise.training.progress import Interrupts, Status, Timing
+from equipoise.training.progress import Interrupts, Pace, Status, Timing
 from equipoise.training.records import StoredRecord, counted
 
 SAVE_EVERY = 120.0  # seconds between checkpoints of a run in progress
@@ -41,11 +41,11 @@ def run_cells(
 ) -> list[C]:
     """Train `cells` in order, as many as the budget allows; returns those that were recorded.
 
-    `recorded` gives the cells that have a record by now, perhaps by another process. A run that another needs is
+    `recorded` returns the cells that have a record by now, perhaps from another process. A run that another needs is
     trained before it, and recorded only if it is among `cells`.
     """
     queue = _Queue(cells, kind, settings, write, recorded)
-    if settings.teachers is not None:  # one that cannot be used is reported before anything is trained
+    if settings.teachers is not None:  # report a folder that cannot be used before anything is trained
         for cell in cells:
             queue.kept.teachers_of(cell)
     with queue.interrupts.handled():
@@ -74,7 +74,7 @@ class _Queue(Generic[C, R]):
     # what to train next
 
     def train_next(self) -> bool:
-        """Train the next group; whether there may be another one."""
+        """Train the next group; returns whether there may be another one."""
         with ExitStack() as claims:
             group = self._next_group(claims)
             return bool(group) and self._train_group(group)
@@ -90,7 +90,7 @@ class _Queue(Generic[C, R]):
             if size == 0:
                 left = max(self.deadline - time.monotonic(), 0)
                 to_go = counted(len(self.waiting), "run")
-                self.settings.log(f"{left:.0f} s are left, too few for {alike[0]}: stopping with {to_go} to go")
+                self.settings.log(f"{left:.0f} s are left, not enough for {alike[0]}: stopping with {to_go} to go")
                 return []
             group: list[C] = []
             for cell in alike:
@@ -104,7 +104,7 @@ class _Queue(Generic[C, R]):
         return []
 
     def _order_by_start(self) -> None:
-        """Put what is not there in front of the run that needs it; leave out what needs one that cannot be had."""
+        """Put missing runs before the run that needs them; leave out runs that need one that cannot be trained."""
         for cell in list(self.waiting):
             for first in self._needs(cell):
                 if first in self.waiting:
@@ -130,7 +130,7 @@ class _Queue(Generic[C, R]):
         return self.kind.iterations(cell), started, self.kind.cost(cell)
 
     def _size(self, size: int, iterations: int, started: bool, cost: float) -> int:
-        """How many runs of this shape can be trained in the time that is left; of the first group, at least one."""
+        """How many runs of this shape can be trained in the time that is left; for the first group, at least one."""
         left = self.deadline - time.monotonic() - self.kind.seconds_to_judge()
         fitting = self.timing.largest(size, iterations, (started, cost), left, cost)
         if self.kind.agree(fitting == 0):
@@ -138,7 +138,8 @@ class _Queue(Generic[C, R]):
         return max(fitting, 1)
 
     def _claim(self, cell: C, claims: ExitStack) -> bool:
-        """Whether the run is ours; one that another process has finished meanwhile is not waiting any more."""
+        """Whether this process got the run; one that another process has finished in the meantime is no longer
+        waiting."""
         if not claims.enter_context(self.kept.claimed(cell)):
             return False
         if cell in self.wanted:
@@ -153,7 +154,7 @@ class _Queue(Generic[C, R]):
     # training
 
     def _train_group(self, group: Sequence[C]) -> bool:
-        """Train, save and judge a group; whether there is time for another."""
+        """Train, save and evaluate a group; returns whether there is time for another."""
         began = time.monotonic()
         runs = {cell: self._prepared(cell) for cell in group}
         together = f" {len(group)} together" if len(group) > 1 else ""
@@ -195,15 +196,15 @@ class _Queue(Generic[C, R]):
         return self.interrupts.pressed or time.monotonic() >= self.deadline - self.kind.seconds_to_judge()
 
     def _after_chunk(self, runs: Mapping[C, R], began: float) -> Callable[[], bool]:
-        start = saved = time.monotonic()
-        first = min(run.iteration for run in runs.values())
+        saved = time.monotonic()
+        pace = Pace(min(run.iteration for run in runs.values()), saved)
 
         def after_chunk() -> bool:
             nonlocal saved
             now, done = time.monotonic(), min(run.iteration for run in runs.values())
             one = next(iter(runs.values()))
             images = len(runs) * one.batch_size
-            self.settings.report(Status.at(done, one.iterations, images, now - start, first))
+            self.settings.report(Status.at(done, one.iterations, images, *pace.since(done, now)))
             over = self._is_over()
             if now - saved >= SAVE_EVERY and not over:
                 for cell, run in runs.items():
@@ -224,37 +225,38 @@ class _Queue(Generic[C, R]):
         return [cell for cell, run in runs.items() if run.finite]
 
     def _save(self, cells: Sequence[C], runs: Mapping[C, R], why: str | None, began: float) -> None:
-        """Keep runs that have no record yet; `why` they stop is reported, None where they go on to be judged."""
+        """Save runs that have no record yet; `why` they stop is reported, None if they go on to be evaluated."""
         for cell in cells:
             run = runs[cell]
             problem = self.kept.save(cell, run, time.monotonic() - began)
             if why or problem:
                 where = f"{why or 'stopped'} at iteration {run.iteration} of {run.iterations}"
                 with suppress(OSError):  # a pipe that nobody reads any more
-                    self.settings.log(f"{cell}: {where}; {problem or 'saved, and taken up next time'}")
+                    self.settings.log(f"{cell}: {where}; {problem or 'saved, and resumed next time'}")
 
     def _judge_group(self, cells: Sequence[C], runs: Mapping[C, R], began: float, *, judged_only: bool) -> bool:
-        """Record what was trained, as far as there is time."""
+        """Record what was trained, as far as time allows."""
         for cell in cells:
             if cell in self.wanted:
                 late = time.monotonic() + self.kind.seconds_to_judge() > self.deadline
                 if self.kind.agree(late and not (judged_only and not self.recorded)):
-                    self.settings.log(f"{cell}: trained, but too little time is left to judge it; saved for next time")
+                    self.settings.log(f"{cell}: trained, but not enough time is left to evaluate it; saved")
                     return False
                 seconds = time.monotonic() - began + self.kept.before(cell)
                 context = Context(seconds, len(cells), self.kept.started_from(cell), self.kept.taught_by(cell))
                 self._record(cell, runs[cell], context)
             self.waiting.remove(cell)
-            self.kept.forget(cell)  # only now: a process killed before has its checkpoint still
+            self.kept.forget(cell)  # only now: a process killed before this still has its checkpoint
         return True
 
     def _record(self, cell: C, run: R, context: Context) -> None:
-        """Judge a run and write its record, before anything is logged: nobody may be listening any more."""
+        """Evaluate a run and write its record before anything is logged: logging may fail if nobody is listening any
+        more."""
         if self.kind.leads:
             try:
                 self.write(record := self.kind.judge(cell, run, context))
             except KeyboardInterrupt:
-                self.settings.log(f"{cell}: interrupted while it was judged; saved, and judged next time")
+                self.settings.log(f"{cell}: interrupted while it was evaluated; saved, and evaluated next time")
                 raise
             self.settings.log(f"{cell}: {self.kind.in_words(record)}")
         self.recorded.append(cell)

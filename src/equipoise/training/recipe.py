@@ -1,4 +1,5 @@
-"""What a run is made of, apart from its data and its seed: one frozen object, derived from another with `replace`.
+"""How to train, apart from the data and the seed: one frozen object; recipes are derived from one another with
+`replace`.
 
 A table is a list of methods, each with its recipe, and a plan: the cells to train, in order.
 """
@@ -16,8 +17,8 @@ from torch import nn
 from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
-TEACHER_SEEDS = 1000  # the teachers of seed s have the seeds from 1000 (s + 1) on: none is a student's
-EARLIER = {"width": 1}  # what files from before an option mean, which do not name it
+TEACHER_SEEDS = 1000  # the teachers of seed s have seeds from 1000 (s + 1) on, which no student has
+EARLIER = {"width": 1}  # the values that files written before an option existed stand for
 
 
 @dataclass(frozen=True)
@@ -56,35 +57,35 @@ class MethodCell:
 class Recipe:
     """How to train. The defaults are those of the paper's CIFAR experiments (Ren et al. 2020, arXiv 2007.10740, C.3).
 
-    loss           makes the loss; gets the training set's prior if it has a parameter of that name, and the options
+    loss           builds the loss; gets the training set's prior if it has a parameter of that name, and the options
     options        the loss's options; a mapping stands for one value per data set
     sampler        "instance": every image once per epoch. "class_balanced": every class equally often (an image with
                    several classes is drawn for each of them)
     head           "linear"; "normalized": cosines, for LDAM; with a backbone also "scaled" and "kept"
     rare_bias      start the head's bias at −log(K − 1): every class at 1/K, for sigmoids
     backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
-    adjusted       take the prior off the logits when predicting: for a model trained with a plain loss. Of several
-                   labels per image, every class then has the mean rate
-    blocks, width  of "resnet32": blocks per stage (9: ResNet-56), and a factor of its 16, 32 and 64 channels
-    model          "resnet32", or a classifier of torchvision or timm for images of `size` pixels
-    full_stem      small images, too, go through the network's own first layers: those of a weights file
+    adjusted       subtract the prior from the logits when predicting: for a model trained with a plain loss. With
+                   several labels per image, every class then has the mean rate
+    blocks, width  for "resnet32": blocks per stage (9: ResNet-56), and a factor of its 16, 32 and 64 channels
+    model          "resnet32", or a classifier from torchvision or timm for images of `size` pixels
+    full_stem      use the network's own first layers even for small images, as a weights file needs
     stride         where a ResNet's bottlenecks halve the picture, as in `make_backbone`
     neck           features of a layer with batch normalisation and dropout between backbone and head; 0: no such layer
     dropout        the share of these features that is dropped
-    frozen_stages  stages of a ResNet that stay as they are, the stem with them; the statistics of all its batch
-                   normalisations then stay, too
+    frozen_stages  stages of a ResNet that are frozen, together with the stem; the statistics of all its batch
+                   normalisations are then frozen, too
     augmentation   "paper": that of CIFAR; for other images one of `AUGMENTATIONS`, in augmentation/photographs.py
     optimizer      "sgd" with momentum, or "adamw"
-    ema            the weights that are kept are a moving average, with so much of the old in every step; 0: the last
-    mixup, cutmix  the parameter of the Beta distribution that images are mixed with; 0: they are not
+    ema            keep a moving average of the weights, with this decay per step; 0: keep the last iterate
+    mixup, cutmix  the parameter of the Beta distribution with which images are mixed; 0: no mixing
     steps          iterations at which the learning rate is divided by 10; none: it falls as half a cosine
-    clip           the largest norm of the gradient, which is scaled down to it; 0: any
-    accumulate     parts that a batch is cut into, one after the other: less memory, the same gradients (but for batch
-                   statistics, which are of a part)
+    clip           the largest norm of the gradient, which is scaled down to it; 0: no limit
+    accumulate     parts that a batch is split into, one after the other: less memory, the same gradients (except for
+                   batch statistics, which are computed per part)
     teacher        the method whose runs teach this one: `teachers` of them, on the same data, with seeds of their own
                    (`teacher_cells`). None: it learns from labels alone
     temperature, distillation   of the teachers' probabilities, and the weight of their loss beside the recipe's own
-    views          augmented views of every image, on which the teachers are asked once; they come again in later epochs
+    views          augmented views of every image, on which the teachers are run once; later epochs reuse them
 
     >>> replace(Recipe(), iterations=50).warmup
     800
@@ -156,7 +157,7 @@ class Recipe:
         return replace(self, options=chosen)
 
     def shortened(self, iterations: int) -> Recipe:
-        """A smoke test: as many iterations, warm-up and steps in proportion.
+        """A smoke test with this many iterations, and warm-up and steps in proportion.
 
         >>> Recipe().shortened(130).warmup
         8

@@ -3,8 +3,8 @@
     results/table1/<data set>/<imbalance>/<method>/<seed>.json        what the table shows
     results/choices/<data set>/<imbalance>/<method>/<seed>.json       what hyper-parameters were chosen from
 
-Runs append their record to a .jsonl file as they end; `import_records` lays such a file out under results/. A record is
-never overwritten by a different one, also where several processes append or import at once. Nothing here needs torch.
+Runs append their record to a .jsonl file when they end; `import_records` sorts its records into results/. A record is
+never overwritten by a different one, even if several processes append or import at once. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 
 class StoredRecord:
-    """One run as plain data, a frozen dataclass. Every table has its kind; how they are stored is here."""
+    """One run as plain data, a frozen dataclass. Every table has its own kind; how they are stored is defined here."""
 
-    PATTERN: ClassVar[str]  # where records lie below results/<table>
+    PATTERN: ClassVar[str]  # where records are below results/<table>
     WHAT: ClassVar[str] = "a record"
     NESTED: ClassVar[bool] = False  # whether a table may have tables within it, as in table2/resnet50
     table: str
@@ -43,7 +43,7 @@ class StoredRecord:
         return f"{self.table}/{self.method}/{self.seed}"
 
     def path_under(self, results: Path) -> Path:
-        """Where the record lies; refused where a part of its key could lead elsewhere."""
+        """The record's path; refused if a part of its key could lead elsewhere."""
         table = self.table.split("/") if self.NESTED else [self.table]
         below = self.key.removeprefix(f"{self.table}/").split("/")
         odd = [part for part in (*table, *below) if not names_a_folder(part)]
@@ -64,7 +64,7 @@ class StoredRecord:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The record that `to_json` wrote; what has a default came later, and older records do not hold it."""
+        """The record that `to_json` wrote; fields with a default were added later, and older records lack them."""
         content = json.loads(text)
         known = {field.name: field.default is MISSING for field in fields(cls)}  # type: ignore[arg-type]
         keys = set(content) if isinstance(content, dict) else set()
@@ -79,7 +79,8 @@ Kind = TypeVar("Kind", bound=StoredRecord)
 
 @dataclass(frozen=True)
 class Record(StoredRecord):
-    """Everything about one run. `correct`, `total` and `marginal` (p(y)) are one per class; `top1` is in percent."""
+    """Everything about one run. `correct`, `total` and `marginal` (p(y)) have one entry per class; `top1` is in
+    percent."""
 
     PATTERN: ClassVar[str] = "*/*/*/*.json"
     NESTED: ClassVar[bool] = True
@@ -104,7 +105,7 @@ class Record(StoredRecord):
     loss_curve: list[float]
     weights: str
     seconds: float
-    together: int  # runs that shared the device meanwhile
+    together: int  # runs that shared the device in the meantime
     engine: dict[str, Any]
     commit: str | None
     versions: dict[str, str]
@@ -115,7 +116,7 @@ class Record(StoredRecord):
 
     def __post_init__(self) -> None:
         share = 100 * sum(self.correct) / max(sum(self.total), 1)
-        if not abs(share - self.top1) <= 0.005:  # which NaN is not either
+        if not abs(share - self.top1) <= 0.005:  # not for NaN either
             raise ValueError(f"{self.key}: top1 is {self.top1}, but correct/total gives {share:.2f}")
 
     @property
@@ -139,7 +140,8 @@ def names_a_folder(part: str) -> bool:
 
 
 def locked(file: IO[Any], *, wait: bool = True) -> bool:
-    """Whether this process now has `file` to itself, until it closes it or ends: a dead process holds no lock."""
+    """Lock `file` for this process until it closes it or ends; returns whether it got the lock (a dead process holds
+    none)."""
     try:
         import fcntl
     except ImportError:  # Windows: one process at a time
@@ -151,14 +153,14 @@ def locked(file: IO[Any], *, wait: bool = True) -> bool:
 
 
 def append_record(path: Path, record: StoredRecord) -> None:
-    """Add a line to a .jsonl file, so that it is on the disk when this returns."""
+    """Add a line to a .jsonl file; it is on disk when this returns."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "a+b") as file:
         locked(file)
         file.seek(0, os.SEEK_END)
         if file.tell() > 0:
             file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":  # a process was killed while it wrote: its half line must not swallow this one
+            if file.read(1) != b"\n":  # a process was killed while writing: its half line must not swallow this one
                 file.write(b"\n")
         file.write(record.to_json().encode() + b"\n")
         file.flush()
@@ -183,20 +185,20 @@ def read_lines(path: Path, kinds: Sequence[type[Kind]]) -> Iterator[Kind | None]
 
 
 def _is_cut(line: bytes, rest: list[bytes]) -> bool:
-    """Whether it is the beginning of a record: without a newline, or ended by `append_record`, which added another."""
+    """Whether a line is a cut-off record: without a newline, or ended by `append_record` before it added another."""
     start = b'{"table"'
     begins = line.startswith(start) or start.startswith(line)
     return begins and (not rest or (any(more.strip() for more in rest) and not line.endswith(b"}")))
 
 
 def _of_line(line: str, kinds: Sequence[type[Kind]]) -> Kind:
-    """The record that a line holds, its values of the types they should have and its key a path below a folder."""
+    """The record in a line, checked: its values have the right types, and its key is a path below a folder."""
     content = json.loads(line)
     keys = set(content) if isinstance(content, dict) else set()
     kind = min(kinds, key=lambda kind: len(keys ^ {field.name for field in fields(kind)}))  # type: ignore[arg-type]
     try:
         record = kind.from_json(line)
-    except TypeError:  # where values were computed with
+    except TypeError:  # raised where values are computed with
         record = None
     hints = get_type_hints(kind)
     wrong = [name for name in content if not _fits(content[name], hints[name])]
@@ -207,7 +209,7 @@ def _of_line(line: str, kinds: Sequence[type[Kind]]) -> Kind:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value from JSON is of a type as a record's field names it."""
+    """Whether a value from JSON has the type that a record's field declares."""
     origin, of = get_origin(hint), get_args(hint)
     if hint is Any:
         return True
@@ -229,7 +231,7 @@ def read_records(
     named: str | None = None,
 ) -> list[Kind]:
     """Every committed record of a table, in the order of their paths. `named` is the table that the records themselves
-    name, where they were moved out of its folder."""
+    name, if they were moved out of its folder."""
     records = []
     for path in sorted((results / table).glob(kind.PATTERN)):
         record = _of_file(path, kind)
@@ -248,7 +250,7 @@ def _of_file(path: Path, kind: type[Kind]) -> Kind:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of the lines of a .jsonl file; of `differing` there is a file with another content."""
+    """What became of the lines of a .jsonl file; for `differing` ones there is already a file with other content."""
 
     written: list[Path]
     differing: list[Path]
@@ -257,13 +259,13 @@ class Imported:
     half_written: int
 
     def __str__(self) -> str:
-        """What happened to those that were not written.
+        """What happened to the records that were not written.
 
         >>> str(Imported([], [], known=1, smoke_tests=2, half_written=1))
         '1 was there already, 2 smoke tests and 1 half-written line left out'
         """
         differing = len(self.differing)
-        known = f"{self.known} {'was' if self.known == 1 else 'were'} there already" if self.known else ""
+        known = f"{self.known} {'was' if self.known == 1 else 'were'} already there" if self.known else ""
         differs = f"{differing} {'differs' if differing == 1 else 'differ'} from what is there" if differing else ""
         left = ((self.smoke_tests, "smoke test"), (self.half_written, "half-written line"))
         left_out = " and ".join(counted(number, what) for number, what in left if number)
@@ -280,9 +282,9 @@ def counted(number: int, what: str) -> str:
 
 
 def import_records(source: Path, results: Path, kinds: Sequence[type[StoredRecord]] = (Record,)) -> Imported:
-    """Lay the records of a .jsonl file out under `results`; a file with a line that is no record is left alone.
+    """Sort the records of a .jsonl file into `results`; if any line is not a record, nothing is written.
 
-    Smoke tests are left out, the same record again is nothing new, and one that differs from the record of the same run
+    Smoke tests are skipped, repeated records are ignored, and one that differs from the existing record of the same run
     is never written: results are append-only.
     """
     lines = list(read_lines(source, kinds))
@@ -315,8 +317,8 @@ class Recorded:
     results: Path
     table: str
     kind: type[StoredRecord]
-    kinds: Sequence[type[StoredRecord]]  # that `out` may hold
-    smoke_test: int | None = None  # iterations: then only smoke tests as long as this count
+    kinds: Sequence[type[StoredRecord]]  # kinds that `out` may hold
+    smoke_test: int | None = None  # iterations: if set, only smoke tests of this length count
 
     def committed(self) -> set[str]:
         """The runs that have a record under `results`, as their paths below the table."""
@@ -329,7 +331,7 @@ class Recorded:
         return self._runs(self.read())
 
     def read(self) -> list[StoredRecord]:
-        """The records in `out`, of whatever table."""
+        """The records in `out`, of any table."""
         try:
             lines = list(read_lines(self.out, self.kinds)) if self.out.is_file() else []
         except (OSError, ValueError) as error:
@@ -343,7 +345,7 @@ class Recorded:
             for record in records
             if record.table == self.table
             and record.complete == (self.smoke_test is None)
-            and (record.complete or record.iterations in (0, self.smoke_test))  # 0: of a method that is not trained
+            and (record.complete or record.iterations in (0, self.smoke_test))  # 0: a method that is not trained
         }
 
 
@@ -375,9 +377,9 @@ def hardware(device: torch.device) -> dict[str, str]:
 
 
 def current_commit() -> str | None:
-    """The commit of this library's working tree, with a "+" where tracked files were changed; None if it has none.
+    """The commit of this library's working tree, with a "+" if tracked files were changed; None if it has none.
 
-    Where the library is installed rather than cloned, a repository around it, or the one worked in, is not its own.
+    If the library is installed rather than cloned, a repository around it, or the current one, is not its own.
     """
 
     def git(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -1,10 +1,10 @@
-"""A data set of detection that stays on the device, decoded once: what small data sets are trained from.
+"""A detection data set that is decoded once and stays on the device; small data sets are trained this way.
 
-Every image and its mirror image lie on one of two canvases, wide or high, as uint8 with their masks; a batch is a
-gather. Batches are of one canvas each, as in other detectors' grouping by aspect ratio: the images of the sampler's
-stream wait, wide and high apart, until a batch of them is full.
+Every image and its mirror image are on one of two canvases, wide or high, as uint8 with their masks; a batch is a
+gather. Each batch comes from one canvas, like the grouping by aspect ratio in other detectors: the images of the
+sampler's stream wait, wide and high ones separately, until a batch is full.
 
-`FrozenRegions` is the same for a second stage, in which the classifier alone is trained: the features of all boxes of
+`FrozenRegions` is the same for a second stage, in which only the classifier is trained: the features of all boxes of
 all images are computed once, and a step is a gather and a matrix product.
 """
 
@@ -25,11 +25,11 @@ from equipoise.data.coco import CocoImages
 from equipoise.models.batched_rcnn import Batch, Batched, FrozenBatch
 from equipoise.prior import IntArray
 
-STEP = 32  # sides of a canvas are multiples of it, as the pyramid needs them
+STEP = 32  # sides of a canvas are multiples of this, as the pyramid needs
 
 
 def fitting_size(height: int, width: int, shorter: int, longer: int) -> tuple[int, int]:
-    """The size at which a detector looks at an image: the shorter side `shorter`, unless the longer gets too long.
+    """The size at which a detector sees an image: the shorter side is `shorter`, unless the longer one gets too long.
 
     >>> fitting_size(320, 427, 320, 480), fitting_size(160, 320, 320, 480)
     ((320, 427), (240, 480))
@@ -52,7 +52,7 @@ class Canvas:
 
 
 def flipped(image: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-    """Left and right exchanged."""
+    """The mirror image: left and right exchanged."""
     width = image.shape[-1]
     target = dict(target)
     x0, y0, x1, y1 = target["boxes"].unbind(1)
@@ -63,7 +63,7 @@ def flipped(image: Tensor, target: dict[str, Tensor]) -> tuple[Tensor, dict[str,
 
 
 class Resident:
-    """`data` on `device`, for detectors with one size of images; what is not for training is pixels only, once.
+    """`data` on `device`, for detectors with one image size; data that is not for training has only pixels, unmirrored.
 
     `place[i]` is (canvas, row) of image i; its mirror image is in the next row.
     """
@@ -147,7 +147,7 @@ class Resident:
         return Canvas(pixels, sizes.to(self.device), boxes.to(self.device), labels.to(self.device), known, masks, first)
 
     def batch(self, canvas: int, rows: IntArray, transform: Any, *, federated: bool = False) -> Batch:
-        """The images of `rows` of a canvas; `transform` is the detector's, for its mean and deviation."""
+        """The images in `rows` of a canvas; `transform` is the detector's, for its mean and deviation."""
         store = self.canvases[canvas]
         index = torch.from_numpy(np.ascontiguousarray(rows)).to(self.device, non_blocking=True)
         sizes = store.sizes[index]
@@ -169,7 +169,7 @@ class Resident:
         )
 
     def grouped(self, drawn: IntArray, flips: np.ndarray[Any, Any], size: int) -> Iterator[tuple[int, IntArray]]:
-        """Batches of `size` images of one canvas: (canvas, rows), in the order in which they fill."""
+        """Batches of `size` images from one canvas: (canvas, rows), in the order in which they fill."""
         waiting: tuple[list[int], list[int]] = ([], [])
         for image, flip in zip(drawn.tolist(), flips.tolist(), strict=True):
             canvas, row = self.place[image]
@@ -180,7 +180,7 @@ class Resident:
 
 
 def normalised(pixels: Tensor, sizes: Tensor, mean: list[float], deviation: list[float]) -> Tensor:
-    """uint8 [B, 3, H, W] as a detector wants it: mean and deviation of a channel taken out, 0 beyond each image."""
+    """uint8 [B, 3, H, W] normalised for a detector: by the mean and deviation of each channel, 0 beyond each image."""
     device = pixels.device
     scale = _constant(tuple(255 * value for value in deviation), device)
     shift = _constant(tuple(-part / value for part, value in zip(mean, deviation, strict=True)), device)
@@ -198,9 +198,9 @@ def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
 
 class FrozenRegions:
     """What the classifier of a frozen detector sees in each image and its mirror image: features and labels of all
-    boxes it could be trained on, [rows, P, features] and [rows, P], rows as 2 i and 2 i + 1 of image i."""
+    boxes it could be trained on, [rows, P, features] and [rows, P], with rows 2 i and 2 i + 1 for image i."""
 
-    seconds = 0.0  # that it took, where someone looked at the clock
+    seconds = 0.0  # that it took, if it was timed
 
     def __init__(self, batched: Batched, resident: Resident, autocast: Any, *, batch_size: int = 16) -> None:
         self.resident = resident
@@ -223,7 +223,7 @@ class FrozenRegions:
                         picture = batched.picture(features)
                         pooled = batched.pool(picture, regions.boxes.flatten(0, 1), every, "box")
                         hidden = model.roi_heads.box_head(pooled).view(*regions.labels.shape, -1)
-                    if begin == 0:  # the canvases are each other turned, with as many proposals
+                    if begin == 0:  # the canvases are rotations of each other, with equally many proposals
                         most = proposals.boxes.shape[1] + instances
                         self.features = hidden.new_zeros(len(row), most, hidden.shape[2])
                         self.labels = regions.labels.new_full((len(row), most), -1)
@@ -242,7 +242,7 @@ class FrozenRegions:
         return 2 * len(resident.data) * int(boxes * width) * (2 if resident.device.type == "cuda" else 4)
 
     def _rows(self) -> Tensor:
-        """Where the rows of the canvases, one after another, belong."""
+        """Where the rows of the canvases, taken one after another, belong."""
         numbers: list[list[int]] = [[], []]
         for image, (canvas, _) in enumerate(self.resident.place):
             numbers[canvas].extend((2 * image, 2 * image + 1))

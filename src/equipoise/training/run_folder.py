@@ -1,10 +1,10 @@
-"""What a training leaves in its folder, for each method in a folder of its own; every file is whole or not there.
+"""What training leaves in its folder, with one folder per method; every file is either complete or absent.
 
 model.safetensors   the weights, with the prior and the class names in the file's metadata (`eq.Rebalanced.load`)
-model.json          what network they belong to
-predictions.npz     logits of the images it was judged on, with labels and names: `equipoise report` reads it
+model.json          the network they belong to
+predictions.npz     logits of the images it was evaluated on, with labels and names; `equipoise report` reads it
 record.json         recipe, numbers, versions
-model.onnx, model.pt2   where an export was asked for: images from 0 to 1 in, logits out, the correction inside
+model.onnx, model.pt2   if an export was requested: images from 0 to 1 in, logits out, the correction inside
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MODEL, NETWORK, PREDICTIONS, RECORD = "model.safetensors", "model.json", "predic
 
 @dataclass(frozen=True)
 class NetworkNote:
-    """What the weights in a file belong to."""
+    """The network that the weights in a file belong to."""
 
     model: str
     size: int
@@ -49,8 +49,8 @@ class NetworkNote:
     head: str = "linear"  # or "normalized"
     stride: Literal["1x1", "3x3"] | None = None
     full_stem: bool = False
-    blocks: int = 5  # of each stage, where `model` is "resnet32"
-    width: int = 1  # likewise, a factor of its channels
+    blocks: int = 5  # of each stage, if `model` is "resnet32"
+    width: int = 1  # a factor of its channels, likewise
 
     def network(self) -> Normalised:
         """The network, without the weights."""
@@ -63,7 +63,7 @@ class NetworkNote:
 
 
 def write_run(folder: Path, finished: Finished, record: ImageRecord, test: ImageList) -> None:
-    """Everything that a judged run leaves."""
+    """Write everything that an evaluated run leaves."""
     run, prior = finished.run, finished.evaluation.prior
     model: Any = copy.deepcopy(run.model).cpu().float().eval().to(memory_format=torch.contiguous_format)
     head = model.head.plain() if isinstance(model.head, ScaledHead) else model.head
@@ -92,11 +92,11 @@ def write_run(folder: Path, finished: Finished, record: ImageRecord, test: Image
 
 
 def serve(model: nn.Module, prior: Prior, mean: str, adjusted: bool, scale: float | None) -> Rebalanced:
-    """The model with the prior that its logits mean; predictions stay what they were when it was judged."""
+    """The model with the prior that its logits mean; predictions are the same as when it was evaluated."""
     uniform = Prior.uniform(prior.num_classes, class_names=prior.class_names)
     source = prior if mean == "train" or adjusted else uniform
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "source and target say the same")
+        warnings.filterwarnings("ignore", "source and target are the same")
         return Rebalanced(model, source=source, target=uniform if mean == "uniform" else prior, scale=scale)
 
 
@@ -111,7 +111,7 @@ def load_run(folder: Path) -> tuple[Rebalanced, NetworkNote]:
     except TypeError as error:
         raise ValueError(f"{folder / NETWORK} does not describe a network: {error}") from None
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "source and target say the same")
+        warnings.filterwarnings("ignore", "source and target are the same")
         return Rebalanced.load(folder / MODEL, note.network()).eval(), note
 
 
@@ -128,7 +128,7 @@ def export_run(folder: Path) -> list[Path]:
 
 
 def method_folders(run: Path) -> list[Path]:
-    """The folders of the methods that were trained in a run's folder; a method's folder stands for itself."""
+    """The folders of the methods that were trained in a run's folder; a method's folder gives itself."""
     if (run / MODEL).is_file():
         return [run]
     return sorted(path.parent for path in run.glob(f"*/{MODEL}"))

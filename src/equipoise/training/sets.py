@@ -1,11 +1,12 @@
-"""What runs are trained on: labels, their prior, and augmented items a chunk of batches at a time, on a device.
+"""What runs are trained on: labels, their prior, and augmented items on a device, one chunk of batches at a time.
 
     CifarSet      32×32 images with the paper's augmentation; what is drawn depends on (seed, chunk)
     ImageSet      images of any size, decoded once and kept on the device; what is drawn depends on (seed, iteration)
-    StreamedSet   the same from files that are decoded as they are needed
-    FeatureSet    features that were computed once, of a backbone that stays as it is
+    StreamedSet   the same, from files that are decoded as needed
+    FeatureSet    features of a frozen backbone, computed once
 
-Several processes share a batch: each fills its own rows of it, and what is drawn for a row is the same whoever does.
+Several processes may share a batch: each fills its own rows, and what is drawn for a row does not depend on the
+process.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from equipoise.data.gpu_images import GpuDecoder, collated
 from equipoise.models.processes import world
 from equipoise.prior import IntArray, Prior
 from equipoise.training.augmentation import cifar, photographs
@@ -28,12 +30,12 @@ from equipoise.training.augmentation.distortion import Distortions, distorted, d
 from equipoise.training.recipe import Recipe
 
 CHUNK = 20  # iterations that are augmented, and can be checkpointed, together
-CHUNK_BYTES = 1 << 29  # that a chunk of images may take
-AT_ONCE_BYTES = 1 << 28  # of stored images that are augmented together: many small operations are slow one by one
+CHUNK_BYTES = 1 << 29  # bytes that a chunk of images may take
+AT_ONCE_BYTES = 1 << 28  # bytes of stored images that are augmented together: many small operations are slow one by one
 INITIALISATION, ORDER, AUGMENTATION, LOSS, MIXING, LAYERS = range(6)  # the streams of random numbers of a run
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
-Order = NDArray[np.int32]  # [iterations, batch size]: the items of every batch
+Order = NDArray[np.int32]  # [iterations, batch size]: the items of each batch
 Fill = Callable[[Tensor, int], None]
 """Writes the augmented items of the batches from an iteration on into [steps, rows, ...]."""
 
@@ -51,7 +53,7 @@ def own_rows(batch_size: int) -> slice:
 
 
 class TrainingSet(ABC):
-    """Abstract: `labels` [N] or [N, K] on the host and `device_labels` where items are made; runs share it."""
+    """Abstract: `labels` [N] or [N, K] on the host and `device_labels` where items are made; runs share one."""
 
     labels: IntArray
     device_labels: Tensor
@@ -68,7 +70,7 @@ class TrainingSet(ABC):
 
     @abstractmethod
     def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
-        """What fills the chunks of a run."""
+        """The function that fills the chunks of a run."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class CifarSet(TrainingSet):
 
     @classmethod
     def of(cls, images: NDArray[np.uint8], labels: IntArray, prior: Prior, device: torch.device) -> CifarSet:
-        """From images [N, 3, 32, 32] uint8 and class indices [N] on the host."""
+        """Made from images [N, 3, 32, 32] uint8 and class indices [N] on the host."""
         augmentation = cifar.TrainingAugmentation(torch.from_numpy(images).to(device))
         return cls(labels, torch.from_numpy(labels).to(device), prior, augmentation)
 
@@ -92,7 +94,7 @@ class CifarSet(TrainingSet):
         size = order.shape[1]
 
         def fill(items: Tensor, iteration: int) -> None:
-            # the whole chunk is drawn even where fewer steps are left: what is drawn depends on (seed, chunk) alone
+            # the whole chunk is drawn even if fewer steps are left: what is drawn depends only on (seed, chunk)
             number = len(items) * size
             stream = stream_of(seed, AUGMENTATION, iteration // CHUNK)
             draws = cifar.draw(CHUNK * size, stream).first(number)
@@ -104,7 +106,7 @@ class CifarSet(TrainingSet):
 
 @dataclass(frozen=True)
 class Photographs(TrainingSet):
-    """Abstract: square uint8 images that are stored `stored` pixels wide and shown to a model at `size`."""
+    """Abstract: square uint8 images, stored `stored` pixels wide and shown to a model at `size`."""
 
     labels: IntArray
     device_labels: Tensor
@@ -162,42 +164,45 @@ class ImageSet(Photographs):
 
 @dataclass(frozen=True)
 class StreamedSet(Photographs):
-    """Images that `files`, a torch data set of uint8 images [3, stored, stored] with labels, decodes in `workers`
-    processes."""
+    """Images that `files` decodes in `workers` processes: an `ImageStream`, or an `EncodedStream` for a `decoder` on
+    the device."""
 
     files: Any = None
     workers: int = 0
+    decoder: GpuDecoder | None = None
 
     def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
-        batches: Iterator[list[Tensor]] = iter(())
+        batches: Iterator[Tensor] = iter(())
         at = -1  # the iteration of the next batch
 
         def fill(items: Tensor, iteration: int) -> None:
             nonlocal batches, at
-            if at != iteration:  # at the start, or taken up from a checkpoint
-                batches, at = self._batches(order[iteration:]), iteration
+            if at != iteration:  # at the start, or resumed from a checkpoint
+                batches, at = self.batches(order[iteration:]), iteration
             for out in items:
-                images, _ = next(batches)
-                out.copy_(self.augmented(images.to(self.device, non_blocking=True), recipe, seed, [at]))
+                out.copy_(self.augmented(next(batches), recipe, seed, [at]))
                 at += 1
 
         return fill
 
-    def _batches(self, order: Order) -> Iterator[list[Tensor]]:
+    def batches(self, order: Order) -> Iterator[Tensor]:
+        """This process's rows of each batch, uint8 [rows, 3, stored, stored] on the device."""
         rows = own_rows(order.shape[1])
         loader = torch.utils.data.DataLoader(
             self.files,
-            batch_sampler=[batch[rows].tolist() for batch in order],
+            batch_sampler=(batch[rows].tolist() for batch in order),
             num_workers=self.workers,
-            pin_memory=self.device.type == "cuda",
+            collate_fn=None if self.decoder is None else collated,
+            pin_memory=self.decoder is None and self.device.type == "cuda",
             prefetch_factor=4 if self.workers else None,
         )
-        return iter(loader)
+        for batch in loader:
+            yield batch[0].to(self.device, non_blocking=True) if self.decoder is None else self.decoder(batch)
 
 
 @dataclass(frozen=True)
 class FeatureSet(TrainingSet):
-    """Features [N, F] of every image, computed once; a model is then a head alone."""
+    """Features [N, F] of every image, computed once; a model is then only a head."""
 
     labels: IntArray
     device_labels: Tensor

@@ -1,4 +1,4 @@
-"""Files of tensors that training leaves behind: written whole, read without running code, named by their digest."""
+"""Files of tensors that training writes: complete or absent, read without running code, identified by their digest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from equipoise.files import written_whole
 
 
 def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
-    """Names a model's weights: the start of the SHA-256 of its state, for comparing two runs."""
+    """Identifies a model's weights: the start of the SHA-256 of its state, for comparing two runs."""
     sha = hashlib.sha256()
     for name, value in (weights.state_dict() if isinstance(weights, nn.Module) else weights).items():
         sha.update(name.encode() + value.detach().cpu().contiguous().numpy().tobytes())
@@ -22,7 +22,7 @@ def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
 
 
 def write_tensors(path: Path, content: Any) -> None:
-    """Tensors and plain data as a torch file: whole, or OSError and the file as it was."""
+    """Write tensors and plain data as a torch file: completely, or OSError and the file as it was."""
     try:
         with written_whole(path) as scratch:
             torch.save(content, scratch)
@@ -31,10 +31,10 @@ def write_tensors(path: Path, content: Any) -> None:
 
 
 def read_tensors(path: Path) -> Any:
-    """What `write_tensors` wrote, on the CPU; ValueError names a file that is damaged or something else."""
+    """What `write_tensors` wrote, on the CPU; a ValueError names a file that is damaged or something else."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise
-    except Exception as error:  # torch raises many kinds for a damaged file; EOFError would end us without a word
+    except Exception as error:  # torch raises many kinds for a damaged file; EOFError would end the program
         raise ValueError(f"{path} cannot be read ({type(error).__name__})") from error

@@ -7,10 +7,7 @@ from pathlib import Path
 from statistics import mean
 
 from equipoise.experiments.table1.report import total_variation
-from equipoise.experiments.tiny_imagenet_lt.figure import bars, bars_digest, figure
-from equipoise.report import tables
-from equipoise.report.figures import save
-from equipoise.report.tables import Table, grouped, low_to_high, mean_std, versions_in_words
+from equipoise.report.tables import Table, grouped, mean_std
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.records import read_records
 
@@ -27,7 +24,6 @@ METHODS = {
     "decoupled_balanced_softmax": "Softmax, then Balanced Softmax",
 }
 COLUMNS = ("top1", "many", "medium", "few")
-FIGURE = "docs/images/tiny-imagenet-lt.png"
 
 
 def rows_of(records: Sequence[ImageRecord], titles: Mapping[str, str], columns: Sequence[str]) -> list[list[str]]:
@@ -51,46 +47,6 @@ def methods_table(records: Sequence[ImageRecord]) -> Table:
     return Table(header, rows, title="Tiny-ImageNet-LT: accuracy, %")
 
 
-def short_table(records: Sequence[ImageRecord]) -> Table:
-    """Both ends, for those who have a minute."""
-    header = ["accuracy, %", "all", "many (over 100)", "medium", "few (under 20)", "seeds"]
-    ends = {name: METHODS[name] for name in ("softmax", "softmax_adjusted", "balanced_softmax")}
-    return Table(header, rows_of(records, ends, COLUMNS))
-
-
-def ways_table(records: Sequence[ImageRecord]) -> Table:
-    """What people change first, beside each other: the loss's weights, the sampler, the prior."""
-    ways = {
-        "softmax": "cross-entropy",
-        "cbw": "class weights 1/n",
-        "cbs": "class-balanced sampler",
-        "softmax_adjusted": "cross-entropy, adjusted afterwards",
-        "balanced_softmax": "Balanced Softmax",
-    }
-    header = ["accuracy, %", "all classes", "few (under 20 images)", "seeds"]
-    return Table(header, rows_of(records, ways, ("top1", "few")))
-
-
-def part(records: Sequence[ImageRecord]) -> str:
-    """The table under its heading."""
-    if not records:
-        return "Not run yet."
-    one, counts = records[0], records[0].counts
-    missing = [title for name, title in METHODS.items() if all(run.method != name for run in records)]
-    trained = [run for run in records if run.recipe["backbone"] is None]
-    speeds = [run.images_per_second * run.together for run in trained]
-    lines = [
-        f"{sum(counts):,} training images of {len(counts)} classes, {max(counts)} down to {min(counts)}; tested on "
-        f"{sum(one.total):,} images. Accuracy of the last iterate in percent, mean ± standard deviation over n seeds."
-        + (f" Not run yet: {', '.join(missing)}." if missing else ""),
-        str(methods_table(records)),
-        *notes(records),
-        f"{one.hardware['device']}, {versions_in_words(one.versions, torch='torch')}; {low_to_high(speeds)} images per "
-        "second over whole runs.",
-    ]
-    return "\n\n".join(lines)
-
-
 def notes(records: Sequence[ImageRecord]) -> list[str]:
     """What the balanced loss changes, seed by seed."""
     runs = {(run.method, run.seed): run for run in records}
@@ -112,7 +68,7 @@ def notes(records: Sequence[ImageRecord]) -> list[str]:
     ]
 
 
-# -------------------------------------------------------------------- what `equipoise table` shows and writes
+# -------------------------------------------------------------------- what `equipoise table` shows
 
 
 def read(results: Path) -> list[ImageRecord]:
@@ -122,23 +78,3 @@ def read(results: Path) -> list[ImageRecord]:
 
 def shown_tables(records: Sequence[ImageRecord]) -> list[Table]:
     return [methods_table(records)]
-
-
-def documents(root: Path, results: Path) -> dict[Path, str]:
-    """Every document under `root` that shows part of the table, as it should read."""
-    records = read(results)
-    parts = {
-        "results/README.md": {NAME: part(records)},
-        "README.md": {
-            f"{NAME}-short": f"{short_table(records)}\n\nMean ± standard deviation over seeds, the last iterate.",
-            f"{NAME}-ways": str(ways_table(records)),
-        },
-        "docs/integrations.md": {f"{NAME}-ways": str(ways_table(records))},
-    }
-    return tables.filled(root, parts)
-
-
-def draw(root: Path, results: Path) -> list[Path]:
-    """Draw before and after where the README shows it; the picture carries the name of what it shows."""
-    found = bars(read(results))
-    return [save(figure(found), root / FIGURE, note=bars_digest(found))]

@@ -8,71 +8,20 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from equipoise.experiments.table2.published import CONTROL, MOST, PAPER
-from equipoise.experiments.table2.report import NOTE, methods_table, numbers, provenance, runs_of, there
-from equipoise.experiments.voc2012_lt.published import CHOICES, CUT, METHODS, NAME
-from equipoise.report import tables
-from equipoise.report.tables import Table, low_to_high, mean_std
+from equipoise.experiments.table2.published import CONTROL, PAPER
+from equipoise.experiments.table2.report import NOTE, methods_table, numbers, runs_of, there
+from equipoise.experiments.voc2012_lt.published import CUT, METHODS, NAME
+from equipoise.report.tables import Table, mean_std
 from equipoise.training.detection_records import COLUMNS, MEASURES, DetectionRecord, columns_at
 from equipoise.training.records import read_records
 
-LEVELS = 5  # of the feature pyramid
 Methods = Mapping[str, str]  # title by name
 Records = Mapping[str, Sequence[DetectionRecord]]  # by folder
-SAME_MEASURES = (
-    "AP_fixed is of the 10,000 best detections per class, AP_pool ranks all classes together, AP@5 is of the best 5 "
-    "detections per image, LVIS's share for 20 classes; all of masks."
-)
-CUT_OFF = (
-    "Before NMS was exact: in the training of these runs, NMS of proposals was cut off after some rounds, which left "
-    "boxes undecided. They are kept as they were recorded, with the methods and measures of their time."
-)
 
 
-def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> str:
-    """VOC2012-LT under its own name."""
-    if not records:
-        return "Not run yet."
-    missing = [title for name, title in methods.items() if not runs_of(records, name)]
-    counts, beside = records[0].counts, beside_control(records, methods)
-    parts = [
-        f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
-        f"{sum(count <= 10 for count in counts)} rare classes; trained on {records[0].trained_on}, tested on "
-        f"{records[0].evaluated_images:,} images. Mean ± standard deviation over n seeds, the last iterate; "
-        "AP_f, AP_c and AP_r are of masks."
-        + _detections_said(records)
-        + (f" Not run yet: {', '.join(missing)}." if missing else ""),
-        str(methods_table(records, methods)),
-        *_measures(records, methods),
-        orders_compared(records, methods),
-        f"{beside.title}, mean ± standard deviation over seeds:\n\n{beside}" if beside else "",
-        provenance(records),
-        unsettled_part(records),
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def cut_part(records: Sequence[DetectionRecord]) -> str:
-    """The runs in which NMS of proposals was cut off, with the methods that they have."""
-    return f"{CUT_OFF}\n\n{voc_part(records, _run(records))}" if records else "No records."
-
-
-def _run(records: Sequence[DetectionRecord]) -> Methods:
+def methods_run(records: Sequence[DetectionRecord]) -> Methods:
     """The methods that have runs."""
     return {name: title for name, title in METHODS.items() if runs_of(records, name)}
-
-
-def _measures(records: Sequence[DetectionRecord], methods: Methods) -> list[str]:
-    """The measures that see a prior, where runs have them."""
-    if not any(record.AP_at for record in records):
-        return []
-    found = [str(methods_table(records, methods, columns=columns)) for columns in (MEASURES, columns_at(records))]
-    return [SAME_MEASURES, *found]
-
-
-def _detections_said(records: Sequence[DetectionRecord]) -> str:
-    found = [run.engine["detections"] / run.evaluated_images for run in records if run.engine.get("detections")]
-    return f" A run found {low_to_high(found)} detections per image; at most {MOST} count." if found else ""
 
 
 def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> str:
@@ -153,31 +102,7 @@ def _beginning(record: DetectionRecord) -> tuple[Any, ...]:
     return record.seed, record.recipe.get("start") or record.method, record.backbone
 
 
-def unsettled_part(records: Sequence[DetectionRecord]) -> str:
-    """In how many batches of the first stages NMS was cut off before the last box was decided."""
-    # records of before the number of rounds stood in them are of 16
-    first = [run for run in records if run.recipe.get("start") is None and run.engine.get("nms_unsettled") is not None]
-    unsettled = [run.engine["nms_unsettled"] for run in first]
-    if not any(unsettled):
-        return ""
-    shares = [100 * number / max(run.iterations, 1) for number, run in zip(unsettled, first, strict=True)]
-    return (
-        f"In training, NMS of proposals stops after {first[0].engine.get('nms_rounds', 16)} rounds. In "
-        f"{low_to_high(shares, 1)} % of the batches of a first stage, at least one of the {LEVELS} levels of one of "
-        "the images was then not decided to the last box."
-    )
-
-
-def choices_part(records: Sequence[DetectionRecord]) -> str:
-    """What was compared on the held-out training images."""
-    if not records:
-        return "Not run yet."
-    images = records[0].evaluated_images
-    where = f"On the {images:,} training images that the long-tailed draw leaves out; no test image was looked at."
-    return "\n\n".join([where, str(methods_table(records, CHOICES, "choice")), provenance(records)])
-
-
-# -------------------------------------------------------------------- what `equipoise table` shows and writes
+# -------------------------------------------------------------------- what `equipoise table` shows
 
 
 def read(results: Path) -> Records:
@@ -197,7 +122,7 @@ def shown_tables(records: Records) -> list[Table]:
             found.append(methods_table(records[NAME], METHODS, columns=columns))
     if records[CUT]:
         title = "VOC2012-LT, NMS of proposals cut off: average precision, %"
-        found += [_whole(records[CUT], _run(records[CUT]), title), beside_control(records[CUT])]
+        found += [_whole(records[CUT], methods_run(records[CUT]), title), beside_control(records[CUT])]
     return [table for table in found if table]
 
 
@@ -209,14 +134,3 @@ def _whole(records: Sequence[DetectionRecord], methods: Methods, title: str) -> 
 def notes(records: Records) -> list[str]:
     cut = [f"{line} (NMS cut off)" for line in orders_compared(records[CUT]).splitlines()]
     return [NOTE, *orders_compared(records[NAME]).splitlines(), *cut]
-
-
-def documents(root: Path, results: Path) -> dict[Path, str]:
-    """Every document under `root` that shows part of the table, as it should read."""
-    choices = read_records(results, f"choices/{NAME}", DetectionRecord)
-    records = read(results)
-    parts = {
-        "results/README.md": {NAME: voc_part(records[NAME]), CUT: cut_part(records[CUT])},
-        "docs/lab-notes.md": {f"{NAME}-choices": choices_part(choices)},
-    }
-    return tables.filled(root, parts)

@@ -7,8 +7,7 @@ from math import sqrt
 from pathlib import Path
 from statistics import mean, stdev
 
-from equipoise.report import tables
-from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std, versions_in_words
+from equipoise.report.tables import UNKNOWN, Table, grouped, mean_std
 from equipoise.training.multilabel_records import MultilabelRecord
 from equipoise.training.records import read_records
 
@@ -33,7 +32,6 @@ COLUMNS = {
     "f1_macro": "F1 macro",
     "f1_micro": "F1 micro",
 }
-SHORT = ("map", "map_tail", "micro_ap", "f1_macro")
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)  # 97.5 % of Student's t, 1 to 9 degrees
 RELEASED_HEAD = 100  # images: with exactly as many a class is of the head in the authors' split, and medium here
 
@@ -118,37 +116,7 @@ def released_split(records: Sequence[MultilabelRecord]) -> list[str]:
     ]
 
 
-def part(records: Sequence[MultilabelRecord]) -> str:
-    """The tables under their heading."""
-    if not records:
-        return "Not run yet."
-    one, counts = records[0], records[0].counts
-    missing = [title for name, title in METHODS.items() if all(run.method != name for run in records)]
-    trained = [run for run in records if run.recipe["backbone"] is None]
-    lines = [
-        f"{one.trained_items:,} training images, {max(counts)} down to {min(counts)} per class, the published list; "
-        f"tested on {one.items:,} other images of PASCAL VOC 2012, which are our own choice: numbers in papers are of "
-        "VOC 2007. The last iterate, in percent, mean ± standard deviation over n seeds."
-        + (f" Not run yet: {', '.join(missing)}." if missing else ""),
-        str(methods_table(records)),
-        str(differences_table(records)),
-        *notes(records),
-        f"{one.hardware['device']}, {versions_in_words(one.versions, torch='torch')}; "
-        f"{low_to_high([run.seconds for run in trained] or [0.0])} s per run with "
-        f"{low_to_high([float(run.together) for run in trained] or [0.0])} at a time.",
-    ]
-    return "\n\n".join(lines)
-
-
-def short(records: Sequence[MultilabelRecord]) -> str:
-    """Four columns, for those who have a minute."""
-    if not records:
-        return "Not run yet."
-    images = f"Tested on {records[0].items:,} images of our own choice; %, mean ± standard deviation over n seeds."
-    return f"{methods_table(records, SHORT)}\n\n{images} {notes(records)[0]}"
-
-
-# -------------------------------------------------------------------- what `equipoise table` shows and writes
+# -------------------------------------------------------------------- what `equipoise table` shows
 
 
 def read(results: Path) -> list[MultilabelRecord]:
@@ -158,10 +126,3 @@ def read(results: Path) -> list[MultilabelRecord]:
 
 def shown_tables(records: Sequence[MultilabelRecord]) -> list[Table]:
     return [methods_table(records), differences_table(records)]
-
-
-def documents(root: Path, results: Path) -> dict[Path, str]:
-    """Every document under `root` that shows part of the table, as it should read."""
-    records = read(results)
-    parts = {"results/README.md": {NAME: part(records)}, "docs/multilabel.md": {f"{NAME}-short": short(records)}}
-    return tables.filled(root, parts)

@@ -44,8 +44,18 @@ const equipoise = (() => {
     });
   }
 
-  // The same chart with its legend in fewer columns.
-  const narrowed = (spec) => JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? Math.ceil(value / 2) : value));
+  // What models are called in a chart or a table, cut to a length.
+  const called = (longest) => Object.fromEntries(ROLES.map((role) => {
+    const { name } = models[chosen[role]];
+    return [role, name.length > longest ? `${name.slice(0, longest - 1)}…` : name];
+  }));
+
+  // The same chart with its legends in fewer columns, one below the other.
+  function narrowed(spec) {
+    const made = JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? Math.ceil(value / 2) : value));
+    made.config.legend.layout = { top: { direction: "vertical", anchor: "start", margin: 4 } };
+    return made;
+  }
 
   // Expressions are interpreted (ast), and styles are in page.css: the page's policy forbids eval and other styles.
   const tooltip = { offsetX: 12, offsetY: 12, disableDefaultStyle: true };
@@ -60,13 +70,16 @@ const equipoise = (() => {
     place.hidden = values.length === 0;
     if (values.length === 0) return;
     const key = kind + role;
+    const narrow = place.clientWidth < 480;
     if (views[key]) {
+      if (both.has(kind)) views[key].signal("names", called(narrow ? 18 : 40));
       views[key].data("rows", values);
       await views[key].runAsync();
       views[key].resize();
       return views[key].runAsync();
     }
-    const spec = { ...(place.clientWidth < 480 ? narrowed(specs[kind]) : specs[kind]), data: { name: "rows", values } };
+    const spec = { ...(narrow ? narrowed(specs[kind]) : specs[kind]), data: { name: "rows", values } };
+    if (both.has(kind)) spec.params = spec.params.map((param) => (param.name === "names" ? { ...param, value: called(narrow ? 18 : 40) } : param));
     views[key] = (await vegaEmbed(place, spec, options)).view;
   }
 
@@ -224,7 +237,7 @@ const equipoise = (() => {
       add(line, "span", `${name}: `);
       add(line, "b", `${percent(row[tau])} %`).dataset.read = `${role}-both`;
       add(line, "span", ` in that world with that tau. Chosen on these very test items, which flatters it, the best tau ` +
-        `would be ${data.taus[best].toFixed(2)} with ${percent(row[best])} %`);
+        `would be ${data.taus[best].toFixed(2)} with ${percent(row[best])}\u00a0%`);
     }
   }
 
@@ -260,5 +273,5 @@ const equipoise = (() => {
   document.addEventListener("DOMContentLoaded", () => {
     drawAll().then(() => { document.documentElement.dataset.ready = "yes"; });
   });
-  return { data, models, classes, chosen, drawn, changes, element, add, none, tenths, digits, signed, percent };
+  return { data, models, classes, chosen, called, drawn, changes, element, add, none, tenths, digits, signed, percent };
 })();

@@ -1,25 +1,28 @@
 // The table of classes: sorted by any column, searched, and saved as CSV.
 "use strict";
 (() => {
-  const { data, models, classes, chosen, drawn, changes, element, add, none, tenths, digits, signed } = equipoise;
+  const { data, models, classes, chosen, called, drawn, changes, element, add, none, tenths, digits, signed } = equipoise;
   if (!element("class-table")) return;
   const FIRST = 25;
   const MORE = 200;
+  const REST = 10; // no more than these are not worth a button
   const several = models.length > 1;
   const state = { key: "count", down: true, find: "", group: "", most: FIRST };
   let rows = [];
 
-  // Every column: its key, heading, values of a row ([value, low, high] in tenths of a percent, or one value), and kind.
+  // Every column: its key, what it shows, of which model where both are shown, and its kind: a text, a count, a share or
+  // a change ([value, low, high] in tenths of a percent).
   const columns = [
-    { key: "name", title: "class", kind: "text" },
-    { key: "count", title: "training items", kind: "count" },
-    { key: "items", title: data.table.items, kind: "count" },
+    { key: "name", what: "class", kind: "text" },
+    { key: "count", what: "training items", kind: "count" },
+    { key: "items", what: data.table.items, kind: "count" },
     ...data.table.scores.flatMap(({ key, title }, place) => [
-      ...(several && place === 0 ? [{ key: `before_${key}`, title: `${title} before`, kind: "share" }] : []),
-      { key: `after_${key}`, title: several && place === 0 ? `${title} after` : title, kind: "share" },
-      ...(several && place === 0 ? [{ key: "change", title: "change", kind: "change" }] : []),
+      ...(several && place === 0 ? [{ key: `before_${key}`, what: title, of: "before", kind: "share" }] : []),
+      { key: `after_${key}`, what: title, of: several && place === 0 ? "after" : "", kind: "share" },
+      ...(several && place === 0 ? [{ key: "change", what: "change", kind: "change" }] : []),
     ]),
   ];
+  const titled = ({ what, of }) => (of ? `${what}, ${called(24)[of]}` : what);
 
   // A score of a class with both ends of its interval, in tenths of a percent.
   function triple(model, { key, columns: shares }, i) {
@@ -64,7 +67,7 @@
   function cell(parent, column, row) {
     const made = add(parent, "td", undefined, column.kind === "text" ? "name" : "");
     made.setAttribute("role", "cell");
-    made.dataset.label = column.title;
+    made.dataset.label = titled(column);
     if (column.kind === "text") {
       add(made, "span", undefined, `shape ${data.table.shapes[row.group]}`).setAttribute("aria-hidden", "true");
       add(made, "span", row.name);
@@ -75,23 +78,25 @@
       const [size, low, high] = row[column.key];
       const write = column.kind === "change" ? signed : digits;
       add(made, column.kind === "change" && !none(low) && (low > 0 || high < 0) ? "b" : "span", write(size));
-      if (!none(size) && !none(low)) add(made, "small", `${write(low)} to ${write(high)}`);
+      if (!none(size) && !none(low)) add(made, "small", `${write(low)}${column.kind === "change" ? " to " : "–"}${write(high)}`);
     }
   }
 
   function fill() {
     const found = shown();
+    const most = found.length <= state.most + REST ? found.length : state.most;
     const body = element("class-rows");
     body.replaceChildren();
-    for (const row of found.slice(0, state.most)) {
+    for (const row of found.slice(0, most)) {
       const line = add(body, "tr");
       line.setAttribute("role", "row");
       for (const column of columns) cell(line, column, row);
     }
-    const number = Math.min(found.length, state.most).toLocaleString("en");
-    element("table-count").textContent = `${number} of ${found.length.toLocaleString("en")} ${found.length === 1 ? "class" : "classes"} shown`;
-    element("table-more").hidden = found.length <= state.most;
-    element("table-more").textContent = `Show ${Math.min(MORE, found.length - state.most)} more`;
+    const every = found.length.toLocaleString("en");
+    const classes_ = found.length === 1 ? "class" : "classes";
+    element("table-count").textContent = most < found.length ? `${most.toLocaleString("en")} of ${every} classes shown` : `${every} ${classes_}`;
+    element("table-more").hidden = most === found.length;
+    element("table-more").textContent = `Show ${Math.min(MORE, found.length - most)} more`;
     for (const head of element("class-heads").children) {
       const here = head.dataset.key === state.key;
       head.setAttribute("aria-sort", here ? (state.down ? "descending" : "ascending") : "none");
@@ -111,7 +116,7 @@
     const roles = several ? ["before", "after"] : ["after"];
     const parts = [];
     for (const role of roles) {
-      for (const { key, title } of data.table.scores) parts.push([`${role}_${key}`, several ? `${role}: ${title}` : title]);
+      for (const { key, title } of data.table.scores) parts.push([`${role}_${key}`, several ? `${models[chosen[role]].name}: ${title}` : title]);
     }
     if (several) parts.push(["change", "change"]);
     const head = ["class", "group", "training items", data.table.items];
@@ -122,18 +127,22 @@
     return [head.map(quoted).join(","), ...lines, ""].join("\r\n");
   }
 
+  const titles = []; // what writes the headings, which name the chosen models
   for (const column of columns) {
     const head = add(element("class-heads"), "th");
     head.setAttribute("role", "columnheader");
     head.setAttribute("scope", "col");
     head.dataset.key = column.key;
-    const button = add(head, "button", column.title, "sort");
+    const button = add(head, "button", undefined, column.of ? "sort of" : "sort");
     button.type = "button";
     const first = column.kind !== "text"; // numbers begin with the largest, names with A
     button.addEventListener("click", () => sortBy(column.key, column.key === state.key ? !state.down : first));
     for (const [down, words] of first ? [[true, "largest first"], [false, "smallest first"]] : [[false, "A to Z"], [true, "Z to A"]]) {
-      add(element("table-sort"), "option", `${column.title}, ${words}`).value = `${column.key} ${down ? "down" : "up"}`;
+      const option = add(element("table-sort"), "option");
+      option.value = `${column.key} ${down ? "down" : "up"}`;
+      titles.push(() => { option.textContent = `${titled(column)}, ${words}`; });
     }
+    titles.push(() => { button.textContent = titled(column); });
   }
   element("table-sort").addEventListener("change", (event) => {
     const [key, way] = event.target.value.split(" ");
@@ -150,5 +159,9 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
   });
   equipoise.csv = csv;
-  drawn.push(() => { collect(); fill(); });
+  drawn.push(() => {
+    for (const write of titles) write();
+    collect();
+    fill();
+  });
 })();

@@ -1,1 +1,1 @@
-"""Augmentation in batches, on the device of the data, equal to Pillow to the bit."""
+"""Augmentation in batches, on the device of the data, bitwise equal to Pillow."""

@@ -1,19 +1,19 @@
-"""AutoAugment's CIFAR policy on batches of uint8 images, on the device of the data, equal to Pillow to the bit.
+"""AutoAugment's CIFAR policy on batches of uint8 images, on the device of the data, bitwise equal to Pillow.
 
 For every image one of 25 pairs of operations is drawn; each of the two is applied with its own probability, most with a
 random sign. The policy can only draw 66 distinct (operation, magnitude, sign) atoms, and on 8-bit images each is a
 finite table or whole-number arithmetic:
 
     invert, posterize, solarize      a table [256]
-    brightness, contrast, colour,    blend(degenerate, image, factor): a table [256, 256] a factor, where the degenerate
-    sharpness                        image is black, its mean grey, its grey version, or itself smoothed
+    brightness, contrast, colour,    blend(degenerate, image, factor): a table [256, 256] per factor, where the
+    sharpness                        degenerate image is black, its mean grey, its grey version, or itself smoothed
     autocontrast                     a table [256] for each (darkest, lightest) pair
     equalize                         a table [256] from the image's own histogram
     translate, rotate                where each of the 1,024 pixels comes from; outside: 128
     shear                            four taps down a column, float64, in Pillow's order of operations; outside: 128
 
-What is drawn is decided on the host, so that each operation touches only the images that drew it and a device never has
-to be asked for a number; the same draw gives the same bytes on a CPU and on a GPU.
+Everything is drawn on the host, so that each operation touches only the images that drew it and no number has to be
+read from a device; the same draw gives the same bytes on a CPU and on a GPU.
 
 References: Cubuk et al., "AutoAugment", 2019, arXiv 1805.09501. Pairs, magnitudes, signs and the grey fill are those of
 the policy that the released code of Ren et al. 2020 uses (github.com/DeepVoltaire/AutoAugment); torchvision's differs.
@@ -109,7 +109,7 @@ _ATOM_OF = np.array([ATOMS.index(atom) for atom in _DRAWN]).reshape(len(POLICY),
 
 
 def draw_atoms(number: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """Two atoms an image, [number, 2], as the policy draws them; 0 where an operation was not applied."""
+    """Two atoms per image, [number, 2], as the policy draws them; 0 if an operation is not applied."""
     pair = random.integers(len(POLICY), size=number)
     applied = random.random((number, 2)) < _PROBABILITY[pair]
     sign = random.integers(2, size=(number, 2))
@@ -164,7 +164,7 @@ class AutoAugment:
         }
 
     def __call__(self, images: Tensor, atoms: NDArray[np.int64]) -> Tensor:
-        """Images [N, 3, 32, 32] uint8 after the atoms [N, stages] of each, in order; `atoms` lies on the host."""
+        """Images [N, 3, 32, 32] uint8 after the atoms [N, stages] of each, in order; `atoms` is on the host."""
         if images.shape[1:] != (3, SIZE, SIZE) or images.dtype != torch.uint8:
             raise ValueError(f"images are {images.dtype} {tuple(images.shape)}: expected uint8 [N, 3, {SIZE}, {SIZE}]")
         if atoms.ndim != 2 or len(atoms) != len(images):
@@ -297,7 +297,7 @@ def _blend_table(factor: float) -> NDArray[np.uint8]:
 
 
 def _autocontrast_tables() -> NDArray[np.uint8]:
-    """[darkest, lightest] -> the table that stretches them to 0 and 255; the identity where they are equal."""
+    """[darkest, lightest] -> the table that stretches them to 0 and 255; the identity if they are equal."""
     darkest, lightest, value = np.ogrid[:256, :256, :256]
     scale = 255.0 / np.maximum(lightest - darkest, 1)
     stretched = np.clip(np.trunc(value * scale + -darkest * scale), 0, 255)
@@ -305,7 +305,7 @@ def _autocontrast_tables() -> NDArray[np.uint8]:
 
 
 def _sources(atom: Atom) -> NDArray[np.int64]:
-    """For each pixel the index of the pixel it comes from, 1,024 where that lies outside: nearest neighbour."""
+    """For each pixel the index of the pixel it comes from (nearest neighbour), or 1,024 if that is outside."""
     y, x = np.mgrid[:SIZE, :SIZE]
     if atom.operation == "translate_x":
         x = np.floor(x + 0.5 + atom.magnitude).astype(np.int64)
@@ -335,7 +335,7 @@ def _rotated(degrees: float, x: NDArray[np.int64], y: NDArray[np.int64]) -> tupl
 
 
 def _shear_taps(slope: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Down its own column: the four source pixels [4, 1024] of each pixel (−1 outside) and the fraction between."""
+    """The four source pixels [4, 1024] of each pixel, in its own column (−1 outside), and the fraction between them."""
     y, x = np.mgrid[:SIZE, :SIZE].astype(np.float64)
     source = slope * (x + 0.5) + (y + 0.5)
     outside = (source < 0) | (source >= SIZE)

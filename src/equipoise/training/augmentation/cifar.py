@@ -4,7 +4,7 @@
 
 Images stay uint8 until they are normalised. Cutout writes zeros before the normalisation, as the released code of
 Ren et al. 2020 does. Everything random is drawn on the host from (seed, chunk number): the stream of a run is the same
-on every device, does not depend on what else runs, and can be taken up at any chunk.
+on every device, does not depend on what else runs, and can be resumed at any chunk.
 
 Reference for Cutout: DeVries, Taylor, 2017, arXiv 1708.04552.
 """
@@ -41,7 +41,7 @@ class Draws:
     centre_x: NDArray[np.int64]
 
     def first(self, number: int) -> Draws:
-        """Those of the first `number` images."""
+        """The draws of the first `number` images."""
         return Draws(*(getattr(self, field.name)[:number] for field in fields(self)))
 
 
@@ -55,12 +55,12 @@ def draw(number: int, random: np.random.Generator) -> Draws:
 
 
 def pad(images: Tensor) -> Tensor:
-    """[N, 3, 32, 32] → [N, 3, 40, 40] with a border of zeros: what crops are cut from."""
+    """[N, 3, 32, 32] → [N, 3, 40, 40] with a border of zeros, from which crops are cut."""
     return functional.pad(images, (PADDING,) * 4)
 
 
 def crop_and_flip(padded: Tensor, index: Tensor, top: Tensor, left: Tensor, flip: Tensor) -> Tensor:
-    """Of the images `index` [N] of `padded` [M, 3, 40, 40], the 32×32 window at (top, left), mirrored where flip is 1.
+    """The 32×32 windows at (top, left) of the images `index` [N] of `padded` [M, 3, 40, 40], mirrored where flip is 1.
 
     >>> one = torch.arange(3 * 40 * 40).view(1, 3, 40, 40)
     >>> zero = torch.tensor([0])
@@ -93,12 +93,12 @@ def cutout(images: Tensor, centre_y: Tensor, centre_x: Tensor) -> Tensor:
 
 
 def normalise(images: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Tensor:
-    """uint8 [N, 3, H, W] → fp32, divided by 255, less the mean, over the standard deviation.
+    """uint8 [N, 3, H, W] → fp32, divided by 255, minus the mean, over the standard deviation.
 
     >>> normalise(torch.zeros(1, 3, 1, 1, dtype=torch.uint8)).flatten()
     tensor([-2.4291, -2.4183, -2.2214])
     """
-    # written as scalars a channel: no tensor has to be made on the device, so that it can be captured in a CUDA graph
+    # scalars per channel: no tensor is created on the device, so that this can be captured in a CUDA graph
     channels = [
         (images[:, channel].float() / 255 - centre) / spread
         for channel, (centre, spread) in enumerate(zip(mean, std, strict=True))
@@ -108,15 +108,15 @@ def normalise(images: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float]
 
 @functools.cache
 def _autoaugment(device: torch.device) -> AutoAugment:
-    """One for all data sets on a device: its tables take a second to make."""
+    """One instance for all data sets on a device: its tables take a second to compute."""
     return AutoAugment(device)
 
 
 class TrainingAugmentation:
-    """Turns indices of a data set that lies on a device into augmented uint8 images there."""
+    """Turns indices of a data set that is on a device into augmented uint8 images there."""
 
     def __init__(self, images: Tensor) -> None:
-        """`images` [M, 3, 32, 32] uint8, on the device on which they shall be augmented."""
+        """`images` [M, 3, 32, 32] uint8, on the device on which they will be augmented."""
         self.padded = pad(images)
         self.autoaugment = _autoaugment(images.device)
 

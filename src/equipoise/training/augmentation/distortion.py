@@ -1,11 +1,11 @@
-"""Photometric distortion, a batch at a time: the colours that SSD and Wu et al. 2020 train with.
+"""Photometric distortion, one batch at a time, as in SSD and Wu et al. 2020.
 
-    brightness   plus up to 32 of 255, either way
+    brightness   plus or minus up to 32 of 255
     contrast     times 0.5 to 1.5, before or after the next two
-    saturation   times 0.5 to 1.5, and the hue turned by up to 18 degrees, either way, as HSV has them
+    saturation   times 0.5 to 1.5, and the hue turned by up to 18 degrees either way, both in HSV
     channels     in a random order
 
-Each happens half of the time, on its own. Everything random is drawn on the host; images are uint8 before and after.
+Each happens half of the time, independently. Everything random is drawn on the host; images are uint8 before and after.
 
 References: Liu et al., "SSD: Single Shot MultiBox Detector", 2016; Wu et al., "Distribution-Balanced Loss", 2020.
 """
@@ -23,15 +23,15 @@ from torch import Tensor
 from equipoise.training.augmentation.autoaugment import upload
 
 BRIGHTNESS, CONTRAST, SATURATION, HUE = 32.0, (0.5, 1.5), (0.5, 1.5), 18.0  # the last in degrees
-AT_ONCE = 256  # images: some ten copies in fp32 are made of each
+AT_ONCE = 256  # images: each takes some ten copies in fp32
 
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Distortions:
-    """For N images: what is added, what the contrast is before and after the colours, the factor of the saturation, the
-    turn of the hue in degrees, and which channel goes where [N, 3]."""
+    """For N images: the brightness that is added, the contrast before and after the colours, the factor of the
+    saturation, the turn of the hue in degrees, and the order of the channels [N, 3]."""
 
     brightness: Floats
     contrast_before: Floats
@@ -101,6 +101,6 @@ def _coloured(images: Tensor, saturation: Tensor, hue: Tensor) -> Tensor:
     sixths = torch.stack([(green - blue) / some, (blue - red) / some + 2, (red - green) / some + 4])
     turned = sixths.gather(0, place[None])[0] + hue / 60
     deep = chroma * saturation
-    # a channel is the value less as much of the chroma as its hue is away
+    # a channel is the value minus the chroma in proportion to its distance from the hue
     steps = [(turned + offset) % 6 for offset in (5, 3, 1)]
     return torch.stack([value - deep * torch.minimum(step, 4 - step).clamp(0, 1) for step in steps], 1)

@@ -1,4 +1,4 @@
-"""Training augmentation of photographs, a batch at a time, on the device that holds them.
+"""Training augmentation of photographs, one batch at a time, on the device that holds them.
 
     crop      shifted by up to an eighth of the side, zeros beyond the border, mirrored half of the time
     resized   a window of 8 to 100 % of the area and an aspect of 3:4 to 4:3, resized to the whole, mirrored half of the
@@ -10,7 +10,7 @@
     none      the middle of the image
 
 Everything random is drawn on the host from one stream of random numbers per batch: a run is the same on every device,
-alone or shared by several processes, and can be taken up at any batch. Images are uint8 before and after.
+alone or shared by several processes, and can be resumed at any batch. Images are uint8 before and after.
 
 Reference: Cubuk et al., "RandAugment: Practical automated data augmentation with a reduced search space", 2020.
 """
@@ -42,7 +42,7 @@ Floats = NDArray[np.float32]
 @dataclass(frozen=True)
 class Windows:
     """For N images: the window's centre and half its sides (1: the whole stored image), whether it is mirrored, and the
-    operations [N, 2] with their signs, −1 where there are none."""
+    operations [N, 2] with their signs, −1 if there are none."""
 
     x: Floats
     y: Floats
@@ -78,7 +78,7 @@ def draw_windows(number: int, augmentation: str, size: int, stored: int, random:
         x, y = (random.uniform(-1, 1, number) * (1 - half) for half in (half_width, half_height))
     elif augmentation in ("crop", "randaugment-crop"):
         most = round(SHIFT * size)
-        x, y = 2 * random.integers(-most, most + 1, (2, number)) / stored  # whole pixels: nothing is blurred
+        x, y = 2 * random.integers(-most, most + 1, (2, number)) / stored  # whole pixels, so that nothing is blurred
     else:
         mirrored = np.zeros(number, np.bool_)
         if augmentation == "whole":
@@ -149,7 +149,7 @@ def _apply(images: Tensor, name: str, sign: int) -> Tensor:
     affine = {"angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0]}
 
     def at(most: float) -> float:
-        return sign * float(torch.linspace(0, most, LEVELS)[MAGNITUDE])  # in fp32, as torchvision has it
+        return sign * float(torch.linspace(0, most, LEVELS)[MAGNITUDE])  # in fp32, as in torchvision
 
     shear, shift, factor = math.degrees(math.atan(at(0.3))), int(at(150 / 331 * images.shape[-1])), 1 + at(0.9)
     operations: dict[str, Callable[[], Tensor]] = {
