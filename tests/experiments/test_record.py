@@ -199,8 +199,8 @@ def test_tried_teachers_are_trained_with_their_student_and_recorded_apart(comman
     assert [one.recipe["width"] for one in (teacher, student)] == [2, 1]
     written = import_records(command.folder / "r.jsonl", command.folder / "results").written
     assert [path.relative_to(command.folder / "results").parts[1] for path in written] == ["record-teachers", "record"]
-    assert "0 runs missing" in command("--validate", "--only", "cifar10-lt/20/distilled_wide", out="again.jsonl")
-    assert "0 runs missing" in command("--validate", "--only", "cifar10-lt/20/teacher_wide", out="again.jsonl")
+    assert "nothing left to train" in command("--validate", "--only", "cifar10-lt/20/distilled_wide", out="again.jsonl")
+    assert "nothing left to train" in command("--validate", "--only", "cifar10-lt/20/teacher_wide", out="again.jsonl")
 
 
 def test_a_tried_teacher_that_is_chosen_is_judged_on_the_test_set_and_not_trained_again(
@@ -212,7 +212,7 @@ def test_a_tried_teacher_that_is_chosen_is_judged_on_the_test_set_and_not_traine
     monkeypatch.setattr(recipe, "STUDENT", Method("distilled", chosen))
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*LONGER, "distilled", 0)])
     said = command()
-    assert "cifar10-lt/20/teacher_wide/1000: taken up at iteration 3 of 3" in said
+    assert "cifar10-lt/20/teacher_wide/1000: resumed at iteration 3 of 3" in said
     _, teacher, student = command.records().values()
     assert teacher.key == "record-teachers/cifar10-lt/20/teacher_wide/1000"
     assert (teacher.weights, teacher.evaluated_on, tried.evaluated_on) == (tried.weights, "test", "held_out")
