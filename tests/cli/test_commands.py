@@ -48,6 +48,11 @@ def test_every_help_is_two_letters_away_and_has_an_example(path: tuple[str, ...]
         assert any(example.split()[: len(path)] == list(path) for example in examples), examples
 
 
+def test_what_is_missing_is_named() -> None:
+    assert "Missing option '--data'" in run("run", "voc-mlt", code=2)
+    assert "Missing argument" in run("inspect", code=2)
+
+
 def test_commands_for_users_come_first_and_the_papers_have_a_group_of_their_own() -> None:
     text = run("--help")
     users, paper = text.partition("The paper's experiments")[::2]

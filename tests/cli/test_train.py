@@ -183,7 +183,7 @@ def test_a_target_of_other_classes_is_refused(run: Path, photos: Path, tmp_path:
 def test_a_renamed_folder_is_still_the_same_run(photos: Path, tmp_path: Path) -> None:
     words = (*SMALL, "--loss", "softmax", "--iterations", "1", "--batch", "9", "--accumulate", "2")
     first = equipoise("train", photos, "--out", tmp_path / "first", *words)
-    assert "batches of 8 images, not 9" in first.output
+    assert "batches of 8 images instead of 9" in first.output
     (tmp_path / "first").rename(tmp_path / "better")
     again = equipoise("train", photos, "--out", tmp_path / "better", *words)
     assert again.exit_code == 0, again.output

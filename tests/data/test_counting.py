@@ -311,9 +311,9 @@ def test_files_that_are_no_json_are_named(tmp_path: Path) -> None:
 
 
 def test_a_large_annotation_file_takes_little_more_than_its_json(tmp_path: Path) -> None:
-    """200,000 annotations over 16,000 images and 1,203 categories: a sixth of LVIS, which takes seconds."""
+    """100,000 annotations over 8,000 images and 1,203 categories: LVIS has 13 times as many, and takes seconds."""
     rng = np.random.default_rng(0)
-    size, images = 200_000, 16_000
+    size, images = 100_000, 8_000
     rows = zip(rng.integers(0, images, size).tolist(), rng.integers(1, 1204, size).tolist(), strict=True)
     annotations = ",".join(
         f'{{"id":{n},"image_id":{i},"category_id":{c},"bbox":[0,0,9,9]}}' for n, (i, c) in enumerate(rows)
@@ -321,10 +321,14 @@ def test_a_large_annotation_file_takes_little_more_than_its_json(tmp_path: Path)
     categories = json.dumps([{"id": c, "name": f"class {c}"} for c in range(1, 1204)])
     path = tmp_path / "lvis.json"
     path.write_text(f'{{"images":[],"categories":{categories},"annotations":[{annotations}]}}')
-    start = time.process_time()
-    json.loads(path.read_bytes())
-    read = time.process_time()
-    prior = Prior.from_coco(path)
-    assert time.process_time() - read < 4 * (read - start)  # 1.4 when this was written; a loop in Python takes more
+    read, counted = [], []
+    for _ in range(3):  # the least of three: imports, and what else a machine does, are not what is compared
+        start = time.process_time()
+        json.loads(path.read_bytes())
+        middle = time.process_time()
+        prior = Prior.from_coco(path)
+        read.append(middle - start)
+        counted.append(time.process_time() - middle)
+    assert min(counted) < 4 * min(read)
     assert prior.num_classes == 1203
     assert Prior.from_coco(path, by="instances").total == size

@@ -105,13 +105,31 @@ def test_parts_of_a_batch_give_what_the_whole_gives(images: ImageList, monkeypat
     assert max(seen) == 2
 
 
-def test_what_torchvision_refuses_is_decoded_by_pillow(images: ImageList, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(content: list[Tensor], device: torch.device) -> list[Tensor]:
-        raise RuntimeError("Unknown chroma subsampling")
+def test_the_one_that_torchvision_refuses_is_decoded_by_pillow(
+    images: ImageList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, batch = GpuDecoder(40, "shorter", CPU)(batch_of(images)), batch_of(images)
+    lengths = [int(length) for length in batch.about[:, 0] if length]
+    bad, decoded, real = lengths[4], list[int](), gpu_images.decode_jpegs
 
-    whole = GpuDecoder(40, "shorter", CPU)(batch_of(images))
+    def refuse(content: list[Tensor], device: torch.device) -> list[Tensor]:
+        if bad in map(len, content):
+            raise RuntimeError("Unknown chroma subsampling")
+        decoded.extend(map(len, content))
+        return real(content, device)
+
     monkeypatch.setattr(gpu_images, "decode_jpegs", refuse)
-    assert torch.equal(GpuDecoder(40, "shorter", CPU)(batch_of(images)), whole)
+    assert torch.equal(GpuDecoder(40, "shorter", CPU)(batch), whole)
+    assert decoded == [length for length in lengths if length != bad]
+
+
+def test_a_gpu_without_memory_is_an_error(images: ImageList, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(content: list[Tensor], device: torch.device) -> list[Tensor]:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(gpu_images, "decode_jpegs", refuse)
+    with pytest.raises(torch.OutOfMemoryError):
+        GpuDecoder(40, "shorter", CPU)(batch_of(images))
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:

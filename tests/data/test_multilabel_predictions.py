@@ -208,6 +208,10 @@ WRONG = {
         lambda path: write_npz(path, *sample(), thresholds=np.array([0.5, 0.5])),
         r"thresholds are float64 of shape \(2,\), expected one per class",
     ),
+    "a threshold of 1": (
+        lambda path: write_npz(path, *sample(), thresholds=np.array([0.5, 1.0, 0.5])),
+        "thresholds hold 1.0, expected probabilities between 0 and 1",
+    ),
 }
 
 
@@ -230,6 +234,11 @@ def test_what_is_wrong_is_named_by_file_row_and_column(case: str, tmp_path: Path
 # -------------------------------------------------------------------- training sets
 
 
+def write_targets(path: Path, target: Any) -> Path:
+    np.savez(path.with_suffix(".npz"), targets=target, class_names=NAMES)
+    return path.with_suffix(".npz")
+
+
 def training_sets(folder: Path) -> dict[str, Path]:
     _, target = sample()
     lists = [[NAMES[j] for j in np.flatnonzero(row)] for row in target]
@@ -243,10 +252,11 @@ def training_sets(folder: Path) -> dict[str, Path]:
         "texts": write_parquet(folder / "texts", tags=tags(target)),
         "numbers": write_parquet(folder / "numbers", image=[f"{i}.jpg" for i in range(60)], **columns),
         "predictions": write_npz(folder / "predictions", *sample()),
+        "arrays": write_targets(folder / "arrays", target),
     }
 
 
-@pytest.mark.parametrize("kind", ["tags", "labels", "columns", "lists", "texts", "numbers", "predictions"])
+@pytest.mark.parametrize("kind", ["tags", "labels", "columns", "lists", "texts", "numbers", "predictions", "arrays"])
 def test_training_sets_of_every_kind_are_counted_alike(kind: str, tmp_path: Path) -> None:
     path = training_sets(tmp_path)[kind]
     source, target = read_source(path), sample()[1]
@@ -258,6 +268,36 @@ def test_training_sets_of_every_kind_are_counted_alike(kind: str, tmp_path: Path
     assert json.loads(shown.output)["multilabel"] is True
     assert "BalancedSigmoidLoss" in shown.output
     assert "print(eq.evaluate_multilabel(logits, target, prior))" in shown.output
+
+
+def test_arrays_without_predictions_may_hold_unknown_labels_and_nothing_else(tmp_path: Path) -> None:
+    path = write_targets(tmp_path / "a", [[1, -1, np.nan], [1, 0, 1]])
+    assert read_source(path).prior.counts.tolist() == [2, 0, 1]
+    with pytest.raises(ValueError, match=r"b\.npz, row 0: its label of column 1 is 2, expected 0 or 1"):
+        read_source(write_targets(tmp_path / "b", [[1, 2, 0]]))
+    with pytest.raises(ValueError, match=r"c\.npz: targets are int64 of shape \(2,\), expected zeros and ones"):
+        read_source(write_targets(tmp_path / "c", [1, 0]))
+
+
+@pytest.mark.parametrize("target", ["target_", ""])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_columns_of_a_training_set_may_hold_unknown_labels(target: str, ending: str, tmp_path: Path) -> None:
+    a, b, c = (target + name for name in "abc")
+    columns: dict[str, list[Any]] = {"id": [7, 8, 9], a: [1, None, 1], b: [0, 1, -1], c: [0.0, 1.0, None]}
+    if ending == "parquet":
+        path = write_parquet(tmp_path / "train", **columns)
+    else:
+        rows = [["" if value is None else value for value in row] for row in zip(*columns.values(), strict=True)]
+        path = write_csv(tmp_path / "train", [*columns], rows)
+    assert read_source(path).prior == eq.Prior.from_counts({"a": 2, "b": 1, "c": 1}, total=3)
+
+
+def test_of_predictions_with_labels_only_the_labels_are_counted(tmp_path: Path) -> None:
+    header = ["a", "b", "target_a", "target_b"]
+    path = write_csv(tmp_path / "a", header, [[1, 0, 1, 1], [1, 0, 0, 1]])
+    assert read_source(path).prior == eq.Prior.from_counts({"a": 1, "b": 2}, total=2)
+    with pytest.raises(ValueError, match=r"b\.csv.*column 'target_b' holds more than 0, 1"):
+        read_source(write_csv(tmp_path / "b", header, [[1, 0, 1, 1], [1, 0, 0, 2]]))
 
 
 def test_a_named_column_of_lists_is_read_and_a_label_column_holds_one(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_it_is_a_good_citizen_of_scikit_learn() -> None:
         (lambda X, y: RateShiftClassifier(ESTIMATORS[0], threshold=2).fit(X, y), "threshold is 2"),
         (lambda X, y: RateShiftClassifier(LogisticRegression()).fit(X, y), r"wrap it, OneVsRestClassifier\(Logistic"),
         (lambda X, y: PriorShiftClassifier(ESTIMATORS[0]).fit(X, y), r"use eq\.sklearn\.RateShiftClassifier"),
+        (lambda X, y: PriorShiftClassifier(ESTIMATORS[0]).fit(X, y.tolist()), r"use eq\.sklearn\.RateShiftClassifier"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_the_way_out(fit: Any, message: str) -> None:

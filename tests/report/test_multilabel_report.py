@@ -102,6 +102,12 @@ def test_the_best_threshold_of_a_class_is_where_its_f1_is_highest() -> None:
         assert there.f1 == pytest.approx(np.nanmax(found.f1_at()[index]))
 
 
+def test_without_any_positive_the_conclusion_is_a_sentence() -> None:
+    logits, target = sample()
+    found = made(eq.judge_multilabel(logits, 0 * target, PRIOR)).conclusion()
+    assert found.endswith("has no average precision and no F1: none of the test items is positive for any class.")
+
+
 def test_an_empty_group_and_a_class_without_positives_are_dashes_and_said() -> None:
     logits, target = sample()
     target[:, 2:] = 0
@@ -336,4 +342,6 @@ def test_the_command_names_what_is_wrong(files: Path) -> None:
         (files / "wrong.json").write_text(wrong)
         given = wrong if wrong == "1.5" else files / "wrong.json"
         assert "thresh" in report(files / "bce.npz", *counts, "--threshold", given, code=2)
+    missing = report(files / "bce.npz", *counts, "--threshold", "nowhere.json", code=2)
+    assert "--threshold is nowhere.json: expected a probability between 0 and 1" in missing
     assert not (files / "page.html").exists()

@@ -104,6 +104,22 @@ def test_a_precision_out_of_reach_predicts_nothing_and_names_the_class() -> None
     assert (np.array(logits) >= found.logit().numpy()).tolist() == [[True, False], [False, False], [False, False]]
 
 
+def test_a_precision_out_of_reach_beside_a_probability_of_1_does_not_claim_to_predict_nothing() -> None:
+    chances, target = [[1.0], [0.9], [0.5], [0.1]], [[0], [1], [0], [0]]
+    with pytest.warns(UserWarning, match=r"are not predicted, except that items of probability 1 still are \(0\)"):
+        found = eq.precision_thresholds(chances, target, 0.9, probabilities=True)
+    assert (np.array(chances) >= found.numpy()).ravel().tolist() == [True, False, False, False]
+
+
+@pytest.mark.parametrize("choose", CHOOSERS)
+@pytest.mark.parametrize("logits", [[-40.0, -41.0, -45.0], [35.0, 34.0, 30.0], [50.0, -50.0, -60.0], [1e3, -1e3, -1e4]])
+def test_extreme_logits_are_parted_where_a_threshold_can(choose: Any, logits: list[float]) -> None:
+    scores, target = np.array(logits)[:, None], [[1], [0], [0]]
+    threshold = choose(scores, target)
+    found = eq.evaluate_multilabel(scores, target, eq.Prior.from_counts([1], total=3), threshold=threshold)
+    assert (found.hits.tolist(), found.predicted.tolist()) == ([1], [1])
+
+
 def test_evaluate_multilabel_takes_them_and_f1_is_no_worse() -> None:
     logits, target = case()
     prior = eq.Prior.from_multilabel(target)

@@ -39,6 +39,8 @@ class VisibleErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
+            if not error.message:  # an option that is missing: click finds the words itself
+                raise
             raise typer.BadParameter(visible(error.message), error.ctx, error.param, error.param_hint) from None
 
 

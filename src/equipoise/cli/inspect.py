@@ -26,7 +26,8 @@ def inspect(
         Path,
         typer.Argument(
             help="A folder with one folder per class, CIFAR's folder, labels (.npy, .txt, .csv, .parquet), counts "
-            "(.json) or COCO or LVIS annotations (.json); - is stdin."
+            "(.json) or COCO or LVIS annotations (.json); - is stdin. Several labels per item: lists (cat;owl) in a "
+            "column called tags or labels, columns of 0 and 1, or targets [N, K] in an .npz file."
         ),
     ],
     column: Annotated[str | None, typer.Option(help="The label column of a .csv or .parquet file.")] = None,

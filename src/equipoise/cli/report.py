@@ -52,7 +52,8 @@ Threshold = Annotated[
     str | None,
     typer.Option(
         metavar="P|FILE.json",
-        help="Several labels per item: the probability from which a label is predicted, or one per class.",
+        help="Several labels per item: the probability from which a label is predicted, or one per class; 0.5, or the "
+        "thresholds of an .npz file, by default.",
     ),
 ]
 Images = Annotated[
@@ -236,7 +237,7 @@ def _thresholds(text: str, file: Predictions) -> float | FloatArray:
     from equipoise.data.reading import read_json
     from equipoise.data.sources import is_number
 
-    found = float(text) if is_number(text) else read_json(text)
+    found = float(text) if is_number(text) else read_json(text) if Path(text).exists() else None
     if isinstance(found, dict):
         names = file.columns or [str(index) for index in range(file.num_classes)]
         if set(found) != set(names):

@@ -65,7 +65,10 @@ def count_multilabel(multi_hot: ArrayLike | Tensor) -> tuple[IntArray, int]:
         bad = (part != 0) & (part != 1)
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            raise ValueError(f"multi_hot[{start + row}, {column}] is {part[row, column]}: expected only 0 and 1")
+            raise ValueError(
+                f"multi_hot[{start + row}, {column}] is {part[row, column]}: expected only 0 and 1 (where some are "
+                "not known, count the others: Prior.from_counts((multi_hot == 1).sum(0), total=len(multi_hot)))"
+            )
         counts += part.sum(axis=0, dtype=np.int64)
     return counts, len(array)
 

@@ -114,12 +114,17 @@ class GpuDecoder:
         return out
 
     def _decode(self, content: list[Tensor]) -> list[Tensor]:
-        """Images [3, H, W]; where torchvision cannot decode one, all of them by Pillow."""
+        """Images [3, H, W]; one that torchvision cannot decode, which is found by halving, by Pillow."""
         try:
             return decode_jpegs(content, self.device)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:
-            found = [np.array(open_rgb(one.numpy().tobytes(), upright=False)) for one in content]
-            return [torch.from_numpy(one).to(self.device).permute(2, 0, 1) for one in found]
+            half = len(content) // 2
+            if half:
+                return self._decode(content[:half]) + self._decode(content[half:])
+            pixels = np.array(open_rgb(content[0].numpy().tobytes(), upright=False))
+            return [torch.from_numpy(pixels).to(self.device).permute(2, 0, 1)]
 
     def _resize_into(self, out: Tensor, rows: list[int], images: list[Tensor], turns: IntArray) -> None:
         """Resize images of one shape together, and put them upright in their rows."""
@@ -149,7 +154,7 @@ def why_not_on(device: torch.device) -> str | None:
     """Why JPEG files cannot be decoded on the device; None: they can, as one was."""
     if device.type != "cuda":
         return "there is no GPU to decode on"
-    if device.index is None:
+    if str(device) == "cuda":  # without its number
         device = torch.device("cuda", torch.cuda.current_device())
     try:
         from torchvision.io import encode_jpeg

@@ -13,6 +13,7 @@ column is a list. Tables hold probabilities if all values of the first batch lie
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -22,12 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.data.parquet import open_parquet
-from equipoise.data.predictions import NpzPredictions, Predictions, check_once, open_predictions
+from equipoise.data.predictions import TARGETS, NpzPredictions, Predictions, check_once, open_predictions
 from equipoise.data.reading import SEPARATORS, read_table, reading, shown
-from equipoise.data.sources import LABEL_COLUMNS, is_number
-from equipoise.data.tags import is_list, multi_hot, tags_of
-
-TARGET = "target_"
+from equipoise.data.sources import LABEL_COLUMNS, as_text, is_number
+from equipoise.data.tags import TARGET, is_list, multi_hot, tags_of
 
 
 def open_either(path: str | os.PathLike[str], *, label: str | None = None) -> Predictions:
@@ -55,6 +54,30 @@ def open_either(path: str | os.PathLike[str], *, label: str | None = None) -> Pr
             if table.holds_several(label):
                 return TablesOfSeveral(table, label)
     return open_predictions(path, label=label)
+
+
+def bare_targets(path: Path) -> tuple[NDArray[Any], list[str] | None] | None:
+    """The multi-hot array of an .npz file without predictions, and its `class_names`; None for any other file."""
+    if not zipfile.is_zipfile(path):
+        return None
+    with np.load(path, allow_pickle=False) as arrays:
+        name = next((name for name in ("labels", *TARGETS) if name in arrays.files), None)
+        if name is None or {"logits", "probabilities"} & {*arrays.files}:
+            return None
+        target, names = arrays[name], arrays.get("class_names")
+    if target.ndim != 2 or target.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{path}: {name} are {target.dtype} of shape {target.shape}, expected zeros and ones [N, K], one column "
+            "per class (one label per item goes into an .npy file)"
+        )
+    wrong = np.argwhere(~np.isin(target, (0, 1, -1)) & ~np.isnan(target))
+    if len(wrong):
+        row, column = wrong[0].tolist()
+        raise ValueError(
+            f"{path}, row {row}: its label of column {column} is {target[row, column]}, expected 0 or 1, or -1 where "
+            "it is not known"
+        )
+    return target, None if names is None else [str(text) for text in as_text(names).ravel()]
 
 
 class TablesOfSeveral(Predictions):

@@ -327,14 +327,18 @@ class NpzPredictions(Predictions):
         return [str(text) for text in array.ravel()]
 
     def _thresholds(self, archive: zipfile.ZipFile) -> FloatArray:
-        """One probability per class; the values are checked where they are used."""
+        """One probability for all classes, or one per class."""
         found = _described(archive, self.path, "thresholds")
         if found.shape not in ((), (self.num_classes,)) or found.dtype.kind != "f":
             raise ValueError(
                 f"{self.path}: thresholds are {found.dtype} of shape {found.shape}, expected one per class"
             )
         with archive.open("thresholds.npy") as stream:
-            return np.asarray(np.lib.format.read_array(stream, allow_pickle=False), np.float64)
+            values = np.asarray(np.lib.format.read_array(stream, allow_pickle=False), np.float64)
+        wrong = values[~((values > 0) & (values < 1))]
+        if wrong.size:
+            raise ValueError(f"{self.path}: thresholds hold {wrong[0]}, expected probabilities between 0 and 1")
+        return values
 
     def _rows(self, archive: zipfile.ZipFile, array: _Array, columns: int) -> Iterator[NDArray[Any]]:
         width, at_once = columns * array.dtype.itemsize, self.rows_at_once

@@ -6,7 +6,7 @@
     .txt                      one label per line, or "path label" lines as in the lists of ImageNet-LT
     .csv, .tsv, .parquet      one column of class indices or names, or of lists of them (`tags.py`); without a label
                               column, columns of zeros and ones, one per class
-    .npz                      predictions with several labels per item: their multi-hot `targets` are counted
+    .npz                      several labels per item: a multi-hot array `targets`, with or without predictions
     .json                     counts or probabilities (a list, {class: n}, `Prior.to_json()`), COCO or LVIS annotations
 
 Labels are class indices if all of them are whole numbers ("7.0" is 7, as pandas writes it); otherwise they are names,
@@ -170,7 +170,7 @@ def label_column(
     usual: Sequence[str] = LABEL_COLUMNS,
     what: str = "labels",
 ) -> int:
-    """Which column of a table holds the labels (or `what`); the command-line option `option` names it."""
+    """Which column of a table holds the labels (or `what`); the command-line option `option`, if any, names it."""
     if wanted is not None:
         if wanted not in columns:
             raise ValueError(f"{where} has no column {wanted!r}: its columns are {shown(columns)}")
@@ -180,9 +180,10 @@ def label_column(
             return columns.index(name)
     if len(columns) == 1:
         return 0
-    raise ValueError(
-        f"{where} has the columns {shown(columns)}: name the one with the {what}, e.g. {option} {shown(columns[-1:])}"
-    )
+    there = f"{where} has the columns {shown(columns)}"
+    if not option:
+        raise ValueError(f"{there}: expected one with the {what}, called {', '.join(usual[:-1])} or {usual[-1]}")
+    raise ValueError(f"{there}: name the one with the {what}, e.g. {option} {shown(columns[-1:])}")
 
 
 # -------------------------------------------------------------------- folders
@@ -418,10 +419,14 @@ def _parquet(path: Path, column: str | None) -> Source:
 
 
 def _targets(path: Path) -> Source | None:
-    """Several labels per item in a file of predictions; unknown ones do not count. None if items have one label
-    each."""
+    """Several labels per item, in arrays; unknown ones do not count. None if predictions have one label per item."""
+    from equipoise.data.multilabel_predictions import bare_targets
     from equipoise.data.predictions import NpzPredictions
 
+    bare = bare_targets(path)
+    if bare is not None:
+        target, names = bare
+        return Source(path, Prior.from_counts((target == 1).sum(0), len(target), class_names=names), multilabel=True)
     opened = NpzPredictions(path, labelled=False, several=True)
     if not opened.multilabel:
         return None

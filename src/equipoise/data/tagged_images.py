@@ -62,8 +62,8 @@ def _rows(path: Path, part: str | None) -> tuple[list[int], list[str], list[list
     """Line, file and labels of every image."""
     (_, header), rows = read_table(path)
     header = [name.strip() for name in header]
-    file = label_column(header, None, path, "--path-column", PATH_COLUMNS, "paths of the images")
-    tags = label_column(header, None, path, "--label-column", TAG_COLUMNS)
+    file = label_column(header, None, path, "", PATH_COLUMNS, "paths of the images")
+    tags = label_column(header, None, path, "", TAG_COLUMNS)
     if part is not None and "part" not in header:
         raise ValueError(f"{path} has the columns {shown(header)}: expected one called part")
     lines, files, lists = [], [], []

@@ -2,11 +2,11 @@
 
     lists        cat;owl  or  cat|owl  or  ["cat", "owl"]  or  [0, 3]; an empty cell has no label. In .parquet also a
                  column of lists
-    multi-hot    0 and 1, one column per class
+    multi-hot    0 and 1, one column per class; empty or −1: not known
 
 In a training set, a column is read as lists if it is not called label, target, class or y (which hold one label) and
-one of its cells is a list. If no column holds labels, all columns of zeros and ones are classes, and the others are
-ignored.
+one of its cells is a list. If no column holds labels, all columns of zeros and ones are classes, or only those called
+target_CLASS if there are any; the others are ignored.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from equipoise.data.reading import read_table, shown
 from equipoise.prior import Prior
 
 MARKS = ";|"
+TARGET = "target_"  # before the name of a class: the column of its zeros and ones
 ONE_LABEL = ("label", "target", "class", "y")  # columns that hold one label per item, whatever its text
 
 
@@ -106,31 +107,40 @@ def holds_lists(path: Path, place: int) -> bool:
 
 
 def prior_of_columns_in_csv(path: Path) -> Prior | None:
-    """The positives of each column that holds only zeros and ones; None if no column does."""
+    """The positives of each column that holds only zeros, ones and unknown labels; None if no column does."""
     (_, header), rows = read_table(path)
-    ones, binary, total = np.zeros(len(header), np.int64), np.ones(len(header), bool), 0
+    ones, known = np.zeros(len(header), np.int64), np.zeros(len(header), bool)
+    binary, total = np.ones(len(header), bool), 0
     for _, row in rows:
         for column in np.flatnonzero(binary):
-            cell = row[column].strip()
-            binary[column] = cell in ("0", "1", "0.0", "1.0")
-            ones[column] += cell in ("1", "1.0")
+            cell = row[column].strip().removesuffix(".0")
+            binary[column] = cell in ("0", "1", "", "-1")
+            known[column] |= cell in ("0", "1")
+            ones[column] += cell == "1"
         total += 1
-    return _prior_of_columns(header, ones, binary, total)
+    return _prior_of_columns(header, ones, binary & known, total)
 
 
 def prior_of_columns_in_arrow(table: Any) -> Prior | None:
     """The same for an Arrow table."""
     ones, binary = np.zeros(table.num_columns, np.int64), np.zeros(table.num_columns, bool)
     for place, column in enumerate(table.columns):
-        if str(column.type).startswith(("bool", "int", "uint", "float", "double")) and not column.null_count:
-            values = column.to_numpy()
-            binary[place] = bool(((values == 0) | (values == 1)).all())
-            ones[place] = int(values.sum()) if binary[place] else 0
+        if str(column.type).startswith(("bool", "int", "uint", "float", "double")):
+            values = column.drop_null().to_numpy()
+            known = (values == 0) | (values == 1)
+            binary[place] = bool(known.any() and (known | (values == -1) | np.isnan(values)).all())
+            ones[place] = int((values == 1).sum())
     return _prior_of_columns(table.column_names, ones, binary, table.num_rows)
 
 
 def _prior_of_columns(header: list[str], ones: NDArray[Any], binary: NDArray[Any], total: int) -> Prior | None:
+    targets = np.array([name.startswith(TARGET) for name in header])
+    if targets.sum() > 1:
+        wrong = next((name for name, own, kept in zip(header, targets, binary, strict=True) if own and not kept), None)
+        if wrong is not None:
+            raise ValueError(f"column {shown([wrong])!r} holds more than 0, 1 and what is not known, or nothing known")
+        binary = targets
     if not total or binary.sum() < 2:
         return None
-    names = [name.removeprefix("target_") for name, kept in zip(header, binary, strict=True) if kept]
+    names = [name.removeprefix(TARGET) for name, kept in zip(header, binary, strict=True) if kept]
     return Prior.from_counts(ones[binary], total, class_names=names)

@@ -74,6 +74,8 @@ def conclusion(before: Model, after: Model, found: Changes) -> str:
 def alone(model: Model) -> str:
     """The same of a model that stands alone."""
     scores = model.scores
+    if np.isnan(scores["map"]):
+        return f"{called(model)} has no average precision and no F1: none of the test items is positive for any class."
     groups = [
         f"{percent(scores[f'map_{name}'])} % in {words}"
         for name, words in CALLED.items()

@@ -272,8 +272,9 @@ def _bins(model: Model, members: IntArray) -> list[Bin]:
     """Bins of equal mass, from single scores where they are kept, else from finer bins."""
     kept, evaluation = model.evaluation.scores_, model.evaluation
     if isinstance(kept, KeptScores):
-        known = kept.target[:, members] >= 0
-        scores, truth = (part[:, members][known].astype(np.float64) for part in (kept.scores, kept.target))
+        given, target = (part[:, members] for part in kept.joined())
+        known = target >= 0
+        scores, truth = (part[known].astype(np.float64) for part in (given, target))
         chance = scores if evaluation.probabilities else np.exp(-np.logaddexp(0.0, -scores))
         return equal_mass_bins(np.ones(len(truth)), truth, chance)
     return equal_mass_bins(*(getattr(evaluation, f"bin_{part}")[members].sum(0) for part in BIN_SUMS))

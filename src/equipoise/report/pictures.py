@@ -79,15 +79,16 @@ def missed(model: MultilabelModel) -> Iterator[Mistake]:
     kept, evaluation = model.evaluation.scores_, model.evaluation
     if model.paths is None or not isinstance(kept, KeptScores):
         return
+    scores, target = kept.joined()
     lost = evaluation.positives - evaluation.hits
     least, _ = wilson_intervals(lost, evaluation.positives)
     surest = [index[lost[index] > 0] for _, index in reversed(model.members)]
-    predicted = kept.scores >= evaluation.thresholds
+    predicted = scores >= evaluation.thresholds
     for j in _in_turn([index[np.argsort(-least[index], kind="stable")][:PAIRS].tolist() for index in surest]):
-        rows = np.flatnonzero((kept.target[:, j] == 1) & ~predicted[:, j])
+        rows = np.flatnonzero((target[:, j] == 1) & ~predicted[:, j])
         name, recall = cut(evaluation.prior.name(j), 80), percent(evaluation.hits[j] / evaluation.positives[j])
-        for row in rows[np.argsort(kept.scores[rows, j], kind="stable")][:EACH].tolist():
-            score = float(kept.scores[row, j])
+        for row in rows[np.argsort(scores[rows, j], kind="stable")][:EACH].tolist():
+            score = float(scores[row, j])
             chance = f"{percent(score if evaluation.probabilities else float(np.exp(-np.logaddexp(0, -score))))} %"
             others = _listed([evaluation.prior.name(index) for index in np.flatnonzero(predicted[row]).tolist()])
             words = f"{name}, missed with a probability of {chance}; {others}; recall of {name}: {recall} %"

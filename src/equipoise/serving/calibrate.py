@@ -185,7 +185,11 @@ def fit_sigmoid_temperature(
 
 
 def rate_thresholds(
-    logits: Tensor, rate: Rate, *, labels: ArrayLike | Tensor | None = None, target_rate: Rate | None = None
+    logits: ArrayLike | Tensor,
+    rate: Rate,
+    *,
+    labels: ArrayLike | Tensor | None = None,
+    target_rate: Rate | None = None,
 ) -> Tensor:
     """One threshold per class, fp32 [K] (or []), that a share `rate` of the items exceeds: logits [N, K] or [N].
 
@@ -199,7 +203,7 @@ def rate_thresholds(
     >>> rate_thresholds(torch.arange(100.0), 0.1)
     tensor(89.5000)
     """
-    scores = _in_double(logits)
+    scores = _in_double(logits if isinstance(logits, Tensor) else torch.from_numpy(as_array(logits)))
     if scores.ndim not in (1, 2) or scores.numel() == 0:
         raise ValueError(f"logits have shape {tuple(scores.shape)}: expected [N, K] or [N], with an item")
     if (labels is None) != (target_rate is None):

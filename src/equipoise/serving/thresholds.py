@@ -37,7 +37,7 @@ from equipoise.metrics.multilabel_checks import check_multilabel
 from equipoise.prior import FloatArray
 
 BEYOND = 0.5  # log odds between the outermost score and a threshold beyond it
-FARTHEST = 36.0  # log odds: beyond this, a probability rounds to 1
+LEAST, MOST = -700.0, 36.0  # log odds: beyond, a probability rounds to 0 or 1
 
 
 def f1_thresholds(
@@ -56,7 +56,7 @@ def f1_thresholds(
     """
 
     def best(cuts: _Cuts, column: int) -> int:
-        return int((2 * cuts.true / (cuts.true + cuts.false + cuts.true[-1])).argmax())
+        return int((2 * cuts.true / (cuts.true + cuts.false + cuts.positives)).argmax())
 
     return _chosen(logits, target, target_rate, probabilities, best, np.asarray(0.5))
 
@@ -71,7 +71,8 @@ def precision_thresholds(
 ) -> Tensor:
     """The threshold per class, [K], that finds the most positives with at least this precision (one, or one per class).
 
-    If no threshold reaches it, none of the validation items is predicted, and a warning names the class.
+    If no threshold reaches it, none of the validation items is predicted, and a warning names the class. (Items of
+    probability 1 always are, since a threshold is below 1; the warning says so.)
 
     precision   the precision to reach: one number, or one per class
 
@@ -82,18 +83,22 @@ def precision_thresholds(
     if not ((wanted > 0) & (wanted < 1)).all():
         raise ValueError(f"precision is {precision!r}: expected a share strictly between 0 and 1, or one per class")
     short: list[int] = []
+    sure: list[int] = []
 
     def best(cuts: _Cuts, column: int) -> int:
         enough = cuts.true >= wanted[column] * (cuts.true + cuts.false) * (1 - 1e-12)  # three roundings, of 1e-16 each
         found = np.where(enough, cuts.true, 0.0)
         if found.max() == 0:
             short.append(column)
+            sure.extend([column] if cuts.true[0] + cuts.false[0] > 0 else [])
         return int(found.argmax())
 
     thresholds = _chosen(logits, target, target_rate, probabilities, best, wanted)
     if short:
+        still = f", except that items of probability 1 still are ({_first(sure)})" if sure else ""
         warnings.warn(
-            f"no threshold reaches the precision for {len(short)} classes ({_first(short)}): they are not predicted",
+            f"no threshold reaches the precision for {len(short)} classes ({_first(short)}): they are not predicted"
+            f"{still}",
             stacklevel=outside(),
         )
     return thresholds
@@ -126,7 +131,7 @@ def cost_thresholds(
         raise ValueError(f"errors cost {false_positive!r} and {false_negative!r}: expected finite numbers above 0")
 
     def best(cuts: _Cuts, column: int) -> int:
-        missed = cuts.true[-1] - cuts.true
+        missed = cuts.positives - cuts.true
         return int((of_false[column] * cuts.false + of_missed[column] * missed).argmin())
 
     return _chosen(logits, target, target_rate, probabilities, best, of_false / (of_false + of_missed))
@@ -137,11 +142,15 @@ def cost_thresholds(
 
 @dataclass(frozen=True)
 class _Cuts:
-    """Every place where a class's scores, best first, can be split: before the first, and after each distinct one."""
+    """Every place where a threshold can split a class's scores, best first: before the first, after each distinct one.
 
-    limits: FloatArray  # logits
+    Left out are places that no threshold of float64 hits: in front of a probability of 1, say.
+    """
+
+    thresholds: FloatArray
     true: FloatArray  # weighted positives above
     false: FloatArray  # weighted negatives above
+    positives: float  # all of them, weighted
 
 
 def _chosen(
@@ -155,6 +164,8 @@ def _chosen(
     """The cut that `best` chooses for each class, as a probability; `otherwise` if one kind of item is missing."""
     scores, truth = check_multilabel(logits, target, probabilities=probabilities)
     num_classes = scores.shape[1]
+    if scores.size and (truth < 0).all():
+        raise ValueError("every label is missing: there is nothing to choose thresholds by")
     if target_rate is not None:
         rates = 1 / (1 + np.exp(-rate_logits(target_rate, "target_rate")))
         rates = _per_class(rates, num_classes, "target_rate")
@@ -168,8 +179,7 @@ def _chosen(
             continue
         rate = None if target_rate is None else float(rates[column])
         cuts = _cuts(_log_odds(scores[known, column], probabilities), positive, rate)
-        limit = np.clip(cuts.limits[best(cuts, column)], -FARTHEST, FARTHEST)
-        found[column] = 1 / (1 + np.exp(-limit))
+        found[column] = cuts.thresholds[best(cuts, column)]
     if one_sided:
         warnings.warn(
             f"{len(one_sided)} of {num_classes} classes have no positive or no negative item ({_first(one_sided)}): "
@@ -184,9 +194,20 @@ def _cuts(scores: FloatArray, positive: NDArray[np.bool_], rate: float | None) -
     hits = np.append(0, np.cumsum(ranking.positive)[ranking.ends])
     misses = np.append(0, ranking.ends + 1) - hits
     steps = scores[ranking.order[ranking.ends]]
+    above, below = np.append(np.inf, steps), np.append(steps, -np.inf)  # neighbours of each place
     beyond = np.concatenate([[steps[0] + 2 * BEYOND], steps, [steps[-1] - 2 * BEYOND]])
+    thresholds = _probabilities(beyond[:-1], beyond[1:])
+    limits = np.log(thresholds) - np.log1p(-thresholds)  # as `check_thresholds` makes them
+    kept = (limits <= above) & (limits > below)
     weights = (1.0, 1.0) if rate is None else (rate / hits[-1], (1 - rate) / misses[-1])
-    return _Cuts((beyond[1:] + beyond[:-1]) / 2, weights[0] * hits, weights[1] * misses)
+    return _Cuts(thresholds[kept], weights[0] * hits[kept], weights[1] * misses[kept], weights[0] * float(hits[-1]))
+
+
+def _probabilities(above: FloatArray, below: FloatArray) -> FloatArray:
+    """Halfway between log odds, infinite ones included, as probabilities strictly between 0 and 1."""
+    with np.errstate(invalid="ignore"):
+        halfway = np.clip((above + below) / 2, LEAST, MOST)
+    return np.asarray(1 / (1 + np.exp(-np.nan_to_num(halfway, nan=0.0))))
 
 
 def _log_odds(scores: NDArray[Any], probabilities: bool) -> FloatArray:
@@ -194,7 +215,7 @@ def _log_odds(scores: NDArray[Any], probabilities: bool) -> FloatArray:
     if probabilities:
         with np.errstate(divide="ignore"):
             values = np.log(values) - np.log1p(-values)
-    return np.clip(values, -FARTHEST, FARTHEST)
+    return values
 
 
 def _numbers(value: Any, logits: ArrayLike | Tensor, what: str) -> FloatArray:
