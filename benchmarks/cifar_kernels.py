@@ -3,6 +3,8 @@
     python benchmarks/cifar_kernels.py                 µs at batch 512 with the committed tilings, beside cuDNN
     python benchmarks/cifar_kernels.py --tune          tries others, a minute, and writes the best into
                                                        src/equipoise/experiments/resnet32/fused.py
+    python benchmarks/cifar_kernels.py --width 2       the same at 32, 64 and 128 channels, and whether a network of
+                                                       them trains as torch's does; with --tune, tunes 128 alone
     python benchmarks/cifar_kernels.py --out r.json    writes what it measured
 
 The transposed convolution adds, masks and sums for the layer below on the way; cuDNN's only convolves.
@@ -18,8 +20,10 @@ import json
 import multiprocessing
 import os
 import statistics
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +34,8 @@ from torch.nn import functional
 from equipoise.experiments.resnet32 import fused
 from equipoise.experiments.resnet32.fused import Tiling
 
-SIZE = {16: 32, 32: 16, 64: 8}  # the image's side where a layer has so many channels
+SIDES = {16: 32, 32: 16, 64: 8}  # the image's side where a layer of width 1 has so many channels
+PARTS = 5  # processes that compile a kernel's variants
 TABLES = {"convolution": fused.CONVOLUTION, "transposed": fused.TRANSPOSED, "weight": fused.WEIGHT}
 CONVOLUTIONS = [Tiling(*t) for t in itertools.product((128, 256), (1, 2, 4), (4, 8), (1,), (1, 3))]
 CANDIDATES = {
@@ -38,15 +43,31 @@ CANDIDATES = {
     "transposed": CONVOLUTIONS,
     "weight": [Tiling(*t) for t in itertools.product((32, 64, 128), (16, 32), (4,), (3,), (3,))],
 }
+WIDE_CONVOLUTIONS = [Tiling(b, t, w) for b, t, w in itertools.product((64, 128, 256), (1, 2), (4, 8)) if b <= 32 * w]
+WIDE = {
+    "convolution": WIDE_CONVOLUTIONS,
+    "transposed": WIDE_CONVOLUTIONS,
+    "weight": [Tiling(*t) for t in itertools.product((32, 64, 128), (8, 16, 32), (4, 8), (3,), (1,))],
+}
+
+
+def sides(width: int) -> dict[int, int]:
+    return {channels * width: side for channels, side in SIDES.items()}
+
+
+def tuned(width: int) -> list[int]:
+    """The channels whose tilings are looked for: what width 1 has stays as it is, and with it the bits of results."""
+    return list(SIDES) if width == 1 else [channels for channels in sides(width) if channels not in SIDES]
 
 
 def candidates(kernel: str, channels: int) -> list[Tiling]:
+    if channels > 64:
+        return WIDE[kernel]
     return [tiling for tiling in CANDIDATES[kernel] if kernel == "weight" or tiling.taps == 1 or channels < 64]
 
 
-def work(kernel: str, channels: int, batch: int = 512) -> Callable[[], Any]:
+def work(kernel: str, channels: int, side: int, batch: int = 512) -> Callable[[], Any]:
     """A call of one kernel of a layer of so many channels."""
-    side = SIZE[channels]
     x, y = (torch.randn(batch, side, side, channels, device="cuda").bfloat16() for _ in range(2))
     weight = torch.randn(channels, channels, 3, 3, device="cuda").to(memory_format=torch.channels_last)
     below = fused.Layer(weight, 1, x, y, y, torch.ones(4, channels, device="cuda"))
@@ -57,9 +78,8 @@ def work(kernel: str, channels: int, batch: int = 512) -> Callable[[], Any]:
     }[kernel]
 
 
-def by_cudnn(kernel: str, channels: int, batch: int = 512) -> Callable[[], Any] | None:
+def by_cudnn(kernel: str, channels: int, side: int, batch: int = 512) -> Callable[[], Any] | None:
     """The same by torch, in bf16 and channels_last."""
-    side = SIZE[channels]
     x, y = (
         torch.randn(batch, channels, side, side, device="cuda").bfloat16().to(memory_format=torch.channels_last)
         for _ in range(2)
@@ -101,10 +121,10 @@ def microseconds(call: Callable[[], Any], calls: int = 20, repeats: int = 7) -> 
     return statistics.median(times)
 
 
-def build(task: tuple[str, int, list[Tiling]]) -> None:
+def build(task: tuple[str, int, int, list[Tiling]]) -> None:
     """Compile a kernel's variants into Triton's cache: done by several processes at once."""
-    kernel, channels, tilings = task
-    call = work(kernel, channels, batch=4)
+    kernel, channels, side, tilings = task
+    call = work(kernel, channels, side, batch=4)
     for tiling in tilings:
         TABLES[kernel][channels] = tiling
         try:
@@ -113,14 +133,15 @@ def build(task: tuple[str, int, list[Tiling]]) -> None:
             print(kernel, channels, tiling, str(error).splitlines()[0][:80])
 
 
-def tune() -> dict[str, dict[int, list[tuple[float, Tiling]]]]:
+def tune(width: int) -> dict[str, dict[int, list[tuple[float, Tiling]]]]:
     """For each kernel and number of channels, the time of every tiling that runs, best first."""
-    tasks = [(k, c, part) for k in TABLES for c in SIZE for part in (candidates(k, c)[::2], candidates(k, c)[1::2])]
+    size, channels_of = sides(width), tuned(width)
+    tasks = [(k, c, size[c], candidates(k, c)[i::PARTS]) for k in TABLES for c in channels_of for i in range(PARTS)]
     with ProcessPoolExecutor(min(len(tasks), os.cpu_count() or 1), multiprocessing.get_context("spawn")) as pool:
         list(pool.map(build, tasks))
     found: dict[str, dict[int, list[tuple[float, Tiling]]]] = {}
-    for kernel, channels in itertools.product(TABLES, SIZE):
-        call, timed = work(kernel, channels), []
+    for kernel, channels in itertools.product(TABLES, channels_of):
+        call, timed = work(kernel, channels, size[channels]), []
         for tiling in candidates(kernel, channels):
             TABLES[kernel][channels] = tiling
             try:
@@ -136,45 +157,61 @@ def tune() -> dict[str, dict[int, list[tuple[float, Tiling]]]]:
 
 def write(source: Path) -> None:
     """Put the tables as they are now into the source file."""
-    lines = source.read_text().splitlines(keepends=True)
+    text = source.read_text()
     for kernel, table in TABLES.items():
-        line = ", ".join(
-            f"{channels}: Tiling({t.block}, {t.tiles}, {t.warps}, {t.stages}, {t.taps})"
+        rows = [
+            f"    {channels}: Tiling({t.block}, {t.tiles}, {t.warps}, {t.stages}, {t.taps}),\n"
             for channels, t in table.items()
-        )
-        at = next(i for i, text in enumerate(lines) if text.startswith(f"{kernel.upper()} = "))
-        lines[at] = f"{kernel.upper()} = {{{line}}}\n"
-        print(lines[at], end="")
-    source.write_text("".join(lines))
+        ]
+        start = text.index(f"\n{kernel.upper()} = {{\n") + 1
+        end = text.index("}\n", start) + 2
+        content = f"{kernel.upper()} = {{\n{''.join(rows)}}}\n"
+        text = text[:start] + content + text[end:]
+        print(content, end="")
+    source.write_text(text)
 
 
-def engine_speed(runs: int) -> float:
-    return throughput.engine_speed(
-        throughput.random_set(torch.device("cuda")), runs, seconds=3, features=fused.fused_features
-    )
+def engine_speed(runs: int, width: int) -> float:
+    data, recipe = throughput.random_set(torch.device("cuda")), replace(throughput.SOFTMAX, width=width)
+    return throughput.engine_speed(data, runs, seconds=3, recipe=recipe, features=fused.fused_features)
+
+
+def trains_as_torch(width: int) -> dict[str, Any]:
+    """Steps of the fused network beside eager ones in bf16 and in fp32."""
+    data, recipe = throughput.random_set(torch.device("cuda")), replace(throughput.SOFTMAX, width=width)
+    return throughput.against_eager(data, recipe, features=fused.fused_features)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tune", action="store_true", help="try other tilings, and write the best down")
+    parser.add_argument("--width", type=int, default=1, choices=(1, 2), help="of the network, a factor of its channels")
     parser.add_argument("--out", type=Path, help="write the times as JSON")
     arguments = parser.parse_args()
+    width = arguments.width
     torch.backends.cudnn.benchmark = True
-    tried = tune() if arguments.tune else {}
+    tried = tune(width) if arguments.tune else {}
+    if tried:
+        write(Path(fused.__file__))
     layers = []
-    for channels, kernel in itertools.product(SIZE, TABLES):
-        ours = microseconds(work(kernel, channels))
-        theirs = by_cudnn(kernel, channels)
+    for (channels, side), kernel in itertools.product(sides(width).items(), TABLES):
+        ours = microseconds(work(kernel, channels, side))
+        theirs = by_cudnn(kernel, channels, side)
         other = None if theirs is None else microseconds(theirs)
         tiling = vars(TABLES[kernel][channels])
         layers.append({"kernel": kernel, "channels": channels, "tiling": tiling, "fused_us": ours, "cudnn_us": other})
         print(f"{kernel:12} {channels:3} channels  {ours:7.1f} µs   cuDNN {other or float('nan'):7.1f} µs   {tiling}")
-    if tried:
-        write(Path(fused.__file__))
-        print("images per second of the engine with these:", {runs: round(engine_speed(runs)) for runs in (1, 4)})
+    checked = trains_as_torch(width) if width > 1 else {}
+    if checked:
+        print("20 steps beside eager ones:", checked, flush=True)
+    if tried or width > 1:
+        speeds = {runs: round(engine_speed(runs, width)) for runs in (1, 4 if width == 1 else 3)}
+        print("images per second of the engine with these:", speeds)
     if arguments.out:
         about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "batch": 512}
         arguments.out.write_text(json.dumps({"machine": about, "layers": layers}, indent=1) + "\n")
+    if checked.get("good") is False:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -157,15 +157,17 @@ def images_a_second(step: Callable[[], None], images: int, device: torch.device,
     return steps * images / (time.perf_counter() - start)
 
 
-def engine_speed(data: CifarSet, runs: int, *, seconds: float = 4.0, **kernels: Features) -> float:
+def engine_speed(
+    data: CifarSet, runs: int, *, seconds: float = 4.0, recipe: Recipe = SOFTMAX, **kernels: Features
+) -> float:
     """Images per second of `runs` runs that train together, everything included; `kernels` as of `Training`."""
-    trainings = [Training(SOFTMAX, data, seed, **kernels) for seed in range(runs)]
+    trainings = [Training(recipe, data, seed, **kernels) for seed in range(runs)]
 
     def chunk() -> None:
         for training in trainings:
             training.advance()
 
-    return images_a_second(chunk, runs * CHUNK * SOFTMAX.batch_size, data.device, seconds)
+    return images_a_second(chunk, runs * CHUNK * recipe.batch_size, data.device, seconds)
 
 
 def step_speed(data: CifarSet, runs: int, *, seconds: float = 3.0, **kernels: Features) -> float:

@@ -26,6 +26,7 @@ from equipoise.training.recipe import Recipe
 from equipoise.training.sets import CifarSet
 
 LAYERS = [(3, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1)]
+LAYERS += [(3, 32, 1), (64, 128, 2), (128, 128, 1)]  # more of width 2
 BATCH, SIDE = 3, 8  # 192 pixels, or 48: no whole number of tiles
 
 
@@ -47,8 +48,8 @@ def test_convolution_is_torchs_and_sums_its_result(channels: int, to: int, strid
     x, weight, _ = layer(channels, to, stride)
     expected = pixels_first(functional.conv2d(x, weight, stride=stride, padding=1))
     y, partial = fused.convolution(pixels_first(x), weight.detach(), stride)
-    # A value is a sum of n = 9 * 64 products of unit normals at most: of size sqrt(n) = 24, with about sqrt(n)
-    # roundings of 2**-24 of that, 3.4e-5, in either order. Sums over pixels are of 192 squares of these: 1e5.
+    # A value is a sum of n = 9 * 128 products of unit normals at most: of size sqrt(n) = 34, with about sqrt(n)
+    # roundings of 2**-24 of that, 6.9e-5, in either order. Sums over pixels are of 192 squares of these: 2e5.
     torch.testing.assert_close(y, expected, atol=1e-4, rtol=1e-5)
     sums = torch.stack([expected.sum((0, 1, 2)), expected.square().sum((0, 1, 2))])
     torch.testing.assert_close(partial.sum(0), sums, atol=1e-2, rtol=1e-5)
@@ -63,7 +64,7 @@ def test_weight_gradient_is_torchs(channels: int, to: int, stride: int) -> None:
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("channels", "to", "stride"), LAYERS[1:])
+@pytest.mark.parametrize(("channels", "to", "stride"), [layer for layer in LAYERS if layer[0] > 3])
 def test_the_gradient_of_the_layer_below_is_torchs(channels: int, to: int, stride: int) -> None:
     x, weight, slope = layer(channels, to, stride)
     (dx,) = torch.autograd.grad(functional.conv2d(x, weight, stride=stride, padding=1), x, slope)
@@ -80,19 +81,21 @@ def test_the_gradient_of_the_layer_below_is_torchs(channels: int, to: int, strid
 
 @pytest.mark.parametrize("taps", [1, 3])
 def test_a_row_of_taps_at_once_gives_the_same(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for table in (fused.CONVOLUTION, fused.TRANSPOSED):
+    for table in (fused.CONVOLUTION, fused.TRANSPOSED, fused.WEIGHT):
         for channels, tiling in table.items():
-            monkeypatch.setitem(table, channels, replace(tiling, taps=taps))
-    for channels, to, stride in LAYERS:
+            monkeypatch.setitem(table, channels, replace(tiling, taps=taps, tiles=2))
+    for channels, to, stride in (*LAYERS[:6], LAYERS[-1]):
         test_convolution_is_torchs_and_sums_its_result(channels, to, stride)
+        test_weight_gradient_is_torchs(channels, to, stride)
         if channels > 3:
             test_the_gradient_of_the_layer_below_is_torchs(channels, to, stride)
 
 
-def a_network(seed: int) -> tuple[ResNetCifar, torch.Tensor]:
+def a_network(seed: int, width: int = 1) -> tuple[ResNetCifar, torch.Tensor]:
     """A network in which batch normalization does something, and images for it."""
     torch.manual_seed(seed)
-    model = ResNetCifar(nn.Linear(FEATURES, 10), blocks=2).to(memory_format=torch.channels_last)
+    model = ResNetCifar(nn.Linear(FEATURES * width, 10), blocks=3 - width, width=width)
+    model = model.to(memory_format=torch.channels_last)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -109,10 +112,12 @@ def nearest_to_zero(model: ResNetCifar, images: torch.Tensor) -> float:
     return float(torch.stack(given).min())
 
 
-def test_a_whole_network_has_torchs_features_gradients_and_running_statistics() -> None:
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_whole_network_has_torchs_features_gradients_and_running_statistics(width: int) -> None:
     # The first network in which no ReLU is given less than 80 roundings of 1: a gradient that one order of summing
     # switches off and another does not would differ by far more than roundings do.
-    model, images = next(one for one in map(a_network, range(1000)) if nearest_to_zero(*one) > 1e-5)
+    networks = (a_network(seed, width) for seed in range(1000))
+    model, images = next(one for one in networks if nearest_to_zero(*one) > 1e-5)
     twin = copy.deepcopy(model)
     found, expected = fused.fused_features(model, images), twin.features(normalise(images))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
@@ -134,8 +139,15 @@ def test_a_weight_in_another_layout_is_refused() -> None:
         fused.convolution(torch.zeros(1, 8, 8, 16), torch.zeros(16, 16, 3, 3), 1)
 
 
-def test_what_a_trained_network_answers_is_torchs() -> None:
-    model, images = a_network(0)
+def test_channels_without_kernels_are_refused_by_number() -> None:
+    model, images = a_network(0, width=3)
+    with pytest.raises(ValueError, match=r"no fused kernels for 48 channels, only for 16, 32, 64, 128"):
+        fused.fused_features(model, images)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_what_a_trained_network_answers_is_torchs(width: int) -> None:
+    model, images = a_network(0, width)
     model.features(normalise(images))  # running statistics that are not those of the start
     model.eval()
     found = fused.fused_answers(model, images)

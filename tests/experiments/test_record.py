@@ -12,17 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import typer
 from helpers.cifar_files import write_cifar10
 from helpers.run_records import read_jsonl, record
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.cli.classifiers import check_widths
 from equipoise.experiments.documents import record as documents
 from equipoise.experiments.record import exported as exported_module
 from equipoise.experiments.record import published, recipe, report
 from equipoise.prior import Prior
 from equipoise.training.classification import Training, train
-from equipoise.training.recipe import Cell, Method
+from equipoise.training.classification_runs import Kernels
+from equipoise.training.recipe import EARLIER, Cell, Method
 from equipoise.training.records import Record, import_records, read_records
 from equipoise.training.run_folder import load_run
 from equipoise.training.sets import CifarSet
@@ -31,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 CELL = ("cifar10-lt", 10)
 TINY = {"blocks": 1, "batch_size": 4, "iterations": 3, "warmup": 1}
 NAMES = [f"cifar10-lt/10/teacher/{seed}" for seed in (1000, 1001)]
+LONGER = ("cifar10-lt", 20)  # a tail that leaves images to judge on: teachers serve tries and the test alike
 
 
 class Command:
@@ -63,6 +67,12 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     monkeypatch.setattr(recipe, "TEACHER", teacher)
     monkeypatch.setattr(recipe, "STUDENT", student)
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*CELL, "distilled", seed) for seed in (0, 1)])
+    wide = Method("teacher_wide", replace(teacher.recipe, width=2, ema=0.5))
+    monkeypatch.setattr(recipe, "OTHER_TEACHERS", (wide,))
+    tried = {"distilled_wide": {"teacher": "teacher_wide", "teachers": 1}, "distilled_three": {"teachers": 3}}
+    choices = [Method(name, replace(student.recipe, **change)) for name, change in tried.items()]  # type: ignore[arg-type]
+    monkeypatch.setattr(recipe, "CHOICES", tuple(choices))
+    monkeypatch.setattr(recipe, "choices_plan", lambda: [Cell(*LONGER, name, 0) for name in tried])
     return Command(tmp_path)
 
 
@@ -178,6 +188,62 @@ def test_choices_are_judged_on_training_images_that_were_not_trained_on(
     assert one.draw != whole.draw
 
 
+def test_tried_teachers_are_trained_with_their_student_and_recorded_apart(command: Command) -> None:
+    said = command("--validate", "--only", "cifar10-lt/20/distilled_wide")
+    assert "training: cifar10-lt/20/teacher_wide/1000" in said
+    teacher, student = command.records().values()
+    assert teacher.key == "choices/record-teachers/cifar10-lt/20/teacher_wide/1000"
+    assert student.key == "choices/record/cifar10-lt/20/distilled_wide/0"
+    assert student.teachers == {"cifar10-lt/20/teacher_wide/1000": teacher.weights}
+    assert {one.evaluated_on for one in (teacher, student)} == {"held_out"}
+    assert [one.recipe["width"] for one in (teacher, student)] == [2, 1]
+    written = import_records(command.folder / "r.jsonl", command.folder / "results").written
+    assert [path.relative_to(command.folder / "results").parts[1] for path in written] == ["record-teachers", "record"]
+    assert "nothing left to train" in command("--validate", "--only", "cifar10-lt/20/distilled_wide", out="again.jsonl")
+    assert "nothing left to train" in command("--validate", "--only", "cifar10-lt/20/teacher_wide", out="again.jsonl")
+
+
+def test_a_tried_teacher_that_is_chosen_is_judged_on_the_test_set_and_not_trained_again(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command("--validate", "--only", "cifar10-lt/20/teacher_wide")
+    (tried,) = command.records().values()
+    chosen = replace(recipe.STUDENT.recipe, teacher="teacher_wide", teachers=1)
+    monkeypatch.setattr(recipe, "STUDENT", Method("distilled", chosen))
+    monkeypatch.setattr(recipe, "plan", lambda: [Cell(*LONGER, "distilled", 0)])
+    said = command()
+    assert "cifar10-lt/20/teacher_wide/1000: resumed at iteration 3 of 3" in said
+    _, teacher, student = command.records().values()
+    assert teacher.key == "record-teachers/cifar10-lt/20/teacher_wide/1000"
+    assert (teacher.weights, teacher.evaluated_on, tried.evaluated_on) == (tried.weights, "test", "held_out")
+    assert student.teachers == {"cifar10-lt/20/teacher_wide/1000": tried.weights}
+
+
+def test_more_teachers_begin_with_those_that_are_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "plan", lambda: [Cell(*LONGER, "distilled", 0)])
+    command(out="whole.jsonl")
+    first = list(command.records("whole.jsonl").values())[-1]
+    for note in command.checkpoints.glob("*.finished.json"):  # as files have it from before a network had a width
+        content = json.loads(note.read_text())
+        assert content["made_from"].pop("width") == 1
+        note.write_text(json.dumps(content))
+    said = command("--validate", "--only", "cifar10-lt/20/distilled_three")
+    assert "training: cifar10-lt/20/teacher/1002" in said
+    assert "teacher/1000" not in said
+    (student,) = command.records().values()  # teachers of the final recipe are judged on the test set alone
+    assert dict(list((student.teachers or {}).items())[:2]) == first.teachers
+    assert len(student.teachers or {}) == 3
+
+
+def test_fused_kernels_are_refused_for_a_network_that_is_too_wide(command: Command) -> None:
+    pytest.importorskip("triton")
+    cells = [Cell(*CELL, method, 0) for method in ("distilled", "teacher_wide")]
+    for kernels in (Kernels(fused=True), Kernels()):
+        check_widths(cells, recipe.recipe_of, kernels)
+    with pytest.raises(typer.BadParameter, match="no kernels for cifar10-lt/10/distilled/0, of width 4"):
+        check_widths(cells, lambda cell: replace(recipe.recipe_of(cell), width=4), Kernels(fused=True))
+
+
 OWN = """
 from dataclasses import replace
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
@@ -260,7 +326,7 @@ def test_a_missing_teacher_is_refused_by_name(command: Command) -> None:
     assert not (command.folder / "r.jsonl").exists()
 
 
-@pytest.mark.parametrize(("key", "value"), [("draw", "another"), ("pixels", "another"), ("seed", 7)])
+@pytest.mark.parametrize(("key", "value"), [("draw", "another"), ("pixels", "another"), ("seed", 7), ("width", 2)])
 def test_a_teacher_of_other_data_is_refused_by_name(key: str, value: Any, command: Command) -> None:
     teachers = given_teachers(command)
     path = teachers / "cifar10-lt-10-teacher-1001.finished.json"
@@ -317,18 +383,22 @@ def test_an_exported_student_is_judged_again_from_its_files(command: Command) ->
     assert "holds no exported student" in command("--judge", str(command.folder / "data"), ok=False)
 
 
-def test_exported_weights_are_those_that_were_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("width", [1, 2])
+def test_exported_weights_are_those_that_were_trained(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(exported_module, "export_run", lambda folder: [])
     labels = np.repeat(np.arange(3), [20, 8, 3])
     images = np.random.default_rng(0).integers(0, 256, (len(labels), 3, 32, 32)).astype(np.uint8)
     data = CifarSet.of(images, labels, Prior.from_labels(labels), torch.device("cpu"))
-    run = Training(replace(recipe.TEACHER.recipe, **TINY | {"iterations": 12}), data, 0)  # type: ignore[arg-type]
+    change: dict[str, Any] = TINY | {"iterations": 12, "width": width}
+    run = Training(replace(recipe.TEACHER.recipe, **change), data, 0)
     train([run])
     made = record(table="record", method="distilled")
     folder = exported_module.export_student(tmp_path, run, made)
     assert folder == tmp_path / "cifar10-lt/100/distilled/0"
     served, note = load_run(folder)
-    assert (note.model, note.num_classes, note.blocks) == ("resnet32", 3, 1)
+    assert (note.model, note.num_classes, note.blocks, note.width) == ("resnet32", 3, 1, width)
     with torch.no_grad():
         found = served(torch.from_numpy(images).float() / 255)
     expected = run.predict(torch.from_numpy(images))
@@ -422,6 +492,11 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
     assert "| + 18,500 iterations (the student) | 18,500 | 49.40 (1) | 57.8 |" in said
     assert "Not run yet on CIFAR-100-LT, 100: + weight decay 1e-3;" in said
     assert "Not run yet on CIFAR-100-LT, 10: + Nesterov's momentum (the teachers);" in said
+    tried = {"table": "choices/record", "method": "distilled_wide", "balanced_accuracy": 49.0}
+    wide = student(("cifar100-lt", 100), 0, 51.0, **tried, teachers={"cifar100-lt/100/teacher_wide/1000": "0"})
+    teacher = student(("cifar100-lt", 100), 1000, 54.0, table="choices/record-teachers", method="teacher_wide")
+    said = documents.ablation([wide], [teacher])
+    assert "three such teachers of twice the width | 18,500 | 49.00 (1) | 57.8 | 54.0 |" in said
 
 
 def test_the_committed_documents_are_what_the_committed_records_give() -> None:
@@ -440,6 +515,28 @@ def test_the_committed_students_name_teachers_that_are_recorded() -> None:
         assert one.teachers is not None
         assert len(one.teachers) == 6
         assert {name: teachers[name] for name in one.teachers} == one.teachers
+
+
+def test_committed_tries_were_trained_with_the_recipes_that_stand_in_the_file() -> None:
+    tries = read_records(ROOT / "results", published.TRIES)
+    assert tries
+    for one in tries:
+        now = recipe.recipe_of(Cell(one.data_set, one.imbalance, one.method, one.seed)).as_dict()
+        assert {**EARLIER, **one.recipe} == json.loads(json.dumps(now)), one.key
+
+
+def test_teachers_that_are_tried_are_averages_wide_or_deep() -> None:
+    recipes = {method.name: method.recipe for method in (*recipe.OTHER_TEACHERS, *recipe.CHOICES)}
+    shapes = {name: (one.blocks, one.width, one.ema) for name, one in recipes.items() if name.startswith("teacher")}
+    assert shapes == {"teacher_ema": (5, 1, 0.999), "teacher_wide": (5, 2, 0.999), "teacher_deep": (9, 1, 0.999)}
+    taught = {name: one.teacher_cells(Cell("cifar100-lt", 100, name, 0)) for name, one in recipes.items()}
+    assert [len(taught[f"distilled_{name}"]) for name in ("ema", "wide", "deep", "twelve")] == [6, 3, 4, 12]
+    assert taught["distilled_twelve"][:6] == taught["distilled_18500"]
+    assert {cell.method for cells in taught.values() for cell in cells} == set(recipe.teacher_tables())
+    assert {name: table for name, table in recipe.teacher_tables().items() if table == recipe.TEACHERS} == {
+        recipe.STUDENT.recipe.teacher: recipe.TEACHERS
+    }
+    assert {one.width for name, one in recipes.items() if one.teacher} == {recipe.STUDENT.recipe.width} == {1}
 
 
 def test_every_choice_has_a_title_and_every_title_a_choice() -> None:

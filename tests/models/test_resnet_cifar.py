@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
 import torch
 from torch import nn
 
@@ -25,6 +28,29 @@ def test_stages_are_16_32_and_64_wide_at_32_16_and_8_pixels() -> None:
     with torch.no_grad():
         assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
     assert shapes == [(16, 32, 32)] * 5 + [(32, 16, 16)] * 5 + [(64, 8, 8)] * 5
+
+
+def test_a_width_of_2_doubles_the_channels_of_every_stage() -> None:
+    model = ResNetCifar(nn.Linear(2 * FEATURES, 10), blocks=2, width=2).eval()
+    assert [block.conv2.weight.shape[0] for block in model.blocks] == [32, 32, 64, 64, 128, 128]  # type: ignore[union-attr]
+    assert model.conv.weight.shape == (32, 3, 3, 3)
+    with torch.no_grad():
+        assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    with pytest.raises(ValueError, match="a network of width 0"):
+        ResNetCifar(nn.Linear(FEATURES, 10), width=0)
+
+
+def test_width_1_starts_from_the_numbers_that_its_layers_draw_one_after_the_other() -> None:
+    torch.manual_seed(0)
+    model = ResNetCifar(nn.Linear(FEATURES, 10), blocks=2)
+    torch.manual_seed(0)
+    head, channels = nn.Linear(FEATURES, 10), [3] + [16] * 5 + [32] * 4 + [64] * 4
+    layers = [nn.Conv2d(a, b, 3, bias=False) for a, b in pairwise(channels)]
+    for layer in layers:
+        nn.init.kaiming_normal_(layer.weight)
+    found = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    assert all(torch.equal(one.weight, other.weight) for one, other in zip(found, layers, strict=True))
+    assert torch.equal(model.head.weight, head.weight)  # type: ignore[arg-type]
 
 
 def test_the_shortcut_takes_every_second_pixel_and_pads_channels_with_zeros_on_both_sides() -> None:

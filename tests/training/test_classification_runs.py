@@ -207,6 +207,40 @@ def test_a_checkpoint_of_another_engine_or_of_old_is_not_taken_up(
     assert any("starting from the beginning" in line for line in said)
 
 
+def test_files_from_before_a_network_had_a_width_are_those_of_width_1(
+    queue: Callable[..., tuple], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, (whole,), _ = queue("balanced_softmax")
+    interrupted_queue(queue, "balanced_softmax")
+    path = tmp_path / "checkpoints" / "cifar10-lt-20-balanced_softmax-0.checkpoint.pt"
+    content = torch.load(path, weights_only=True)
+    assert content["made_from"].pop("width") == 1
+    torch.save(content, path)
+    _, (resumed,), said = queue("balanced_softmax")
+    assert any("resumed at iteration" in line for line in said)
+    assert resumed.weights == whole.weights
+    torch.save(content, path)
+    monkeypatch.setitem(RECIPES, "balanced_softmax", replace(RECIPES["balanced_softmax"], width=2))
+    _, (wide,), said = queue("balanced_softmax")
+    assert any("(width 1, now 2)" in line for line in said)
+    assert wide.recipe["width"] == 2
+
+
+def test_large_networks_are_a_group_of_their_own_and_take_longer(
+    queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = replace(TINY, iterations=1, warmup=0)
+    for name, change in {"narrow": {}, "wide": {"width": 2}, "other": {"weight_decay": 0.0}}.items():
+        monkeypatch.setitem(RECIPES, name, replace(short, **change))  # type: ignore[arg-type]
+    _, _, said = queue("narrow", "wide", "other", together=3)
+    assert "training 2 together: cifar10-lt/20/narrow/0, cifar10-lt/20/other/0" in said
+    assert "training: cifar10-lt/20/wide/0" in said
+    timing = Timing(0.003, {(False, 1.0): (6, 0.015)}, setup=0.0)
+    assert timing.estimate(3, 1000, (False, 4.0), 4.0) == pytest.approx(3 * 1000 * 0.003 * 4)
+    assert timing.estimate(6, 1000, (False, 1.0), 1.0) == pytest.approx(1000 * 0.015 * 1.05)
+    assert timing.largest(3, 1000, (False, 4.0), 25, 4.0) == 2
+
+
 def test_a_backbone_of_another_recipe_is_trained_again(
     queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
 ) -> None:

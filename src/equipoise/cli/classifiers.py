@@ -46,6 +46,7 @@ def train_classifiers(
     if not cells:
         return
     check_recipes(cells, table.recipe_of)
+    check_widths([*cells, *needed_by(cells, table.recipe_of)], table.recipe_of, kernels)
     recipes = [table.recipe_of(cell) for cell in table.plan]
     backbones = {method for recipe in recipes for method in (recipe.backbone, recipe.teacher) if method}
     together = options.together or (4 if place.type == "cuda" else 1)
@@ -89,12 +90,8 @@ def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) ->
     """Check before training that every recipe exists and can be stored in a record."""
     for cell in cells:
         try:
-            recipe = recipe_of(cell)
-            if recipe.backbone is not None:
-                recipe_of(Cell(cell.data_set, cell.imbalance, recipe.backbone, cell.seed)).as_dict()
-            for teacher in recipe.teacher_cells(cell):
-                recipe_of(teacher).as_dict()
-            json.dumps(recipe.as_dict())
+            for one in (cell, *needed_by([cell], recipe_of)):
+                json.dumps(recipe_of(one).as_dict())
         except KeyError as error:
             raise typer.BadParameter(f"{cell}: recipe_of does not know {error}") from None
         except (TypeError, AttributeError) as error:
@@ -102,6 +99,28 @@ def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) ->
                 f"{cell}: its recipe cannot be stored in a record ({error}): options must be numbers, text or lists of "
                 "them, and the loss a class or a named function"
             ) from None
+
+
+def needed_by(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) -> list[Cell]:
+    """The runs that these start from or learn from."""
+    found: list[Cell] = []
+    for cell in cells:
+        recipe = recipe_of(cell)
+        if recipe.backbone is not None:
+            found.append(replace(cell, method=recipe.backbone))
+        found.extend(recipe.teacher_cells(cell))
+    return list(dict.fromkeys(found))
+
+
+def check_widths(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe], kernels: Kernels) -> None:
+    """Refuse fused kernels for a network that is too wide for them, before anything is trained."""
+    if not kernels.fused:
+        return
+    from equipoise.experiments.resnet32.fused import fits  # needs Triton
+
+    for cell in cells:
+        if not fits(width := recipe_of(cell).width):
+            raise typer.BadParameter(f"--fused has no kernels for {cell}, of width {width}: pass --compile instead")
 
 
 def read_draws(store: Store, cells: Sequence[Cell], validate: bool) -> None:

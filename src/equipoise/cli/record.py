@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from equipoise.cli.classifiers import kernels_of, present_cells, read_draws
+from equipoise.cli.classifiers import check_widths, kernels_of, present_cells, read_draws
 from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
@@ -44,26 +44,28 @@ def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
 def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool) -> None:
     """Train the students that are missing, and before them the teachers that they need; or teachers alone."""
     table, plan = (record.TRIES, record.choices_plan()) if options.validate else (record.NAME, record.plan())
+    teachers_table = record.TRIED_TEACHERS if options.validate else record.TEACHERS
     place = device_of(options.device)
     kernels = kernels_of(place, **asked_kernels)
-    recorded, teachers = (options.recorded(name, Record) for name in (table, record.TEACHERS))
-    trained_too = not (options.validate or own.teachers)
-    asked = asked_cells([*plan, *(teachers_of(plan) if trained_too else ())], options)
-    named = [cell for cell in asked if cell.method == record.TEACHER.name]
-    students = [cell for cell in asked if cell not in named]
+    recorded, teachers = (options.recorded(name, Record) for name in (table, teachers_table))
+    asked = asked_cells([*plan, *(() if own.teachers else recorded_teachers(plan, teachers_table))], options)
+    named = [cell for cell in asked if cell not in plan]
+    students = [cell for cell in asked if cell in plan]
     students = missing_cells(students, recorded) if students else missing_cells(named, teachers)
     students = present_cells(students, own.data, download=own.download)
     if not students:
         return
-    first = unrecorded([*teachers_of(students), *named], teachers) if trained_too else []
+    taught = [] if own.teachers else recorded_teachers(students, teachers_table)
+    first = unrecorded([*taught, *named], teachers)
     students = [cell for cell in students if cell not in first]
+    check_widths([*first, *students, *teachers_of(students)], record.recipe_of, kernels)
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / record.NAME, together=together)
 
     def make(settings: Settings) -> Classification:
         store = Store(own.data, place, download=own.download, validate=options.validate)
         read_draws(store, [*first, *students], options.validate)
-        tables = {record.TEACHER.name: record.TEACHERS}
+        tables = record.teacher_tables()
         return Classification(
             table,
             record.recipe_of,
@@ -99,6 +101,13 @@ def teachers_of(students: list[Cell]) -> list[Cell]:
     """The teachers of all students, each once."""
     every = [teacher for student in students for teacher in record.recipe_of(student).teacher_cells(student)]
     return list(dict.fromkeys(every))
+
+
+def recorded_teachers(students: list[Cell], table: str) -> list[Cell]:
+    """Those of them whose records belong to a table: no teacher of the final recipe is recorded beside tries, as it is
+    judged on the test set when its turn comes."""
+    tables = record.teacher_tables()
+    return [teacher for teacher in teachers_of(students) if tables[teacher.method] == table]
 
 
 def unrecorded(cells: list[Cell], teachers: Recorded) -> list[Cell]:

@@ -1,5 +1,7 @@
 """ResNet for 32×32 images: three stages of 16, 32 and 64 channels, parameter-free shortcuts, global average pooling.
 
+`width` is a factor of these channels: 2 stands for 32, 64 and 128.
+
 ResNet-32 has 5 basic blocks per stage: 31 convolutions, 463,504 parameters before the head. Where a stage halves the
 image, the shortcut takes every second pixel and pads the channels with zeros ("option A"). Convolutions start from
 Kaiming's normal distribution (fan in); the head is a module of its own with torch's default initialisation.
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-FEATURES = 64
+FEATURES = 64  # at width 1; in proportion at others
 
 
 class BasicBlock(nn.Module):
@@ -38,20 +40,25 @@ class BasicBlock(nn.Module):
 
 
 class ResNetCifar(nn.Module):
-    """A backbone of 6·blocks + 1 convolutions with a head of its own.
+    """A backbone of 6·blocks + 1 convolutions with a head of its own, which gets FEATURES · width features.
 
     >>> model = ResNetCifar(nn.Linear(FEATURES, 10), blocks=1)
     >>> model(torch.zeros(2, 3, 32, 32)).shape
     torch.Size([2, 10])
+    >>> ResNetCifar(nn.Linear(2 * FEATURES, 10), blocks=1, width=2).features(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 128])
     """
 
-    def __init__(self, head: nn.Module, blocks: int = 5) -> None:
+    def __init__(self, head: nn.Module, blocks: int = 5, width: int = 1) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, 16, 3, padding=1, bias=False)
-        self.bn = nn.BatchNorm2d(16)
-        widths = [16] * blocks + [32] * blocks + [FEATURES] * blocks
+        if width < 1:
+            raise ValueError(f"a network of width {width}: expected a factor of its channels, 1 or more")
+        first = 16 * width
+        self.conv = nn.Conv2d(3, first, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(first)
+        channels = [first] * blocks + [2 * first] * blocks + [FEATURES * width] * blocks
         self.blocks = nn.Sequential(
-            *(BasicBlock(before, width) for before, width in zip([16, *widths], widths, strict=False))
+            *(BasicBlock(before, after) for before, after in zip([first, *channels], channels, strict=False))
         )
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -59,7 +66,7 @@ class ResNetCifar(nn.Module):
         self.head = head
 
     def features(self, images: Tensor) -> Tensor:
-        """[N, 3, 32, 32] → [N, 64]."""
+        """[N, 3, 32, 32] → [N, 64 · width]."""
         x = functional.relu(self.bn(self.conv(images)))
         return torch.flatten(functional.adaptive_avg_pool2d(self.blocks(x), 1), 1)
 

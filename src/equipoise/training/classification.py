@@ -86,7 +86,7 @@ def build_model(
 
 def _network(recipe: Recipe, num_classes: int) -> Network:
     if recipe.model == "resnet32":
-        return ResNetCifar(_head(recipe, FEATURES, num_classes), recipe.blocks)
+        return ResNetCifar(_head(recipe, FEATURES * recipe.width, num_classes), recipe.blocks, recipe.width)
     if recipe.model.startswith("features-"):  # a head for precomputed features
         return Classifier(nn.Identity(), _head(recipe, int(recipe.model.removeprefix("features-")), num_classes))
     options: dict[str, Any] = {"stride": recipe.stride, "full_stem": recipe.full_stem}

@@ -117,6 +117,11 @@ class Classification(Kind[Cell, Training]):
     def iterations(self, cell: Cell) -> int:
         return self.recipe(cell).iterations
 
+    def cost(self, cell: Cell) -> float:
+        """In products, beside ResNet-32."""
+        recipe = self._recipe_of(cell)
+        return recipe.blocks / Recipe.blocks * recipe.width**2
+
     def starts_from(self, cell: Cell) -> Cell | None:
         """The run whose backbone the cell keeps: same data, same seed."""
         method = self._recipe_of(cell).backbone

@@ -16,6 +16,7 @@ from torch import Tensor
 from equipoise.data.reading import read_json
 from equipoise.files import write_text
 from equipoise.training.kinds import C, Kind, R, Settings
+from equipoise.training.recipe import EARLIER
 from equipoise.training.records import locked
 from equipoise.training.weights import read_tensors, weights_digest, write_tensors
 
@@ -45,7 +46,7 @@ def claims_held(folder: Path) -> int:
 def _changed(content: Any, here: dict[str, Any]) -> str:
     """How a file's origin differs from `here`; empty if it does not."""
     found = content.get("made_from") if isinstance(content, dict) else None
-    there = found if isinstance(found, dict) else {}
+    there = EARLIER | found if isinstance(found, dict) else {}
     other = [key for key in here if there.get(key, "unknown") != here[key]]
     return ", ".join(f"{key} {there.get(key, 'unknown')}, now {here[key]}" for key in other[:3])
 

@@ -143,6 +143,10 @@ class Kind(ABC, Generic[C, R]):
         """An estimate before anything is trained; 0 if unknown."""
         return 0.0
 
+    def cost(self, cell: C) -> float:
+        """Of an iteration, as a multiple of that guess; runs of equal cost are trained together."""
+        return 1.0
+
     def seconds_to_judge(self) -> float:
         return 0.0
 

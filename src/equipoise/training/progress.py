@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
@@ -86,24 +86,24 @@ class Pace:
 
 @dataclass
 class Timing:
-    """The time that iterations have taken so far, by whether the run starts from another's weights."""
+    """The time that iterations have taken so far, by groups of runs that are `like` each other."""
 
     guess: float = 0.0  # seconds per iteration of one run
-    per_iteration: dict[bool, tuple[int, float]] = field(default_factory=dict)  # -> (group size, seconds)
+    per_iteration: dict[Hashable, tuple[int, float]] = field(default_factory=dict)  # -> (group size, seconds)
     setup: float = SETUP
 
-    def estimate(self, size: int, iterations: int, second_stage: bool) -> float:
+    def estimate(self, size: int, iterations: int, like: Hashable, cost: float = 1.0) -> float:
         """Estimated seconds for a group. A group smaller than the measured one is faster, but less than
-        proportionally."""
-        measured, seconds = self.per_iteration.get(second_stage, (0, 0.0))
+        proportionally; before one was measured, an iteration takes `cost` times the guess."""
+        measured, seconds = self.per_iteration.get(like, (0, 0.0))
         if measured:
             share = 0.15 + 0.85 * size / measured if size < measured else size / measured
             return self.setup + iterations * seconds * share * 1.05
-        return self.setup + iterations * self.guess * size
+        return self.setup + iterations * self.guess * cost * size
 
-    def largest(self, size: int, iterations: int, second_stage: bool, seconds: float) -> int:
+    def largest(self, size: int, iterations: int, like: Hashable, seconds: float, cost: float = 1.0) -> int:
         """The largest group, up to `size`, that takes no more than `seconds`; 0 if none does."""
-        fitting = [n for n in range(1, size + 1) if self.estimate(n, iterations, second_stage) <= seconds]
+        fitting = [n for n in range(1, size + 1) if self.estimate(n, iterations, like, cost) <= seconds]
         return max(fitting, default=0)
 
 

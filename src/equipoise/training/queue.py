@@ -80,7 +80,8 @@ class _Queue(Generic[C, R]):
             return bool(group) and self._train_group(group)
 
     def _next_group(self, claims: ExitStack) -> list[C]:
-        """The next runs to train together, claimed: in order, equally long, and all with or all without a start."""
+        """The next runs to train together, claimed: in order, equally long and large, all with or all without a
+        start."""
         self._order_by_start()
         ready = [cell for cell in self.waiting if not any(first in self.waiting for first in self._needs(cell))]
         for shape in dict.fromkeys(map(self._shape, ready)):
@@ -124,13 +125,14 @@ class _Queue(Generic[C, R]):
         trained = self.kind.teachers(cell) if self.settings.teachers is None else ()
         return [*([] if first is None else [first]), *trained]
 
-    def _shape(self, cell: C) -> tuple[int, bool]:
-        return self.kind.iterations(cell), self.kind.starts_from(cell) is not None or bool(self.kind.teachers(cell))
+    def _shape(self, cell: C) -> tuple[int, bool, float]:
+        started = self.kind.starts_from(cell) is not None or bool(self.kind.teachers(cell))
+        return self.kind.iterations(cell), started, self.kind.cost(cell)
 
-    def _size(self, size: int, iterations: int, second_stage: bool) -> int:
+    def _size(self, size: int, iterations: int, started: bool, cost: float) -> int:
         """How many runs of this shape can be trained in the time that is left; for the first group, at least one."""
         left = self.deadline - time.monotonic() - self.kind.seconds_to_judge()
-        fitting = self.timing.largest(size, iterations, second_stage, left)
+        fitting = self.timing.largest(size, iterations, (started, cost), left, cost)
         if self.kind.agree(fitting == 0):
             return 0 if self.trained else 1
         return max(fitting, 1)
@@ -177,7 +179,7 @@ class _Queue(Generic[C, R]):
             raise KeyboardInterrupt
         in_time = self._judge_group(finished, runs, began, judged_only=not iterations)
         if iterations and len(finished) == len(group):
-            self.timing.per_iteration[self._shape(group[0])[1]] = (len(group), seconds / iterations)
+            self.timing.per_iteration[self._shape(group[0])[1:]] = (len(group), seconds / iterations)
             self.timing.setup = max(2.0, time.monotonic() - began - seconds)
         return in_time and len(finished) == len(good)
 

@@ -18,6 +18,7 @@ from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
 TEACHER_SEEDS = 1000  # the teachers of seed s have seeds from 1000 (s + 1) on, which no student has
+EARLIER = {"width": 1}  # the values that files written before an option existed stand for
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Recipe:
     backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
     adjusted       subtract the prior from the logits when predicting: for a model trained with a plain loss. With
                    several labels per image, every class then has the mean rate
+    blocks, width  for "resnet32": blocks per stage (9: ResNet-56), and a factor of its 16, 32 and 64 channels
     model          "resnet32", or a classifier from torchvision or timm for images of `size` pixels
     full_stem      use the network's own first layers even for small images, as a weights file needs
     stride         where a ResNet's bottlenecks halve the picture, as in `make_backbone`
@@ -125,6 +127,7 @@ class Recipe:
     temperature: float = 2.0
     distillation: float = 0.8
     views: int = 128
+    width: int = 1
 
     def learning_rate(self, iteration: int) -> float:
         """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end, or steps.

@@ -50,11 +50,13 @@ class NetworkNote:
     stride: Literal["1x1", "3x3"] | None = None
     full_stem: bool = False
     blocks: int = 5  # of each stage, if `model` is "resnet32"
+    width: int = 1  # a factor of its channels, likewise
 
     def network(self) -> Normalised:
         """The network, without the weights."""
         if self.model == "resnet32":
-            return Normalised(ResNetCifar(nn.Linear(FEATURES, self.num_classes), self.blocks), MEAN, STD)
+            last = nn.Linear(FEATURES * self.width, self.num_classes)
+            return Normalised(ResNetCifar(last, self.blocks, self.width), MEAN, STD)
         backbone, width = make_backbone(self.model, self.size, stride=self.stride, full_stem=self.full_stem)
         head = (NormalizedLinear if self.head == "normalized" else nn.Linear)(width, self.num_classes)
         return Normalised(Classifier(backbone, head), IMAGENET_MEAN, IMAGENET_STD)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from equipoise.experiments.documents.marks import filled
@@ -24,23 +24,31 @@ from equipoise.training.records import Record, read_records
 
 def cells_table(records: Sequence[Record], teachers: Sequence[Record]) -> Table:
     """A row per cell: the student beside its teachers, alone and together, and how long all of it took."""
-    best, known = published.best(), {record.key.removeprefix(f"{record.table}/"): record for record in teachers}
-    rows = []
+    best, known, rows = published.best(), by_name(teachers), []
     for column, runs in by_column(records).items():
-        alone = [known[name].top1 for run in runs for name in run.teachers or {} if name in known]
         minutes = [found / 60 for run in runs if (found := _seconds(run, known)) is not None]
         rows.append(
             [
                 column_title(column),
                 mean_std((run.top1 for run in runs), digits=2, n=True),
                 f"{best[column][0]:.1f}, {best[column][1]}",
-                mean_std(alone, n=True),
+                mean_std(alone(runs, known), n=True),
                 mean_std((run.teachers_top1 for run in runs), n=True),
                 low_to_high(minutes, 1) if minutes else UNKNOWN,
             ]
         )
     header = ["data", "student", "best published", "a teacher", "six teachers together", "minutes, all included"]
     return Table(header, rows, title="The students and their teachers")
+
+
+def by_name(records: Iterable[Record]) -> dict[str, Record]:
+    """The records by the names that students give their teachers."""
+    return {record.key.removeprefix(f"{record.table}/"): record for record in records}
+
+
+def alone(runs: Sequence[Record], teachers: dict[str, Record]) -> list[float]:
+    """Top-1 of those teachers of these runs that have a record."""
+    return [teachers[name].top1 for run in runs for name in run.teachers or {} if name in teachers]
 
 
 def _seconds(run: Record, teachers: dict[str, Record]) -> float | None:
@@ -51,15 +59,16 @@ def _seconds(run: Record, teachers: dict[str, Record]) -> float | None:
     return sum(one.seconds / one.together for one in (run, *named) if one is not None)
 
 
-def ablation(tries: Sequence[Record]) -> str:
+def ablation(tries: Sequence[Record], teachers: Sequence[Record] = ()) -> str:
     """For docs/lab-notes.md: an ingredient at a time, judged on held-out training images."""
     tried = by_column(tries)
     if not tried:
         return "Not run yet."
-    return "\n\n".join(_ablation(column, tried.get(column, [])) for column in published.CHOICES_CELLS)
+    known = by_name(teachers)
+    return "\n\n".join(_ablation(column, tried.get(column, []), known) for column in published.CHOICES_CELLS)
 
 
-def _ablation(column: Column, tries: Sequence[Record]) -> str:
+def _ablation(column: Column, tries: Sequence[Record], teachers: dict[str, Record]) -> str:
     planned = {method: published.CHOICES[method] for method in published.CHOICES_CELLS[column]}
     runs_of, rows = grouped(tries, lambda record: record.method), []
     for method, title in planned.items():
@@ -67,12 +76,12 @@ def _ablation(column: Column, tries: Sequence[Record]) -> str:
             accuracy = mean_std((run.balanced_accuracy for run in runs), digits=2, n=True)
             taught = mean_std(run.teachers_top1 for run in runs)
             seconds = mean_std((run.seconds / run.together for run in runs), digits=0)
-            rows.append([title, f"{runs[0].iterations:,}", accuracy, taught, seconds])
+            rows.append([title, f"{runs[0].iterations:,}", accuracy, taught, mean_std(alone(runs, teachers)), seconds])
     missing = [title for method, title in planned.items() if method not in runs_of]
     parts = []
     if rows:
         judged = f"{column_title(column)}, judged on {sum(tries[0].total):,} held-out training images."
-        header = ["", "iterations", "balanced accuracy", "teachers together, top-1", "seconds"]
+        header = ["", "iterations", "balanced accuracy", "teachers together, top-1", "a teacher", "seconds"]
         parts = [judged, str(Table(header, rows))]
     if missing:
         parts.append(f"Not run yet on {column_title(column)}: {'; '.join(missing)}.")
@@ -91,12 +100,13 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     """Every document under `root` that shows part of the record, as it should read."""
     records, teachers = read(results), shown(read_records(results, published.TEACHERS))
     tries: list[Record] = read_records(results, published.TRIES)
+    tried_teachers: list[Record] = read_records(results, published.TRIED_TEACHERS)
     parts = {
         "docs/record.md": {
             "record-leaderboard": leaderboard_part(records),
             "record-cells": cells_part(records, teachers),
             "record-others": str(others()),
         },
-        "docs/lab-notes.md": {"record-choices": ablation(tries)},
+        "docs/lab-notes.md": {"record-choices": ablation(tries, tried_teachers)},
     }
     return filled(root, parts)

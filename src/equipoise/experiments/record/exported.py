@@ -40,7 +40,7 @@ def export_student(root: Path, run: Training, record: Record) -> Path:
     model: Any = copy.deepcopy(run.model).cpu().float().eval().to(memory_format=torch.contiguous_format)
     served = serve(Normalised(model, MEAN, STD), prior, logits_mean(recipe), recipe.adjusted, None)
     served.save(folder / MODEL)
-    note = NetworkNote(recipe.model, recipe.size, prior.num_classes, blocks=recipe.blocks)
+    note = NetworkNote(recipe.model, recipe.size, prior.num_classes, blocks=recipe.blocks, width=recipe.width)
     write_text(folder / NETWORK, json.dumps(asdict(note), indent=1) + "\n")
     write_text(folder / RECORD, record.to_json(indent=1))
     export_run(folder)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-NAME, TEACHERS, TRIES = "record", "record-teachers", "choices/record"  # folders of results/
+NAME, TEACHERS = "record", "record-teachers"  # folders of results/
+TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
@@ -24,12 +25,18 @@ CHOICES = {
     "ema": "the same, average of the weights, 0.999",
     "distilled_13000": "+ six teachers",
     "distilled_18500": "+ 18,500 iterations (the student)",
-    "distilled_26000": "the same, 26,000 iterations",
-    "distilled_views_32": "18,500 iterations, 32 views per image",
     "distilled_alone": "18,500 iterations, from the teachers alone",
     "distilled_mixup": "the same, of images mixed by mixup",
     "distilled_cutmix": "the same, of images mixed by CutMix",
-    "distilled_cutmix_26000": "the same, 26,000 iterations",
+    "distilled_views_32": "18,500 iterations, 32 views per image",
+    "distilled_26000": "32 views, 26,000 iterations",
+    "distilled_37000": "32 views, 37,000 iterations",
+    "distilled_t4": "32 views, temperature 4",
+    "distilled_decay": "32 views, weight decay 5e-4 of the student",
+    "distilled_ema": "32 views, teachers are averages of weights, 0.999",
+    "distilled_wide": "32 views, three such teachers of twice the width",
+    "distilled_deep": "32 views, four such teachers, ResNet-56",
+    "distilled_twelve": "32 views, twelve teachers",
 }
 CHOICES_CELLS = {
     ("cifar100-lt", 100): tuple(CHOICES),

@@ -18,37 +18,60 @@ from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.training.methods import with_loss
 from equipoise.training.recipe import Cell, Method, Recipe
 
-NAME, TEACHERS, TRIES = published.NAME, published.TEACHERS, published.TRIES
+NAME, TEACHERS = published.NAME, published.TEACHERS
+TRIES, TRIED_TEACHERS = published.TRIES, published.TRIED_TEACHERS
 SEEDS = (0, 1, 2)
 
 TABLE1 = with_loss(Recipe(), BalancedSoftmaxLoss, tau=1.0)
 TEACHER = Method("teacher", replace(TABLE1, weight_decay=1e-3, nesterov=True))
-STUDENT = Method(published.METHOD, replace(TEACHER.recipe, iterations=18_500, teacher=TEACHER.name))
+FIRST = replace(TEACHER.recipe, iterations=18_500, teacher=TEACHER.name)
+STUDENT = Method(published.METHOD, FIRST)
+
+# Teachers that were tried, beside TEACHER.
+AVERAGED = replace(TEACHER.recipe, ema=0.999)
+OTHER_TEACHERS = (
+    Method("teacher_ema", AVERAGED),
+    Method("teacher_wide", replace(AVERAGED, width=2)),
+    Method("teacher_deep", replace(AVERAGED, blocks=9)),
+)
 
 # What was compared before the student's recipe was fixed, one ingredient at a time; the last ones also at imbalance 10,
 # where every tenth training image is held out.
+FEWER = replace(FIRST, views=32)
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
     Method("nesterov", TEACHER.recipe),
     Method("ema", replace(TEACHER.recipe, ema=0.999)),
-    Method("distilled_13000", replace(STUDENT.recipe, iterations=13_000)),
-    Method("distilled_18500", STUDENT.recipe),
-    Method("distilled_26000", replace(STUDENT.recipe, iterations=26_000)),
-    Method("distilled_views_32", replace(STUDENT.recipe, views=32)),
-    Method("distilled_alone", replace(STUDENT.recipe, distillation=1.0)),
-    Method("distilled_mixup", replace(STUDENT.recipe, distillation=1.0, mixup=1.0)),
-    Method("distilled_cutmix", replace(STUDENT.recipe, distillation=1.0, cutmix=1.0)),
-    Method("distilled_cutmix_26000", replace(STUDENT.recipe, distillation=1.0, cutmix=1.0, iterations=26_000)),
+    Method("distilled_13000", replace(FIRST, iterations=13_000)),
+    Method("distilled_18500", FIRST),
+    Method("distilled_alone", replace(FIRST, distillation=1.0)),
+    Method("distilled_mixup", replace(FIRST, distillation=1.0, mixup=1.0)),
+    Method("distilled_cutmix", replace(FIRST, distillation=1.0, cutmix=1.0)),
+    Method("distilled_views_32", FEWER),
+    Method("distilled_26000", replace(FEWER, iterations=26_000)),
+    Method("distilled_37000", replace(FEWER, iterations=37_000)),
+    Method("distilled_t4", replace(FEWER, temperature=4.0)),
+    Method("distilled_decay", replace(FEWER, weight_decay=5e-4)),
+    Method("distilled_ema", replace(FEWER, teacher="teacher_ema")),
+    Method("distilled_wide", replace(FEWER, teacher="teacher_wide", teachers=3)),
+    Method("distilled_deep", replace(FEWER, teacher="teacher_deep", teachers=4)),
+    Method("distilled_twelve", replace(FEWER, teachers=12)),
 )
 
 
 def recipe_of(cell: Cell) -> Recipe:
     """The recipe of a student, of a teacher, or of a run behind the choice."""
-    recipes = {method.name: method.recipe for method in (STUDENT, TEACHER, *CHOICES)}
+    recipes = {method.name: method.recipe for method in (STUDENT, TEACHER, *OTHER_TEACHERS, *CHOICES)}
     if cell.method not in recipes:
         raise ValueError(f"no method is named {cell.method!r}: expected one of {', '.join(recipes)}")
     return recipes[cell.method]
+
+
+def teacher_tables() -> dict[str, str]:
+    """The tables that records of teachers belong to: those of the student's own are the record's, others are tries."""
+    own = STUDENT.recipe.teacher
+    return {one.name: TEACHERS if one.name == own else TRIED_TEACHERS for one in (TEACHER, *OTHER_TEACHERS)}
 
 
 def plan() -> list[Cell]:

@@ -1,6 +1,6 @@
 """The training step of `ResNetCifar` in Triton kernels: the same network and weights, about twice as fast.
 
-At 16 to 64 channels the time of a step goes into convolutions for which general libraries have no good kernels, and
+At 16 to 128 channels the time of a step goes into convolutions for which general libraries have no good kernels, and
 into reading and writing intermediate results. Here a layer, out = relu(BN(conv(x)) [+ shortcut]), is
 
     forward     y = conv(x), with the sums of y and y² per channel on the way
@@ -42,13 +42,28 @@ class Tiling:
     taps: int = 1
 
 
-# By the channels of the result; tuned on an H200 by benchmarks/cifar_kernels.py --tune.
-# fmt: off
-CONVOLUTION = {16: Tiling(256, 4, 4, 1, 1), 32: Tiling(256, 2, 4, 1, 1), 64: Tiling(256, 1, 8, 1, 1)}
-TRANSPOSED = {16: Tiling(256, 4, 4, 1, 1), 32: Tiling(256, 1, 8, 1, 1), 64: Tiling(256, 1, 8, 1, 1)}
-WEIGHT = {16: Tiling(128, 32, 4, 3, 3), 32: Tiling(64, 16, 4, 3, 3), 64: Tiling(32, 16, 4, 3, 3)}
-# fmt: on
+# By the channels of the result; tuned on an H200 by benchmarks/cifar_kernels.py --tune, those of 128 chosen by the
+# registers and the shared memory that they take.
+CONVOLUTION = {
+    16: Tiling(256, 4, 4, 1, 1),
+    32: Tiling(256, 2, 4, 1, 1),
+    64: Tiling(256, 1, 8, 1, 1),
+    128: Tiling(128, 1, 8, 1, 1),
+}
+TRANSPOSED = {
+    16: Tiling(256, 4, 4, 1, 1),
+    32: Tiling(256, 1, 8, 1, 1),
+    64: Tiling(256, 1, 8, 1, 1),
+    128: Tiling(128, 1, 8, 1, 1),
+}
+WEIGHT = {
+    16: Tiling(128, 32, 4, 3, 3),
+    32: Tiling(64, 16, 4, 3, 3),
+    64: Tiling(32, 16, 4, 3, 3),
+    128: Tiling(64, 16, 8, 3, 1),
+}
 POINTS = 4096  # values a program of a pointwise kernel
+MASKED = 128 * 64  # the same of `masked`, at most
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,7 @@ def convolution(x: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]
     """y [N, H/stride, W/stride, O] of x [N, H, W, I] and weight [O, I, 3, 3]; and partial sums [programs, 2, O]."""
     number, height, width, _ = x.shape
     y = x.new_empty(number, height // stride, width // stride, len(weight))
-    return y, _convolve(x, weight, y, stride, CONVOLUTION[len(weight)])
+    return y, _convolve(x, weight, y, stride, _tiling(CONVOLUTION, len(weight)))
 
 
 def convolution_transposed(
@@ -81,7 +96,7 @@ def convolution_transposed(
     `added` is whatever else contributes to the gradient of that output.
     """
     dz = torch.empty_like(below.out)
-    return dz, _convolve(dy, weight, dz, stride, TRANSPOSED[dz.shape[3]], added, below)
+    return dz, _convolve(dy, weight, dz, stride, _tiling(TRANSPOSED, dz.shape[3]), added, below)
 
 
 def _convolve(
@@ -97,8 +112,9 @@ def _convolve(
         raise ValueError(f"a weight {tuple(weight.shape)} is not channels_last: model.to(memory_format=...) first")
     channels, to = x.shape[3], y.shape[3]
     taps = 1 if below and stride > 1 else tiling.taps
+    block = tiling.block // 2 if channels > max(to, 64) else tiling.block  # else it takes more registers than there are
     pixels = y.numel() // to
-    programs = triton.cdiv(pixels, tiling.block * tiling.tiles)
+    programs = triton.cdiv(pixels, block * tiling.tiles)
     partial = torch.empty(programs, 2, to, device=x.device)
     kernels.convolve[(programs,)](
         *(x, weight, y),
@@ -112,7 +128,7 @@ def _convolve(
         STRIDE=stride,
         TRANSPOSED=below is not None,
         ADD=added is not None,
-        BLOCK=tiling.block,
+        BLOCK=block,
         TILES=tiling.tiles,
         num_warps=tiling.warps,
         num_stages=tiling.stages,
@@ -125,13 +141,14 @@ def weight_gradient(x: Tensor, dy: Tensor, stride: int) -> Tensor:
     _, height, width, channels = x.shape
     to = dy.shape[3]
     pixels = dy.numel() // to
-    tiling = WEIGHT[to]
+    tiling = _tiling(WEIGHT, to)
     programs = triton.cdiv(pixels, tiling.block * tiling.tiles)
     partial = torch.empty(programs, to, 3, 3, channels, device=x.device)
-    kernels.weight_gradient[(programs, 3)](
+    kernels.weight_gradient[(programs, 9 // tiling.taps)](
         *(x, dy, partial, pixels),
         *(dy.shape[1], dy.shape[2], height, width, channels, to),
-        PACKED=_packed(3 * channels),
+        TAPS=tiling.taps,
+        PACKED=_packed(tiling.taps * channels),
         STRIDE=stride,
         BLOCK=tiling.block,
         TILES=tiling.tiles,
@@ -139,6 +156,22 @@ def weight_gradient(x: Tensor, dy: Tensor, stride: int) -> Tensor:
         num_stages=tiling.stages,
     )
     return partial.sum(0).permute(0, 3, 1, 2)
+
+
+def fits(width: int) -> bool:
+    """Whether there are kernels for networks of this width.
+
+    >>> [width for width in range(1, 9) if fits(width)]
+    [1, 2]
+    """
+    return all(channels * width in table for channels in (16, 32, 64) for table in (CONVOLUTION, TRANSPOSED, WEIGHT))
+
+
+def _tiling(table: dict[int, Tiling], channels: int) -> Tiling:
+    if channels not in table:
+        known = ", ".join(map(str, table))
+        raise ValueError(f"there are no fused kernels for {channels} channels, only for {known}: use torch's")
+    return table[channels]
 
 
 def _packed(channels: int) -> int:
@@ -188,11 +221,12 @@ def masked(dout: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     """dz = dout where the layer's output is positive, and its partial sums [programs, 2, C]."""
     channels = dout.shape[3]
     pixels = dout.numel() // channels
-    programs = triton.cdiv(pixels, 256)
+    block = min(128, MASKED // channels)
+    programs = triton.cdiv(pixels, 2 * block)
     partial = torch.empty(programs, 2, channels, device=dout.device)
     dz = torch.empty_like(dout)
     kernels.mask_and_sum[(programs,)](
-        *(dout, layer.out, layer.y, layer.statistics, dz, partial, pixels), CHANNELS=channels, BLOCK=128, TILES=2
+        *(dout, layer.out, layer.y, layer.statistics, dz, partial, pixels), CHANNELS=channels, BLOCK=block, TILES=2
     )
     return dz, partial
 
@@ -214,7 +248,7 @@ def normalisation_gradient(dz: Tensor, partial: Tensor, layer: Layer) -> tuple[T
 
 
 class _Features(torch.autograd.Function):
-    """From images [N, H, W, 3] to features [N, 64] fp32; gradients of the parameters only."""
+    """From images [N, H, W, 3] to features [N, F] fp32; gradients of the parameters only."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, model: ResNetCifar, *parameters: Tensor) -> Tensor:
@@ -281,7 +315,7 @@ def _shortcut_gradient(dz: Tensor, x: Tensor, block: BasicBlock) -> Tensor:
 
 
 def fused_features(model: ResNetCifar, images: Tensor) -> Tensor:
-    """Features [N, 64] fp32 of uint8 images [N, 3, H, W], for training: batch statistics, gradients of all weights.
+    """Features [N, F] fp32 of uint8 images [N, 3, H, W], for training: batch statistics, gradients of all weights.
 
     The same as `model.features(normalise(images))` in training mode and bf16 autocast, up to rounding. The model's
     weights must be channels_last.
@@ -299,7 +333,7 @@ def fused_features(model: ResNetCifar, images: Tensor) -> Tensor:
 
 @torch.no_grad()
 def fused_answers(model: ResNetCifar, images: Tensor) -> Tensor:
-    """Features [N, 64] fp32 of uint8 images [N, 3, H, W] by the running statistics of a trained model.
+    """Features [N, F] fp32 of uint8 images [N, 3, H, W] by the running statistics of a trained model.
 
     The same as `model.features(normalise(images))` in evaluation mode and bf16 autocast, up to rounding. The model's
     weights must be channels_last.

@@ -127,16 +127,21 @@ def weight_gradient(
     FROM_WIDTH: constexpr,
     FROM: constexpr,
     TO: constexpr,
-    PACKED: constexpr,  # at least 3 · FROM: three neighbouring pixels are adjacent in memory
+    TAPS: constexpr,  # at once: 1, or the 3 of a row, whose pixels lie side by side in memory
+    PACKED: constexpr,  # at least TAPS · FROM
     STRIDE: constexpr,
     BLOCK: constexpr,
     TILES: constexpr,
 ):
-    """One row of taps of the weight's gradient, over TILES times BLOCK pixels: partial [programs, TO, 3, 3, FROM]."""
+    """A tap or a row of taps of the weight's gradient, over TILES times BLOCK pixels: partial [programs, TO, 9, FROM].
+
+    A tap at a time, the sums of many channels fit into registers.
+    """
     program = tl.program_id(0)
-    tap_row = tl.program_id(1)
+    tap = tl.program_id(1) * TAPS
+    tap_row = tap // 3
     packed = tl.arange(0, PACKED)
-    tap_column = packed // FROM
+    tap_column = tap % 3 + packed // FROM
     after = tl.arange(0, TO)
     result = tl.zeros((PACKED, TO), tl.float32)
     for tile in range(TILES):
@@ -148,13 +153,13 @@ def weight_gradient(
         from_row = row * STRIDE + tap_row - 1
         from_column = column[:, None] * STRIDE + tap_column[None, :] - 1
         inside = (there & (from_row >= 0) & (from_row < FROM_HEIGHT))[:, None]
-        inside = inside & (from_column >= 0) & (from_column < FROM_WIDTH) & (tap_column < 3)[None, :]
-        left = ((image * FROM_HEIGHT + from_row) * FROM_WIDTH + column * STRIDE - 1) * FROM
+        inside = inside & (from_column >= 0) & (from_column < FROM_WIDTH) & (packed < TAPS * FROM)[None, :]
+        left = ((image * FROM_HEIGHT + from_row) * FROM_WIDTH + column * STRIDE + tap % 3 - 1) * FROM
         values = tl.load(x + left[:, None] + packed[None, :], mask=inside, other=0.0)
         slope = tl.load(dy + pixel[:, None] * TO + after[None, :], mask=there[:, None], other=0.0)
         result = tl.dot(tl.trans(values), slope, result)
-    place = ((program * TO + after[None, :]) * 3 + tap_row) * (3 * FROM) + packed[:, None]
-    tl.store(partial + place, result, mask=(packed < 3 * FROM)[:, None])
+    place = ((program * TO + after[None, :]) * 9 + tap) * FROM + packed[:, None]
+    tl.store(partial + place, result, mask=(packed < TAPS * FROM)[:, None])
 
 
 @triton.jit
