@@ -311,14 +311,15 @@ def test_files_that_are_no_json_are_named(tmp_path: Path) -> None:
 
 
 def test_a_large_annotation_file_takes_little_more_than_its_json(tmp_path: Path) -> None:
-    """100,000 annotations over 8,000 images and 1,203 categories: LVIS has 13 times as many, and takes seconds."""
+    """100,000 annotations of 20,000 categories. Reading and counting takes about four times as long as parsing alone; a
+    search through the categories or the images for each annotation would take a hundred times as long."""
     rng = np.random.default_rng(0)
-    size, images = 100_000, 8_000
-    rows = zip(rng.integers(0, images, size).tolist(), rng.integers(1, 1204, size).tolist(), strict=True)
+    size, images, classes = 100_000, 8_000, 20_000
+    rows = zip(rng.integers(0, images, size).tolist(), rng.integers(1, classes + 1, size).tolist(), strict=True)
     annotations = ",".join(
         f'{{"id":{n},"image_id":{i},"category_id":{c},"bbox":[0,0,9,9]}}' for n, (i, c) in enumerate(rows)
     )
-    categories = json.dumps([{"id": c, "name": f"class {c}"} for c in range(1, 1204)])
+    categories = json.dumps([{"id": c, "name": f"class {c}"} for c in range(1, classes + 1)])
     path = tmp_path / "lvis.json"
     path.write_text(f'{{"images":[],"categories":{categories},"annotations":[{annotations}]}}')
     read, counted = [], []
@@ -329,6 +330,6 @@ def test_a_large_annotation_file_takes_little_more_than_its_json(tmp_path: Path)
         prior = Prior.from_coco(path)
         read.append(middle - start)
         counted.append(time.process_time() - middle)
-    assert min(counted) < 4 * min(read)
-    assert prior.num_classes == 1203
+    assert min(counted) < 20 * min(read)
+    assert prior.num_classes == classes
     assert Prior.from_coco(path, by="instances").total == size

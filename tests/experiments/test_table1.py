@@ -605,8 +605,8 @@ def test_backbones_of_a_recipe_file_are_its_own(tmp_path: Path) -> None:
     [
         (("def plan", "def plans"), "does not define plan: see docs/own-tables.md"),
         (('NAME = "focal"', 'NAME = "table1"'), "has NAME = 'table1': give its records a folder of their own"),
-        (('NAME = "focal"', 'NAME = "../focal"'), "has NAME = '../focal': letters, digits and _ only"),
-        (('NAME = "focal"', 'NAME = "my-run"'), "has NAME = 'my-run': letters, digits and _ only"),
+        (('NAME = "focal"', 'NAME = "../focal"'), "has NAME = '../focal': expected letters, digits and _ only"),
+        (('NAME = "focal"', 'NAME = "my-run"'), "has NAME = 'my-run': expected letters, digits and _ only"),
         (('Cell("cifar10-lt"', 'Cell("svhn"'), "no data set is named 'svhn': expected cifar10-lt, cifar100-lt"),
         (('f"focal_{gamma}"', 'f"focal/{gamma}"'), "plans a method 'focal/0.5': expected a name, without slash"),
     ],

@@ -297,7 +297,7 @@ def test_the_command_takes_cut_offs_and_images(files: Path, photos: list[str]) -
     assert data["models"][0]["pictures"]
     report(*arguments, "--images", "none")
     assert data_of((files / "page.html").read_text())["models"][0]["pictures"] == []
-    assert "is no folder" in report(*arguments, "--images", files / "nowhere", code=2)
+    assert "is not a folder" in report(*arguments, "--images", files / "nowhere", code=2)
     arguments[0] = files / "bce.npz"
     assert "no file has `paths`" in report(*arguments, "--images", files / "photos", code=2)
 

@@ -463,7 +463,7 @@ def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
     told = runner(["evaluate", *map(str, arguments)])
     assert told.exit_code == 0, told.output
     assert f"balanced {100 * eq.evaluate(logits(2.0), TARGET, PRIOR).top1:.1f}" in " ".join(told.output.split())
-    assert "taken to mean" not in told.output  # that is for the sweep
+    assert "assumed to mean" not in told.output  # that is for the sweep
     as_json = runner(["evaluate", *map(str, arguments), "--json", "--many", "500", "--few", "20"])
     found = json.loads(as_json.stdout)
     assert "page" not in found

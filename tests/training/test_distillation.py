@@ -209,10 +209,10 @@ def test_parts_of_a_batch_give_the_whole_batchs_teachers(data: CifarSet, teacher
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"teachers": 3}, r"has 3 teachers \(plain\), but 2 came"),
+        ({"teachers": 3}, r"has 3 teachers \(plain\), not 2"),
         ({"mixup": 0.2}, "expected distillation=1.0 beside mixup or cutmix, got 0.8"),
         ({"cutmix": 1.0}, "expected distillation=1.0 beside mixup or cutmix, got 0.8"),
-        ({"views": 0}, "0 views"),
+        ({"views": 0}, "views is 0: teachers need"),
     ],
 )
 def test_a_recipe_that_cannot_be_taught_is_refused(

@@ -235,8 +235,8 @@ def _single_label_report(
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
             if options.page and not means and file.logits_mean is None:
                 notes[name] = [
-                    "taken to mean the training prior, as after a plain loss. After a balanced loss pass --logits-mean "
-                    "uniform: it matters for the prior sweep only."
+                    "assumed to mean the training prior, as after a plain loss. After a balanced loss pass "
+                    "--logits-mean uniform: it matters for the prior sweep only."
                 ]
     return Report(results, notes=notes, **_pictured(files, options), **options.shared)
 

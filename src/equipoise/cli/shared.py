@@ -18,7 +18,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from equipoise.data.sources import LABEL_COLUMNS
 from equipoise.training.records import counted
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ def ending_of(content: bytes) -> str:
             return ending
     if first.startswith((b"{", b"[")):
         return ".json"
+    from equipoise.data.sources import LABEL_COLUMNS  # needs torch
+
     alone = first.decode("utf-8", "replace").strip() in LABEL_COLUMNS  # the heading of a table of one column
     return ".csv" if b"," in first or alone else ".tsv" if b"\t" in first else ".txt"
 

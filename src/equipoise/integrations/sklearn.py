@@ -209,7 +209,7 @@ class PriorShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
                 "e.g. in sklearn.calibration.CalibratedClassifierCV, which gives it one"
             )
         _check_tau(self.tau)
-        shape: Any = y.shape if hasattr(y, "shape") else np.shape(y)
+        shape: Any = y.shape if hasattr(y, "shape") else np.asarray(y).shape
         if len(shape) == 2 and shape[1] > 1:
             raise ValueError(
                 f"y should be a 1d array, got an array of shape {shape} instead: an item with several labels has "

@@ -21,6 +21,7 @@ from equipoise.report.class_table import as_tenths
 from equipoise.report.page_data import Headline, Model, cut, headlines
 
 MOST_CLASSES = 24_000  # pairs of models × classes with an interval each; of more, only those of the first model
+Verbs = tuple[str, str, str]  # for more, less and the same
 CALLED = {"few": "those with few", "medium": "those in between", "many": "those with many"}
 MOST_MODELS = 8  # of more, only pairs with the first or the last
 
@@ -86,8 +87,8 @@ def conclusion(before: Model, after: Model, found: Changes) -> str:
 def opening(what: str, one: str, other: str, was: float, now: float, change: Headline) -> str:
     """The first sentence: how the mean of something moved from one model to another.
 
-    >>> opening("F1", "A", "B", 0.4, 0.5, Headline(0.1, -0.05, 0.25))[:92]
-    'From A to B, the mean F1 gains 10.0 points (95 %: −5.0 to +25.0), from 40.0 to 50.0 %: no mo'
+    >>> opening("F1", "A", "B", 0.4, 0.5, Headline(0.1, -0.05, 0.25))[25:]
+    'rises by 10.0 points (95 %: −5.0 to +25.0), from 40.0 to 50.0 %: within chance.'
     """
     ends = f"from {percent(was)} to {percent(now)} %"
     return f"From {one} to {other}, the mean {what} {moved(change, '95 %: ')}, {ends}: {chance(change)}."
@@ -98,7 +99,8 @@ def by_group(what: str, groups: Mapping[str, Headline | None], *, plural: bool =
     known = {name: change for name, change in groups.items() if change is not None}
     if len(known) < 2:
         return ""
-    words = [f"{name} {moved(change, plural=plural)}{_doubt(change)}" for name, change in known.items()]
+    verbs = ("gain", "lose", "do not change") if plural else ("gains", "loses", "does not change")
+    words = [f"{name} {moved(change, verbs=verbs)}{_doubt(change)}" for name, change in known.items()]
     return f"{what} by training items: {'; '.join(words)}."
 
 
@@ -141,21 +143,20 @@ def signed(value: float) -> str:
     return f"{'+' if size > 0 else '−' if size < 0 else '±'}{abs(size) / 10:.1f}"
 
 
-def moved(change: Headline, level: str = "", *, plural: bool = False) -> str:
-    """How far something moved, or several things, with the interval and its `level`."""
-    size, one = tenths(change.value), "" if plural else "s"
+def moved(change: Headline, level: str = "", verbs: Verbs = ("rises by", "falls by", "does not change")) -> str:
+    """How far something moved, with the interval and its `level`."""
+    size = tenths(change.value)
     known = not np.isnan(change.low)
     ends = f" ({level}{signed(change.low)} to {signed(change.high)})" if known else ""
-    if size == 0:
-        return f"{'do' if plural else 'does'} not move{ends}"
-    return f"{'gain' if size > 0 else 'lose'}{one} {abs(size) / 10:.1f} points{ends}"
+    rises, falls, stays = verbs
+    return f"{rises if size > 0 else falls} {abs(size) / 10:.1f} points{ends}" if size else f"{stays}{ends}"
 
 
 def chance(change: Headline) -> str:
     """Whether the change is more than chance, in words."""
     if np.isnan(change.low):
-        return "it is not known whether by chance"
-    return "more than the chance of the test set" if sure(change) else "no more than chance would do"
+        return "whether by chance is not known"
+    return "more than chance" if sure(change) else "within chance"
 
 
 def _doubt(change: Headline) -> str:

@@ -262,7 +262,7 @@ class Imported:
         """What happened to the records that were not written.
 
         >>> str(Imported([], [], known=1, smoke_tests=2, half_written=1))
-        '1 was there already, 2 smoke tests and 1 half-written line left out'
+        '1 was already there, 2 smoke tests and 1 half-written line left out'
         """
         differing = len(self.differing)
         known = f"{self.known} {'was' if self.known == 1 else 'were'} already there" if self.known else ""
