@@ -450,10 +450,15 @@ def test_only_three_seeds_are_called_above_the_best() -> None:
 
 def test_ours_is_the_last_row_with_its_seeds() -> None:
     records = [student(("cifar100-lt", 100), seed, 54.0 + seed) for seed in range(2)]
-    *_, best, ours = report.leaderboard(records).rows
+    first, second = report.leaderboards(records)
+    *_, best, ours = first.rows
     assert best[2] == "54.2"
     assert (ours[2], ours[1]) == ("54.5 ± 0.7 (2)", "–")
-    assert ours[9] == "18,500 × 512"
+    assert ours[5] == "18,500 × 512"
+    *others, best, ours = second.rows
+    assert best[1:5] == ["81.5", "85.9", "88.2", "91.9"]
+    assert ours[1:6] == ["–"] * 5
+    assert "GALA" not in {row[0] for row in others}  # which has no number there
 
 
 def test_teachers_are_shown_alone_and_together_with_the_time_of_all() -> None:

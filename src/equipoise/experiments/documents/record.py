@@ -12,7 +12,7 @@ from equipoise.experiments.record.report import (
     Column,
     by_column,
     column_title,
-    leaderboard,
+    leaderboards,
     others,
     read,
     verdict,
@@ -89,7 +89,7 @@ def _ablation(column: Column, tries: Sequence[Record], teachers: dict[str, Recor
 
 
 def leaderboard_part(records: Sequence[Record]) -> str:
-    return "\n\n".join([str(leaderboard(records)), verdict(records), NOTE])
+    return "\n\n".join([*map(str, leaderboards(records)), verdict(records), NOTE])
 
 
 def cells_part(records: Sequence[Record], teachers: Sequence[Record]) -> str:
@@ -105,7 +105,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         "docs/record.md": {
             "record-leaderboard": leaderboard_part(records),
             "record-cells": cells_part(records, teachers),
-            "record-others": str(others()),
+            "record-others": "\n\n".join(map(str, others())),
         },
         "docs/lab-notes.md": {"record-choices": ablation(tries, tried_teachers)},
     }

@@ -35,31 +35,47 @@ def column_title(column: Column) -> str:
 # -------------------------------------------------------------------- tables
 
 
-def leaderboard(records: Sequence[Record]) -> Table:
-    """Every published single network of this width, the best of them, and ours."""
-    ours = by_column(records)
-    rows = [_row(row) for row in published.SINGLE]
-    best = published.best()
-    rows.append(["**best published**", *(plus_minus(best[column][0]) for column in COLUMNS), "", "", "", ""])
-    numbers = [mean_std((run.top1 for run in ours.get(column, [])), n=True) for column in COLUMNS]
-    lengths = sorted({run.iterations for run in records})
+def leaderboards(records: Sequence[Record]) -> list[Table]:
+    """For each data set, every published single network of this width, the best of them, and ours."""
+    return [_leaderboard(data_set, records) for data_set in DATA_SETS]
+
+
+def _leaderboard(data_set: str, records: Sequence[Record]) -> Table:
+    ours, best = by_column(records), published.best()
+    columns = _columns(data_set)
+    rows = _rows(data_set, published.SINGLE)
+    rows.append(["best published", *(plus_minus(best[column][0]) for column in columns), "", "", "", ""])
+    numbers = [mean_std((run.top1 for run in ours.get(column, [])), n=True) for column in columns]
+    lengths = sorted({run.iterations for run in records if run.data_set == data_set})
     length = " or ".join(f"{iterations:,} × 512" for iterations in lengths) or UNKNOWN
-    rows.append(["**ours**, one student of six", *numbers, length, "1", published.STANDARD, "results/record"])
-    return Table(_header(), rows, title="One ResNet-32 on CIFAR-LT: top-1, %")
+    rows.append(["ours: one student of six", *numbers, length, "1", published.STANDARD, "results/record"])
+    return Table(_header(data_set), rows, title=f"One ResNet-32 on {DATA_SETS[data_set]}, by imbalance: top-1, %")
 
 
-def others() -> Table:
-    """Networks of other widths and several experts: not comparable with ours."""
-    return Table(_header(), [_row(row) for row in published.OTHERS], title="Other networks: not comparable")
+def others() -> list[Table]:
+    """Networks of other widths and several experts, for each data set: not comparable with ours."""
+    titles = {data_set: f"Other networks on {name}: not comparable" for data_set, name in DATA_SETS.items()}
+    return [Table(_header(one), _rows(one, published.OTHERS), title=title) for one, title in titles.items()]
 
 
-def _header() -> list[str]:
-    return ["", *map(column_title, COLUMNS), "trained for", "views", "channels", "number from"]
+def _columns(data_set: str) -> list[Column]:
+    return [column for column in COLUMNS if column[0] == data_set]
 
 
-def _row(row: Published) -> list[str]:
-    numbers = [UNKNOWN if number is None else f"{number:.1f}" for number in row.numbers]
-    return [row.title, *numbers, row.length, row.views, row.network, row.source]
+def _header(data_set: str) -> list[str]:
+    columns = [str(imbalance) for _, imbalance in _columns(data_set)]
+    return [f"{DATA_SETS[data_set]}, imbalance", *columns, "trained for", "views", "channels", "number from"]
+
+
+def _rows(data_set: str, published_rows: Sequence[Published]) -> list[list[str]]:
+    """A row for every network with a number on this data set."""
+    rows = []
+    for row in published_rows:
+        numbers = [number for column, number in zip(COLUMNS, row.numbers, strict=True) if column[0] == data_set]
+        if any(number is not None for number in numbers):
+            shown_numbers = [UNKNOWN if number is None else f"{number:.1f}" for number in numbers]
+            rows.append([row.title, *shown_numbers, row.length, row.views, row.network, row.source])
+    return rows
 
 
 # -------------------------------------------------------------------- words
@@ -96,7 +112,7 @@ def read(results: Path) -> list[Record]:
 
 
 def shown_tables(records: Sequence[Record]) -> list[Table]:
-    return [leaderboard(records)]
+    return leaderboards(records)
 
 
 def notes(records: Sequence[Record]) -> list[str]:
