@@ -129,6 +129,25 @@ def test_teachers_can_be_trained_alone(command: Command) -> None:
     assert list(command.records())[2:] == [f"record-teachers/{NAMES[1]}", "record/cifar10-lt/10/distilled/0"]
 
 
+def test_teachers_of_data_that_is_not_there_are_left_out_with_their_student(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = [Cell(*CELL, "distilled", 0), Cell("cifar100-lt", 10, "distilled", 0)]
+    monkeypatch.setattr(recipe, "plan", lambda: cells)
+    assert "cifar-100-python: leaving out 1 run" in command()
+    assert list(command.records()) == [*(f"record-teachers/{name}" for name in NAMES), f"record/{cells[0]}"]
+
+
+def test_no_teacher_of_a_recorded_student_is_trained(command: Command) -> None:
+    command("--seeds", "0")
+    lines = (command.folder / "r.jsonl").read_text().splitlines(keepends=True)
+    (command.folder / "student.jsonl").write_text(lines[-1])
+    import_records(command.folder / "student.jsonl", command.folder / "results")
+    command(out="other.jsonl")
+    names = [f"record-teachers/cifar10-lt/10/teacher/{seed}" for seed in (2000, 2001)]
+    assert list(command.records("other.jsonl")) == [*names, "record/cifar10-lt/10/distilled/1"]
+
+
 def test_two_seeds_share_no_teacher(command: Command) -> None:
     command("--together", "4")
     students = [one for one in command.records().values() if one.table == "record"]
@@ -481,7 +500,7 @@ def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:
         path = one.path_under(tmp_path)
         path.parent.mkdir(parents=True)
         path.write_text(one.to_json(indent=1))
-        with pytest.raises(ValueError, match="is no student"):
+        with pytest.raises(ValueError, match="is not a student"):
             report.read(tmp_path)
         path.unlink()
 

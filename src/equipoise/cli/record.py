@@ -49,15 +49,16 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     kernels = kernels_of(place, **asked_kernels)
     recorded, teachers = (options.recorded(name, Record) for name in (table, teachers_table))
     asked = asked_cells([*plan, *(() if own.teachers else recorded_teachers(plan, teachers_table))], options)
-    named = [cell for cell in asked if cell not in plan]
     students = [cell for cell in asked if cell in plan]
-    students = missing_cells(students, recorded) if students else missing_cells(named, teachers)
-    students = present_cells(students, own.data, download=own.download)
-    if not students:
+    named = [cell for cell in asked if cell not in {*plan, *teachers_of(students)}]
+    missing = missing_cells(students, recorded) if students else missing_cells(named, teachers)
+    if not missing:
         return
+    wanted = list(dict.fromkeys([*missing, *unrecorded(named, teachers)]))
+    cells = present_cells(wanted, own.data, download=own.download)
+    students = [cell for cell in cells if cell in plan]
     taught = [] if own.teachers else recorded_teachers(students, teachers_table)
-    first = unrecorded([*taught, *named], teachers)
-    students = [cell for cell in students if cell not in first]
+    first = unrecorded([*taught, *(cell for cell in cells if cell not in plan)], teachers)
     check_widths([*first, *students, *teachers_of(students)], record.recipe_of, kernels)
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / record.NAME, together=together)
@@ -104,8 +105,8 @@ def teachers_of(students: list[Cell]) -> list[Cell]:
 
 
 def recorded_teachers(students: list[Cell], table: str) -> list[Cell]:
-    """Those of them whose records belong to a table: no teacher of the final recipe is recorded beside tries, as it is
-    judged on the test set when its turn comes."""
+    """The students' teachers whose records belong to a table: one of the final recipe is not recorded beside tries, as
+    it is evaluated on the test set when its turn comes."""
     tables = record.teacher_tables()
     return [teacher for teacher in teachers_of(students) if tables[teacher.method] == table]
 

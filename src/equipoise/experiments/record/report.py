@@ -107,7 +107,7 @@ def read(results: Path) -> list[Record]:
     records = shown(read_records(results, published.NAME))
     for record in records:
         if record.method != published.METHOD or not record.teachers:
-            raise ValueError(f"{record.key} is no student: expected {published.METHOD} with teachers")
+            raise ValueError(f"{record.key} is not a student: expected {published.METHOD} with teachers")
     return records
 
 
