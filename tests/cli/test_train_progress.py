@@ -78,19 +78,21 @@ class Clock:
         return self.now
 
 
-def foretold(monkeypatch: pytest.MonkeyPatch, seconds: list[float], iterations: int, planned: int) -> list[str]:
-    """What is logged of a run whose first iterations take these times."""
+def foretold(
+    monkeypatch: pytest.MonkeyPatch, seconds: list[float], iterations: int, planned: int, together: int = 1
+) -> list[str]:
+    """What is logged of runs whose first iterations take these times."""
     clock, said = Clock(), list[str]()
     monkeypatch.setattr(images, "time", clock)
     kind: Any = ImageClassification.__new__(ImageClassification)
     kind.settings = SimpleNamespace(log=said.append)
-    kind._foretold, kind._planned, kind._several = False, planned, planned > iterations
+    kind._foretold, kind._planned = False, planned
     run: Any = SimpleNamespace(iteration=0, iterations=iterations, batch_size=64)
     pace = Pace(0, clock.monotonic())
     for step in seconds:
         clock.now += step
         run.iteration += 1
-        kind._foretell(run, pace)
+        kind._foretell([run] * together, pace)
     return said
 
 
@@ -101,6 +103,13 @@ def test_the_time_is_told_once_and_the_first_step_does_not_count(monkeypatch: py
     assert several == [
         "4.0 images per second: about 27 min to go for this run of 103 iterations, 53 min for all of them"
     ]
+
+
+def test_runs_that_share_the_device_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = foretold(monkeypatch, [60.0, 2.0, 2.0, 2.0], iterations=904, planned=4 * 904, together=2)
+    words = "64 images per second: about 30 min to go for these 2 runs of 904 iterations"
+    assert said == [f"{words}, 60 min for all of them"]
+    assert foretold(monkeypatch, [60.0, 2.0, 2.0, 2.0], iterations=904, planned=2 * 904, together=2) == [words]
 
 
 def test_nothing_is_told_of_a_short_run(monkeypatch: pytest.MonkeyPatch) -> None:

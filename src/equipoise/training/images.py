@@ -126,7 +126,7 @@ def training_set(data: ImageData, device: torch.device) -> Photographs:
 
 
 def decodes_on(device: torch.device, asked: Decode) -> bool:
-    """Whether streamed images are decoded on the device; where it was asked for and cannot be, that is an error."""
+    """Whether streamed images are decoded on the device; an error if that was asked for and is not possible."""
     if asked == "cpu" or (asked == "auto" and device.type == "cpu"):
         return False
     problem = why_not_on(device)
@@ -181,7 +181,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         if compiled:
             self._features = partial(torch.compile(plain_features), mean=self.set.mean, std=self.set.std)
         self._digests = data.train.digest, data.test.digest
-        self._planned, self._several, self._foretold = 0, False, False
+        self._planned, self._foretold = 0, False  # iterations of all runs; whether their time was logged
 
     @property
     def leads(self) -> bool:
@@ -241,29 +241,31 @@ class ImageClassification(Kind[MethodCell, Training]):
         pace = Pace(runs[0].iteration, time.monotonic())
 
         def after() -> bool:
-            self._foretell(runs[0], pace)
+            self._foretell(runs, pace)
             return self.agree(after_chunk())
 
         train(runs, after)
 
-    def _foretell(self, run: Training, pace: Pace) -> None:
+    def _foretell(self, runs: Sequence[Training], pace: Pace) -> None:
         """Log once how long everything will take, as soon as there are enough steps to estimate it from."""
+        run, number = runs[0], len(runs)
         seconds, first = pace.since(run.iteration, time.monotonic())
         if self._foretold or run.iterations < LONG or seconds < TELLING or run.iteration - first < 2:
             return
         self._foretold = True
-        each = seconds / (run.iteration - first)
+        each = seconds / (run.iteration - first)  # of one iteration of all runs that share the device
+        speed, these = number * run.batch_size / each, "this run" if number == 1 else f"these {number} runs"
+        every = f", {in_words(each * (self._planned / number - run.iteration))} for all of them"
         self.settings.log(
-            f"{run.batch_size / each:,.{0 if run.batch_size / each >= 10 else 1}f} images per second: about "
-            f"{in_words(each * (run.iterations - run.iteration))} to go for this run of {run.iterations:,} iterations"
-            + (f", {in_words(each * (self._planned - run.iteration))} for all of them" if self._several else "")
+            f"{speed:,.{0 if speed >= 10 else 1}f} images per second: about "
+            f"{in_words(each * (run.iterations - run.iteration))} to go for {these} of {run.iterations:,} iterations"
+            + (every if self._planned > number * run.iterations else "")
         )
 
     def seconds_an_iteration(self, cells: Sequence[MethodCell]) -> float:
         """An assumption for a GPU. A CPU is timed with a few iterations if there is a budget to keep."""
         recipes = [self.recipe(cell) for cell in cells]
         self._planned = sum(recipe.iterations for recipe in recipes)
-        self._several = sum(recipe.iterations > 0 for recipe in recipes) > 1
         if self.settings.device.type != "cpu":
             return FIRST_GUESS
         long = [recipe for recipe in recipes if recipe.iterations >= LONG and recipe.backbone is None]
