@@ -214,6 +214,7 @@ def test_thresholds_let_the_rate_through() -> None:
     thresholds = eq.rate_thresholds(evidence, [0.25, 0.01])
     np.testing.assert_allclose((evidence > thresholds).double().mean(0), [0.25, 0.01], atol=1e-4)
     assert torch.equal(eq.rate_thresholds(evidence.numpy(), [0.25, 0.01]), thresholds)
+    assert torch.equal(eq.rate_thresholds(evidence.numpy()[::-1], [0.25, 0.01]), thresholds)
     fresh, _ = questions([0.1, 0.2], seed=1)
     moved = eq.rate_thresholds(evidence, 0.1, labels=answers, target_rate=[0.1, 0.2])
     # each share of 20,000, and each threshold, is off by sqrt(0.1 * 0.9 / 20000) = 0.002 times up to 2: weights

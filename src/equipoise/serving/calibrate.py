@@ -83,7 +83,7 @@ def _calibrated(logits: Tensor, temperature: Tensor, bias: Tensor | None) -> Ten
     return scaled if bias is None else scaled + along(bias, logits, class_dim(logits), "calibration")
 
 
-@torch.inference_mode(False)  # fitting needs gradients, even inside no_grad
+@torch.inference_mode(False)  # fitting needs gradients, even inside no_grad and inference_mode
 def fit_temperature(
     logits: Tensor,
     labels: ArrayLike | Tensor,
@@ -203,7 +203,8 @@ def rate_thresholds(
     >>> rate_thresholds(torch.arange(100.0), 0.1)
     tensor(89.5000)
     """
-    scores = _in_double(logits if isinstance(logits, Tensor) else torch.from_numpy(as_array(logits)))
+    given = logits if isinstance(logits, Tensor) else torch.from_numpy(np.array(as_array(logits)))  # of any strides
+    scores = _in_double(given)
     if scores.ndim not in (1, 2) or scores.numel() == 0:
         raise ValueError(f"logits have shape {tuple(scores.shape)}: expected [N, K] or [N], with an item")
     if (labels is None) != (target_rate is None):
