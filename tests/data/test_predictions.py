@@ -373,7 +373,7 @@ def test_folders_that_are_no_runs_of_one_training_set_are_named(tmp_path: Path) 
     with pytest.raises(ValueError, match=r"has no .json files"):
         read_runs(tmp_path)
     (tmp_path / "a.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"a.json is no run record"):
+    with pytest.raises(ValueError, match=r"a.json is not a run record"):
         read_runs(tmp_path)
 
 

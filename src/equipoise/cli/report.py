@@ -65,8 +65,6 @@ Images = Annotated[
         "missed most. Absolute paths need no folder; none leaves all pictures out.",
     ),
 ]
-
-
 Name = Annotated[list[str] | None, typer.Option(help="A model's name, once per file in their order.")]
 Label = Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")]
 Column = Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")]
@@ -163,7 +161,7 @@ def evaluate(
 
 @contextmanager
 def _read(predictions: list[Path], options: _Options) -> Iterator[Report | MultilabelReport]:
-    """What the files give; a mistake in them, or in what is done with it, is one message."""
+    """The report of the files; an error in them, or in the block that uses the report, is one message."""
     named = predictions if options.counts is None else [*predictions, options.counts]
     with refusing(), given(named) as found:
         if any(path.is_dir() for path in predictions):
@@ -226,6 +224,7 @@ def _single_label_report(
     from equipoise.report.files import judge_file
     from equipoise.report.page import Report
 
+    pictured = _pictured(files, options)
     results: dict[str, Any] = {}
     notes: dict[str, list[str]] = {}
     with counting_bar(Console(stderr=True), transient=True) as progress:
@@ -238,11 +237,11 @@ def _single_label_report(
                     "assumed to mean the training prior, as after a plain loss. After a balanced loss pass "
                     "--logits-mean uniform: it matters for the prior sweep only."
                 ]
-    return Report(results, notes=notes, **_pictured(files, options), **options.shared)
+    return Report(results, notes=notes, **pictured, **options.shared)
 
 
 def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any]:
-    """The paths of the files' images, and the folder that they start from."""
+    """The paths of the files' images, and the folder that they start from; refused before anything is evaluated."""
     root = None if options.images in (None, "none") else Path(options.images or "")
     if root is not None and not root.is_dir():
         raise ValueError(f"--images {root} is not a folder: expected the one that image paths are relative to")
@@ -256,6 +255,7 @@ def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, 
     from equipoise.report.files import judge_multilabel_file
     from equipoise.report.multilabel_page import TITLE, MultilabelReport
 
+    pictured = _pictured(files, options)
     results: dict[str, Any] = {}
     notes: dict[str, list[str]] = {}
     with counting_bar(Console(stderr=True), transient=True) as progress:
@@ -266,11 +266,6 @@ def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, 
             advance = partial(progress.advance, task)
             limits = 0.5 if limits is None else limits
             results[name] = judge_multilabel_file(file, prior, where, threshold=limits, advance=advance)
-    pictured = _pictured(files, options)
-    for name, judged in results.items():
-        if len(pictured["paths"].get(name, ())) > judged.evaluation.num_items:  # whole batches without labels
-            del pictured["paths"][name]
-            notes[name].append("no pictures: some items have no label at all.")
     shared = options.shared | ({"title": TITLE} if options.title == DEFAULT_TITLE else {})
     return MultilabelReport(results, notes=notes, **pictured, **shared)
 

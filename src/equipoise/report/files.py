@@ -119,7 +119,7 @@ def read_runs(folder: Path) -> dict[str, list[Evaluation]]:
         try:
             records.append(Record.from_json(path.read_text(encoding="utf-8")))
         except ValueError as error:
-            raise ValueError(f"{path} is no run record: {error}") from None
+            raise ValueError(f"{path} is not a run record: {error}") from None
     sets = {f"{record.data_set}/{record.imbalance}": record.counts for record in records if record.complete}
     if len(sets) != 1:
         there = ", ".join(sorted(sets)) or "smoke tests only"
