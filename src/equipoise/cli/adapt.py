@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from equipoise.cli.report import Label
 from equipoise.cli.shared import given, print_json, refusing
 from equipoise.data.reading import visible
 from equipoise.files import written_whole
@@ -67,7 +68,7 @@ def adapt(
     validation: Annotated[
         Path | None, typer.Option(help="A file of labelled predictions by the same model, for the estimate.")
     ] = None,
-    label: Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")] = None,
+    label: Label = None,
     column: Annotated[str | None, typer.Option(help="The label column of --source and --target, in a table.")] = None,
     as_json: AsJson = False,
 ) -> None:

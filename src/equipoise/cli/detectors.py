@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from typing import Any
 
 import typer
 
+from equipoise.cli.image_sources import usual_workers
 from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
@@ -25,6 +25,7 @@ from equipoise.training.detection_runs import Detection, DetectionData
 from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Method, MethodCell
 
+MOST_WORKERS = 12  # processes that read images
 TABLES: dict[str, Any] = {module.NAME: module for module in (table2, voc2012_lt, mosaic_lt)}
 
 
@@ -137,4 +138,4 @@ def _rows(
 
 def workers_for(device: str) -> int:
     """Processes that read images, by default."""
-    return min(12, os.cpu_count() or 1) if device == "cuda" else 0
+    return min(MOST_WORKERS, usual_workers()) if device == "cuda" else 0

@@ -42,7 +42,7 @@ CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
     Method("nesterov", TEACHER.recipe),
-    Method("ema", replace(TEACHER.recipe, ema=0.999)),
+    Method("ema", AVERAGED),
     Method("distilled_13000", replace(FIRST, iterations=13_000)),
     Method("distilled_18500", FIRST),
     Method("distilled_alone", replace(FIRST, distillation=1.0)),
