@@ -138,7 +138,7 @@ class ClassBalancedSampler(ResumableSampler):
         epochs = max(1, round(counts.sum() / (held.sum() * self.num_samples)))
         return Prior.from_counts(counts, max(epochs * self.num_samples, int(counts.max())))
 
-    def _advice(self, drawn: Prior) -> str | None:
+    def _advice(self, drawn: Prior) -> str:
         source = Prior.from_counts(self._index.counts, max(self.num_items, int(self._index.counts.sum())))
         drawn_shares, shares = (prior.counts / prior.counts.sum() for prior in (drawn, source))
         if np.allclose(drawn_shares, shares, rtol=0.02, atol=0):

@@ -93,7 +93,7 @@ class RepeatFactorSampler(ResumableSampler):
         counts = np.rint(expected).astype(np.int64)
         return Prior.from_counts(counts, max(round(float(self.repeat_factors.sum())), int(counts.max())))
 
-    def _advice(self, drawn: Prior) -> str | None:
+    def _advice(self, drawn: Prior) -> str:
         counts = self._membership.counts()
         if (self.repeat_factors == 1).all():
             rarest = counts[counts > 0].min() / self.num_items

@@ -87,8 +87,8 @@ class ResumableSampler(DistributedSampler[int], ABC):
         """The `count` draws start + rank, start + rank + num_replicas, ... of `epoch`, in lists."""
 
     @abstractmethod
-    def _advice(self, drawn: Prior) -> str | None:
-        """One sentence on what `drawn` means for the user, or "" if there is nothing to say."""
+    def _advice(self, drawn: Prior) -> str:
+        """One sentence on what `drawn` means for the user."""
 
     def __repr__(self) -> str:
         ranks = f", rank {self.rank} of {self.num_replicas}" if self.num_replicas > 1 else ""
@@ -162,15 +162,13 @@ class ResumableSampler(DistributedSampler[int], ABC):
         self._pass = _Pass(int(state["position"]))
 
     def preview(self) -> Prior:
-        """The prior of what will be drawn, with a warning if it may not be what you expect.
+        """The prior of what will be drawn, with a warning of what it means.
 
-        It warns if the sampler changes nothing, and if a balanced loss built from the data's own prior would balance a
-        second time. `sampler.prior` is the same without the warning: `BalancedSoftmaxLoss(sampler.prior)`.
+        It warns that the sampler changes nothing or, if it does, that a balanced loss must not be built from the data's
+        own prior. `sampler.prior` is the same without the warning: `BalancedSoftmaxLoss(sampler.prior)`.
         """
         drawn = self.prior
-        advice = self._advice(drawn)
-        if advice is not None:
-            warnings.warn(advice, stacklevel=2)
+        warnings.warn(self._advice(drawn), stacklevel=2)
         return drawn
 
     @property
