@@ -66,7 +66,10 @@ def train(
     ] = None,
     lr: Annotated[
         float | None,
-        typer.Option(metavar="X", help="Highest learning rate. By default 0.1 per 256 images, 0.02 with --weights."),
+        typer.Option(
+            metavar="X",
+            help="Highest learning rate. By default 0.1 per 256 images, 0.02 with --weights, 0.001 with adamw.",
+        ),
     ] = None,
     optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd or adamw.")] = "sgd",
     weight_decay: Annotated[float, typer.Option(metavar="X", help="Weight decay.")] = 5e-4,
