@@ -87,7 +87,7 @@ def usual_workers() -> int:
 
 @contextmanager
 def counting(log: Callable[[str], None]) -> Iterator[Callable[[str], Progress]]:
-    """How to count what is done, of one thing after another: bars in a terminal, else a line at times."""
+    """A function that begins to count one thing after another: bars in a terminal, otherwise a line now and then."""
     console = Console(stderr=True)
     if console.is_terminal:
         with counting_bar(console, transient=True) as bar:
@@ -98,10 +98,10 @@ def counting(log: Callable[[str], None]) -> Iterator[Callable[[str], Progress]]:
 
             yield begin
         return
-    yield lambda what: lines_at_times(log, what)
+    yield lambda what: lines_now_and_then(log, what)
 
 
-def lines_at_times(log: Callable[[str], None], what: str) -> Progress:
+def lines_now_and_then(log: Callable[[str], None], what: str) -> Progress:
     """A line every ten seconds, with the time that is left."""
     began = last = time.monotonic()
 

@@ -126,7 +126,7 @@ def check_writable(out: Path, checkpoints: Path) -> None:
     try:
         path = out.resolve()
         path.parent.mkdir(parents=True, exist_ok=True)
-        # a missing folder is not created: removing it again could delete what another process has written meanwhile
+        # a missing file is not created: removing it again could delete what another process has written meanwhile
         with open(path, "a+b") if path.exists() else tempfile.TemporaryFile(dir=path.parent):
             what, instead = str(checkpoints), "name a folder with --checkpoints"
         checkpoints.mkdir(parents=True, exist_ok=True)

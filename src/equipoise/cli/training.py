@@ -193,7 +193,7 @@ def check_words(options: TrainOptions) -> None:
 
 
 def check_weights(options: TrainOptions) -> None:
-    """Refuse a file that is not there, and losses that mixed labels mean nothing to."""
+    """Refuse a weights file that does not exist, and losses that do not take mixed labels."""
     if options.weights not in (None, "pretrained") and not Path(str(options.weights)).exists():
         meant = perhaps(["pretrained"], str(options.weights))
         raise typer.BadParameter(f"there is no weights file {options.weights}{meant}")
@@ -225,7 +225,7 @@ def batch_for(options: TrainOptions, data: ImageData) -> int:
 
 
 def check_batch(options: TrainOptions, data: ImageData, network: nn.Module) -> None:
-    """Refuse batches of which each process and part gets one image, where that has no mean and deviation."""
+    """Refuse batches of which each process and part gets one image, if the network normalises over batches."""
     rows = batch_for(options, data) // (world()[0] * options.accumulate)
     if rows < 2 and not options.freeze and any(isinstance(module, BATCH_NORMS) for module in network.modules()):
         raise ValueError(
@@ -307,7 +307,7 @@ def run_before(out: Path) -> dict[str, Any]:
 
 
 def check_same(out: Path, before: Mapping[str, Any], made_from: Mapping[str, Any]) -> None:
-    """Refuse the folder of another run; that of this one is taken up, perhaps with other losses."""
+    """Refuse the folder of another run; this run is resumed, perhaps with other losses."""
     now = json.loads(json.dumps(made_from, default=str))
     other = [name for name in now if name != "losses" and before.get(name) != now[name]] if before else []
     if other:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 
 def usable_cores(system: Path = Path("/")) -> int:
-    """At least 1. `system` is where the files of the operating system lie."""
+    """At least 1. `system` is the root of the operating system's files."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, math.ceil(min(here, granted_cores(system))))
 
 
 def granted_cores(system: Path = Path("/")) -> float:
-    """What the control groups of this process grant, as a number of cores; inf where they grant all."""
+    """What the control groups of this process grant, as a number of cores; inf if they set no limit."""
     groups = system / "sys/fs/cgroup"
     limits = [_first_version(groups / "cpu"), _second_version(groups)]
     for line in _text(system / "proc/self/cgroup").splitlines():

@@ -36,8 +36,8 @@ class Encoded(NamedTuple):
 
 
 class EncodedBatch(NamedTuple):
-    """Images of a batch in few tensors, as worker processes hand them over: `about` [N, 4] holds the number of bytes in
-    `content`, width, height and turn of each; `squares` are those without bytes, decoded already."""
+    """The images of a batch in a few tensors, as workers pass them on: `about` [N, 4] holds the number of bytes in
+    `content`, width, height and turn of each; `squares` are those without bytes, already decoded."""
 
     content: Tensor
     about: Tensor
@@ -45,7 +45,7 @@ class EncodedBatch(NamedTuple):
 
 
 class EncodedStream(Dataset[Encoded]):
-    """The images of a list as they lie in their files, for `GpuDecoder`; what it cannot decode, as a square."""
+    """The images of a list as the bytes of their files, for `GpuDecoder`; those it cannot decode, as squares."""
 
     def __init__(self, images: ImageList, size: int, *, resize: Resize = "shorter") -> None:
         check_size(size, resize)
@@ -64,7 +64,7 @@ class EncodedStream(Dataset[Encoded]):
 
 
 def collated(items: Sequence[Encoded]) -> EncodedBatch:
-    """Images one after the other."""
+    """The batch of these images, their bytes one after the other."""
     content = np.frombuffer(b"".join(item.content for item in items), np.uint8).copy()
     about = [(len(item.content), item.width, item.height, item.turn) for item in items]
     squares = [item.square for item in items if item.square is not None]
@@ -77,8 +77,8 @@ def collated(items: Sequence[Encoded]) -> EncodedBatch:
 
 @dataclass
 class GpuDecoder:
-    """Makes images uint8 [N, 3, size, size] on `device` of an `EncodedBatch`, on a stream of its own: training goes on
-    meanwhile. On a CPU the same is done there."""
+    """Turns an `EncodedBatch` into images uint8 [N, 3, size, size] on `device`, on a stream of its own, so that
+    training goes on meanwhile. On a CPU it does the same without a stream."""
 
     size: int
     resize: Resize
@@ -114,7 +114,7 @@ class GpuDecoder:
         return out
 
     def _decode(self, content: list[Tensor]) -> list[Tensor]:
-        """Images [3, H, W]; one that torchvision cannot decode, which is found by halving, by Pillow."""
+        """Images [3, H, W]; one that torchvision cannot decode is found by halving, and decoded by Pillow."""
         try:
             return decode_jpegs(content, self.device)
         except torch.OutOfMemoryError:
@@ -151,7 +151,7 @@ def decode_jpegs(content: list[Tensor], device: torch.device) -> list[Tensor]:
 
 
 def why_not_on(device: torch.device) -> str | None:
-    """Why JPEG files cannot be decoded on the device; None: they can, as one was."""
+    """Why JPEG files cannot be decoded on the device; None if one could be."""
     if device.type != "cuda":
         return "there is no GPU to decode on"
     if str(device) == "cuda":  # without its number

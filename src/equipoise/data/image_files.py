@@ -235,7 +235,7 @@ class JpegHeader(NamedTuple):
 
 
 def jpeg_header(content: bytes) -> JpegHeader | None:
-    """That of a baseline JPEG file, grey or YCbCr, which a GPU decodes; None for all others, also progressive ones.
+    """The header of a baseline JPEG file, grey or YCbCr, which a GPU decodes; None for others, also progressive ones.
 
     >>> jpeg_header(b"no image") is None
     True

@@ -94,7 +94,7 @@ def _folder(source: Path) -> Listed:
 
 
 def _is_image(entry: os.DirEntry[str]) -> bool:
-    """Whether it is called as an image is; hidden files are not looked at, as in the folders of the classes."""
+    """Whether it has the ending of an image; hidden files are left out, as in the folders of the classes."""
     return os.path.splitext(entry.name)[1].lower() in IMAGES and not entry.name.startswith(".") and entry.is_file()
 
 

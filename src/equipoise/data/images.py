@@ -103,7 +103,7 @@ class ImageList:
 
     @contextmanager
     def naming(self, index: int) -> Iterator[None]:
-        """What an image cannot be read for becomes an error that names it."""
+        """Turn whatever goes wrong while an image is read into an error that names it."""
         try:
             with quiet():
                 yield

@@ -138,7 +138,9 @@ def _prior_of_columns(header: list[str], ones: NDArray[Any], binary: NDArray[Any
     if targets.sum() > 1:
         wrong = next((name for name, own, kept in zip(header, targets, binary, strict=True) if own and not kept), None)
         if wrong is not None:
-            raise ValueError(f"column {shown([wrong])!r} holds more than 0, 1 and what is not known, or nothing known")
+            raise ValueError(
+                f"column {shown([wrong])!r} holds more than 0, 1 and -1 (or empty: unknown), or no 0 and 1"
+            )
         binary = targets
     if not total or binary.sum() < 2:
         return None

@@ -1,6 +1,6 @@
 """ResNet for 32×32 images: three stages of 16, 32 and 64 channels, parameter-free shortcuts, global average pooling.
 
-`width` is a factor of these channels: 2 stands for 32, 64 and 128.
+`width` multiplies these channels: 2 gives 32, 64 and 128.
 
 ResNet-32 has 5 basic blocks per stage: 31 convolutions, 463,504 parameters before the head. Where a stage halves the
 image, the shortcut takes every second pixel and pads the channels with zeros ("option A"). Convolutions start from
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-FEATURES = 64  # at width 1; in proportion at others
+FEATURES = 64  # at width 1; in proportion to the width
 
 
 class BasicBlock(nn.Module):

@@ -37,10 +37,10 @@ TITLE = "Several labels, from head to tail"
 class MultilabelReport:
     """A page that compares models with several labels per item on a test set, first to last: before → after.
 
-    `results` are what `judge_multilabel` returns, by name; all must share the training prior. Intervals are from so
-    many `resamples` of the test items. Classes with more than `many` training items are the head, those with fewer than
-    `few` the tail. `paths` of the test items, for all models or by name, show pictures of what is missed most: files
-    below the folder `images`, or at absolute paths where there is none.
+    `results` are what `judge_multilabel` returns, by name; all must share the training prior. Intervals come from
+    `resamples` bootstrap draws of the test items. Classes with more than `many` training items are the head, those with
+    fewer than `few` the tail. `paths` of the test items, for all models or by name, show pictures of what is missed
+    most: files below the folder `images` or, without one, at absolute paths.
 
     >>> from equipoise import Prior, judge_multilabel
     >>> prior = Prior.from_counts([500, 5], total=600, class_names=["cat", "owl"])
@@ -163,7 +163,7 @@ class MultilabelReport:
         return f"MultilabelReport({counted(len(self.models), 'model')}: {names}; {classes}, {items})"
 
     def _body(self, drawn: list[int], missing: int | None) -> str:
-        """Without pictures `missing` is None, else how many could not be opened."""
+        """`missing` is how many pictures could not be opened; None if there are no pictures."""
         prior, several, first = self.prior, len(self.models) > 1, self.models[0].evaluation
         lead = (
             f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
@@ -253,7 +253,7 @@ def _classes_section(several: bool, num_classes: int, certain: bool) -> Section:
 
 
 def _slopes_section(several: bool, certain: bool) -> Section:
-    compared = " of each model by itself; whether a change is more than chance is said above" if several else ""
+    compared = " of each model by itself; whether a change is more than chance is shown above" if several else ""
     return section(
         "groups",
         "Head and tail",

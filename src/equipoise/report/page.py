@@ -271,7 +271,7 @@ TABLE = (
     "Recall is the share of a class's test items that are recognised, its accuracy; precision the share of what is "
     "called the class that is; F1 their harmonic mean. Below each its 95 % interval."
 )
-PICTURED = "Test images of the pairs above, those first of which the model was most sure."
+PICTURED = "Test images of the pairs above, starting with those of which the model was most sure."
 
 
 # -------------------------------------------------------------------- the page of a training set

@@ -1,5 +1,4 @@
-"""Small pictures of what was confused or missed most, for the page: bounded in number and bytes, and held
-in the page itself.
+"""Small pictures of what was confused or missed most, for the page: bounded in number and bytes, and embedded in it.
 
 Only existing files are opened: below the given folder or, if none was given, at absolute paths.
 """
@@ -32,7 +31,7 @@ Either = TypeVar("Either", Model, MultilabelModel)
 
 
 class Mistake(NamedTuple):
-    """An item to picture: where its file is, its class, what stands below that, and all of it in words."""
+    """An item to picture: its file, its class, the text below that, how sure the model was, and all of it in words."""
 
     path: str
     name: str
@@ -42,7 +41,7 @@ class Mistake(NamedTuple):
 
 
 def pictures(models: Sequence[Iterable[Mistake]], root: Path | None) -> tuple[list[list[dict[str, Any]]], int]:
-    """The first mistakes of each model whose pictures are there; and how many files were looked for and not there."""
+    """The first mistakes of each model whose pictures can be shown, and how many files could not be opened."""
     found, missing = [], 0
     for mistakes in models:
         shown: list[dict[str, Any]] = []
@@ -118,7 +117,7 @@ def _listed(names: Sequence[str], most: int = 3) -> str:
 
 
 def with_paths(models: list[Either], items: Sequence[int], paths: Paths | None) -> list[Either]:
-    """The models with the paths of their test items, of which there are so many."""
+    """The models with the paths of their test items; `items` is how many each has."""
     if paths is None:
         return models
     by_name = paths if isinstance(paths, Mapping) else dict.fromkeys((model.name for model in models), paths)

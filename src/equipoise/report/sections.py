@@ -125,7 +125,7 @@ def slopes_section(several: bool) -> Section:
         "groups",
         "Head and tail",
         "Mean accuracy of the classes of each group. Bars are 95 % intervals of each model by itself"
-        + ("; whether a change is more than chance is said above." if several else "."),
+        + ("; whether a change is more than chance is shown above." if several else "."),
         figure("slopes", wide=True),
     )
 

@@ -27,11 +27,11 @@ COLOURS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#0
 SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right"]
 DASHES = [[1, 0], [6, 3], [7, 2, 2, 2], [2, 2], [9, 2], [5, 1, 1, 1], [1, 1]]
 LINES = {"symbolType": "stroke", "symbolSize": 300, "symbolOpacity": 1, "labelLimit": 0}
-# What a model is called: on the page, where lines are "before" and "after", by the parameter that page.js sets.
+# A model's name. On the page, where lines are "before" and "after", it comes from the parameter that page.js sets.
 CALLED = "names[datum.value] || datum.value"
 NAMES: Spec = {"name": "names", "value": {}}
-MODELS: Spec = {"labelExpr": CALLED, "aria": False}  # of an axis or a legend: what is spoken names them
-SPOKEN: Spec = {"description": {"field": "spoken"}}  # what a screen reader is told of a point or a bar
+MODELS: Spec = {"labelExpr": CALLED, "aria": False}  # of an axis or a legend, which is not announced: SPOKEN is
+SPOKEN: Spec = {"description": {"field": "spoken"}}  # what a screen reader announces for a point or a bar
 PERCENT = {"scale": {"domain": [0, 100]}, "axis": {"values": [0, 25, 50, 75, 100]}}
 CROWDED = 150  # classes: with more, points are small and intervals faint
 MOST_NAMES = 20  # of classes on an axis
@@ -69,8 +69,8 @@ CONFIG: Spec = {
 
 
 def layer(mark: str, look: Spec, encoding: Spec, **more: Any) -> Spec:
-    """One layer; `more` is what else it has: transform, data, params. Of points and bars screen readers are told, of
-    lines and numbers beside them not."""
+    """One layer; `more` is what else it has: transform, data, params. Screen readers announce points and bars, but not
+    the lines and numbers beside them."""
     spoken = {} if mark in ("point", "bar") else {"aria": False}
     return {"mark": {"type": mark} | spoken | look, "encoding": encoding, **more}
 

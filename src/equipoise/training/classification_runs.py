@@ -118,7 +118,7 @@ class Classification(Kind[Cell, Training]):
         return self.recipe(cell).iterations
 
     def cost(self, cell: Cell) -> float:
-        """In products, beside ResNet-32."""
+        """In multiplications, relative to ResNet-32."""
         recipe = self._recipe_of(cell)
         return recipe.blocks / Recipe.blocks * recipe.width**2
 

@@ -144,7 +144,7 @@ class Kind(ABC, Generic[C, R]):
         return 0.0
 
     def cost(self, cell: C) -> float:
-        """Of an iteration, as a multiple of that guess; runs of equal cost are trained together."""
+        """The cost of an iteration, as a multiple of that estimate; runs of equal cost are trained together."""
         return 1.0
 
     def seconds_to_judge(self) -> float:

@@ -18,7 +18,7 @@ from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
 TEACHER_SEEDS = 1000  # the teachers of seed s have seeds from 1000 (s + 1) on, which no student has
-EARLIER = {"width": 1}  # the values that files written before an option existed stand for
+EARLIER = {"width": 1}  # values of options that did not exist when older files were written
 
 
 @dataclass(frozen=True)

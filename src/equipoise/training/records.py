@@ -105,7 +105,7 @@ class Record(StoredRecord):
     loss_curve: list[float]
     weights: str
     seconds: float
-    together: int  # runs that shared the device in the meantime
+    together: int  # runs that shared the device at the same time
     engine: dict[str, Any]
     commit: str | None
     versions: dict[str, str]

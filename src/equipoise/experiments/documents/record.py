@@ -52,7 +52,7 @@ def alone(runs: Sequence[Record], teachers: dict[str, Record]) -> list[float]:
 
 
 def _seconds(run: Record, teachers: dict[str, Record]) -> float | None:
-    """Of a student and its teachers, as shares of what their groups took; None where a teacher has no record."""
+    """The seconds of a student and its teachers, as shares of their groups' time; None if a teacher has no record."""
     named = [teachers.get(name) for name in run.teachers or {}]
     if not all(named):
         return None
@@ -60,7 +60,7 @@ def _seconds(run: Record, teachers: dict[str, Record]) -> float | None:
 
 
 def ablation(tries: Sequence[Record], teachers: Sequence[Record] = ()) -> str:
-    """For docs/lab-notes.md: an ingredient at a time, judged on held-out training images."""
+    """For docs/lab-notes.md: one ingredient at a time, evaluated on held-out training images."""
     tried = by_column(tries)
     if not tried:
         return "Not run yet."

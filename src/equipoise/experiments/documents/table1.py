@@ -1,8 +1,8 @@
 """Table 1 and what was measured around it, as the documents show it.
 
-difference        ours − published; its standard error is √(s²/n + e²), e being the published one and s the cell's
-                  standard deviation. Fewer than three runs say too little of it: there s is pooled over the
-                  cells with n > 1, s² = Σ (n − 1) s_cell² / Σ (n − 1)
+difference   ours − published; its standard error is √(s²/n + e²), with the published standard error e and the
+             cell's standard deviation s. Fewer than three runs say too little about s: it is then pooled over the
+             cells with n > 1, s² = Σ (n − 1) s_cell² / Σ (n − 1)
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ BENCHMARK = "results/benchmarks/detection-{}.json"
 
 
 def provenance(records: Sequence[DetectionRecord]) -> str:
-    """Where the numbers come from: a row a device, versions and commit."""
+    """Where the numbers come from: one row per device, versions and commit."""
 
     def made(record: DetectionRecord) -> tuple[str, ...]:
         versions = versions_in_words(record.versions, torch="torch", torchvision="torchvision", hotcoco="hotcoco")

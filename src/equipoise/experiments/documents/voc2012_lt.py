@@ -69,7 +69,7 @@ def _detections_said(records: Sequence[DetectionRecord]) -> str:
 
 def unsettled_part(records: Sequence[DetectionRecord]) -> str:
     """In how many batches of the first stages NMS was cut off before the last box was decided."""
-    # records of before the number of rounds stood in them are of 16
+    # records from before the number of rounds was stored had 16
     first = [run for run in records if run.recipe.get("start") is None and run.engine.get("nms_unsettled") is not None]
     unsettled = [run.engine["nms_unsettled"] for run in first]
     if not any(unsettled):

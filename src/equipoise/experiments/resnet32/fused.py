@@ -62,8 +62,8 @@ WEIGHT = {
     64: Tiling(32, 16, 4, 3, 3),
     128: Tiling(64, 16, 8, 3, 1),
 }
-POINTS = 4096  # values a program of a pointwise kernel
-MASKED = 128 * 64  # the same of `masked`, at most
+POINTS = 4096  # values per program of a pointwise kernel
+MASKED = 128 * 64  # the same for `masked`, at most
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _convolve(
         raise ValueError(f"a weight {tuple(weight.shape)} is not channels_last: model.to(memory_format=...) first")
     channels, to = x.shape[3], y.shape[3]
     taps = 1 if below and stride > 1 else tiling.taps
-    block = tiling.block // 2 if channels > max(to, 64) else tiling.block  # else it takes more registers than there are
+    block = tiling.block // 2 if channels > max(to, 64) else tiling.block  # a whole one would need too many registers
     pixels = y.numel() // to
     programs = triton.cdiv(pixels, block * tiling.tiles)
     partial = torch.empty(programs, 2, to, device=x.device)

@@ -127,7 +127,7 @@ def weight_gradient(
     FROM_WIDTH: constexpr,
     FROM: constexpr,
     TO: constexpr,
-    TAPS: constexpr,  # at once: 1, or the 3 of a row, whose pixels lie side by side in memory
+    TAPS: constexpr,  # taps summed at once: 1, or the 3 of a row, whose pixels are adjacent in memory
     PACKED: constexpr,  # at least TAPS · FROM
     STRIDE: constexpr,
     BLOCK: constexpr,
@@ -135,7 +135,7 @@ def weight_gradient(
 ):
     """A tap or a row of taps of the weight's gradient, over TILES times BLOCK pixels: partial [programs, TO, 9, FROM].
 
-    A tap at a time, the sums of many channels fit into registers.
+    One tap at a time, the sums of many channels fit into registers.
     """
     program = tl.program_id(0)
     tap = tl.program_id(1) * TAPS
