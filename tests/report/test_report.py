@@ -473,6 +473,8 @@ def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
     assert [model["notes"] for model in found["models"]] == [[], []]
     runs = runner(["evaluate", str(ROOT / "results" / "table1" / "cifar100-lt" / "100")])
     assert runs.exit_code == 0, runs.output
+    no_threshold = runner(["evaluate", str(ROOT / "results" / "table1" / "cifar100-lt" / "100"), "--threshold", "0.3"])
+    assert "no predictions: leave --threshold out" in " ".join(no_threshold.output.split())
     missing = runner(["evaluate", str(files / "softmax.npz")])
     assert missing.exit_code == 2
     assert "--counts is missing" in missing.output

@@ -184,10 +184,16 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
 
     if len(folders) > 1:
         raise ValueError("a folder of run records stands alone: pass one folder, or files of predictions")
-    if options.counts is not None or options.logits_mean or options.names:
-        raise ValueError("run records know their counts, names and loss: leave --counts, --logits-mean and --name out")
-    if options.threshold is not None or options.images not in (None, "none"):
-        raise ValueError("run records hold no predictions: leave --threshold and --images out")
+    passed = {
+        "--counts": options.counts is not None,
+        "--logits-mean": bool(options.logits_mean),
+        "--name": bool(options.names),
+        "--threshold": options.threshold is not None,
+        "--images": options.images not in (None, "none"),
+    }
+    if any(passed.values()):
+        names = " and ".join(name for name, given in passed.items() if given)
+        raise ValueError(f"run records hold counts, names and losses, but no predictions: leave {names} out")
     return Report(read_runs(folders[0]), **options.shared)
 
 

@@ -137,12 +137,5 @@ def check_teachable(recipe: Recipe, teachers: Sequence[Teacher]) -> None:
     """Refuse what a student cannot be trained with."""
     if len(teachers) != recipe.teachers:
         raise ValueError(f"this recipe has {recipe.teachers} teachers ({recipe.teacher}), not {len(teachers)}")
-    if (recipe.mixup or recipe.cutmix) and recipe.distillation != 1:
-        raise ValueError(
-            f"a student of mixed images learns from its teachers alone: expected distillation=1.0 beside mixup or "
-            f"cutmix, got {recipe.distillation}"
-        )
-    if recipe.views < 1:
-        raise ValueError(f"views is {recipe.views}: teachers need at least 1 view of each image")
     if world()[0] > 1:
         raise ValueError("a student is trained by one process: start it without torchrun")

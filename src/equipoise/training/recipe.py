@@ -129,6 +129,17 @@ class Recipe:
     views: int = 128
     width: int = 1
 
+    def __post_init__(self) -> None:
+        if self.teacher is None:
+            return
+        if (self.mixup or self.cutmix) and self.distillation != 1:
+            raise ValueError(
+                f"a student of mixed images learns from its teachers alone: expected distillation=1.0 beside mixup or "
+                f"cutmix, got {self.distillation}"
+            )
+        if self.views < 1:
+            raise ValueError(f"views is {self.views}: teachers need at least 1 view of each image")
+
     def learning_rate(self, iteration: int) -> float:
         """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end, or steps.
 
