@@ -44,7 +44,10 @@ def aligned(predictions: Classes, prior: Prior, where: str) -> IntArray | None:
     for one, other, here, there in ((names, wanted, predictions.path, where), (wanted, names, where, predictions.path)):
         missing = [name for name in one if name not in set(other)]
         if missing:
-            raise ValueError(f"{here} has the class {shown(missing)!r}, {there} does not: give both the same classes")
+            what = f"the class {shown(missing)!r}" if len(missing) == 1 else f"the classes {shown(missing)}"
+            unknown = [name for name in other if name not in set(one)]
+            instead = f"has {shown(unknown)} instead" if unknown else "does not"
+            raise ValueError(f"{here} has {what}, {there} {instead}: give both the same classes")
         check_once(one, f"{here} has the class")
     place = {name: index for index, name in enumerate(names)}
     return np.array([place[name] for name in wanted], np.int64)
