@@ -312,3 +312,23 @@ def test_a_named_column_of_lists_is_read_and_a_label_column_holds_one(tmp_path: 
 def test_numbers_in_lists_are_class_indices(tmp_path: Path) -> None:
     found = read_source(write_csv(tmp_path / "a", ["tags"], [["0;3"], ["3"], ["[3, 1]"]]))
     assert found.prior == eq.Prior.from_counts([1, 1, 0, 3], total=3)
+
+
+@pytest.mark.parametrize("cells", [["cat, owl", "cat", "owl,yak"], ["a b", "a c", "b c", "a", "b", "c"]])
+def test_cells_that_look_like_lists_but_count_as_one_class_are_pointed_out(tmp_path: Path, cells: list[str]) -> None:
+    path = write_csv(tmp_path / "a", ["image", "tags"], [["x", cell] for cell in cells])
+    with pytest.warns(UserWarning, match=r"column 'tags': cells such as .* separated by '[, ]'.* with ; or \|"):
+        found = read_source(path)
+    assert found.prior.class_names == tuple(sorted(cells))
+    with pytest.warns(UserWarning, match="look like lists"):
+        read_source(write_parquet(tmp_path / "b", tags=cells))
+
+
+@pytest.mark.parametrize("cells", [["owl, great", "cat", "dog, small"], ["red fox", "grey fox", "red owl", "grey owl"]])
+def test_names_with_commas_and_spaces_are_no_lists(tmp_path: Path, cells: list[str]) -> None:
+    assert read_source(write_csv(tmp_path / "a", ["tags"], [[cell] for cell in cells])).prior.num_classes == len(cells)
+
+
+def test_an_empty_cell_without_lists_says_how_lists_are_separated(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"line 3, column 'tags' is empty: .* lists, separated by ; or \|"):
+        read_source(write_csv(tmp_path / "a", ["image", "tags"], [["x", "cat"], ["y", ""]]))

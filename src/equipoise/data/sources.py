@@ -32,6 +32,7 @@ from equipoise.arrays import MOST_CLASSES
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
 from equipoise.data.reading import SEPARATORS, npy_header, read_json, read_table, reading, shown
 from equipoise.data.tags import (
+    LISTS,
     ONE_LABEL,
     holds_lists,
     is_list,
@@ -40,6 +41,7 @@ from equipoise.data.tags import (
     prior_of_tags,
     tags_in_csv,
     tags_of,
+    warn_of_lists,
 )
 from equipoise.prior import Prior
 
@@ -357,20 +359,21 @@ def _cells(path: Path, column: str | None) -> Iterator[tuple[int, str]]:
     if unnamed and is_whole(first):
         yield number, first
     place = label_column(header, column, path)
+    hint = "; it may be empty if cells hold lists, separated by ; or |" if header[place] in LISTS else ""
     again = False
     for line, row in rows:
-        value = full_cell(row, place, header, f"{path}, line {line}")
+        value = full_cell(row, place, header, f"{path}, line {line}", hint)
         again = again or value == first
         yield line, value
     if unnamed and again and not is_whole(first):
         yield number, first
 
 
-def full_cell(row: list[str], place: int, header: list[str], where: str) -> str:
+def full_cell(row: list[str], place: int, header: list[str], where: str, hint: str = "") -> str:
     """The text of a cell, which must not be empty."""
     value = row[place].strip()
     if not value:
-        raise ValueError(f"{where}, column {shown([header[place]])!r} is empty: fill or drop the row")
+        raise ValueError(f"{where}, column {shown([header[place]])!r} is empty: fill or drop the row{hint}")
     return value
 
 
@@ -384,7 +387,10 @@ def _csv(path: Path, column: str | None) -> Source:
     if header[place] not in ONE_LABEL and holds_lists(path, place):
         prior = prior_of_tags(tags_in_csv(path, place), path)
         return Source(path, prior, multilabel=True, column=column, labels=True)
-    return Source(path, _prior_of_labels(_cells(path, column), path), column=column, labels=True)
+    prior = _prior_of_labels(_cells(path, column), path)
+    if header[place] in LISTS:
+        warn_of_lists(prior.class_names or (), header[place], path)
+    return Source(path, prior, column=column, labels=True)
 
 
 def _no_label(columns: list[str], wanted: str | None) -> bool:
@@ -415,7 +421,10 @@ def _parquet(path: Path, column: str | None) -> Source:
     if any(is_list(text.strip()) for _, text in pairs):
         prior = prior_of_tags((tags_of(text) for _, text in pairs), path)
         return Source(path, prior, multilabel=True, column=column, labels=True)
-    return Source(path, _prior_of_labels(pairs, path, "row"), column=column, labels=True)
+    prior = _prior_of_labels(pairs, path, "row")
+    if name in LISTS:
+        warn_of_lists(prior.class_names or (), name, path)
+    return Source(path, prior, column=column, labels=True)
 
 
 def _targets(path: Path) -> Source | None:

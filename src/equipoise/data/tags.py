@@ -12,20 +12,23 @@ target_CLASS if there are any; the others are ignored.
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from equipoise.arrays import outside
 from equipoise.data.reading import read_table, shown
 from equipoise.prior import Prior
 
 MARKS = ";|"
 TARGET = "target_"  # before the name of a class: the column of its zeros and ones
 ONE_LABEL = ("label", "target", "class", "y")  # columns that hold one label per item, whatever its text
+LISTS = ("labels", "tags")  # columns that usually hold lists
 
 
 def is_list(cell: str) -> bool:
@@ -55,6 +58,20 @@ def tags_of(cell: str) -> list[str]:
     else:
         parts = cell.replace(MARKS[1], MARKS[0]).split(MARKS[0])
     return list(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def warn_of_lists(names: Sequence[str], column: str, path: Path) -> None:
+    """Warn if whole cells, counted as classes, look like lists: split at commas or spaces, they hold few labels."""
+    for mark, fewer in ((",", 1), (" ", 2)):  # a name may well have a space: only if half as many are left
+        several = [name for name in names if mark in name]
+        labels = {part.strip() for name in names for part in name.split(mark) if part.strip()}
+        if len(several) > 1 and fewer * len(labels) <= len(names):
+            warnings.warn(
+                f"{path}, column {shown([column])!r}: cells such as {shown(several[:1])!r} look like lists separated "
+                f"by {mark!r}, but each is counted as one class: separate labels with ; or |",
+                stacklevel=outside(),
+            )
+            return
 
 
 def multi_hot(lists: Iterable[list[str]], place: dict[str, int], num_classes: int) -> tuple[NDArray[np.int8], str, int]:
