@@ -76,6 +76,42 @@ def test_the_page_of_the_report_reads_the_predictions(run: Path, photos: Path, t
     assert result.exit_code == 0, result.output
 
 
+def test_the_folder_of_a_run_is_evaluated_as_its_files_are(run: Path, photos: Path, tmp_path: Path) -> None:
+    methods = ("softmax", "adjusted", "ldam", "lws", "balanced_softmax")
+    paths = [run / name / "predictions.npz" for name in methods]
+    names = [word for name in methods for word in ("--name", name)]
+    told = [
+        equipoise("evaluate", *words, "--json")
+        for words in ((run,), (run, "--counts", photos / "train"), (*paths, "--counts", photos / "train", *names))
+    ]
+    assert [one.exit_code for one in told] == [0, 0, 0], told[0].output
+    assert told[0].stdout == told[1].stdout == told[2].stdout
+    one = json.loads(equipoise("evaluate", run / "softmax", "--json").stdout)
+    assert [model["name"] for model in one["models"]] == ["softmax"]
+    page = equipoise(
+        "report", run / "lws", run / "softmax", "--out", tmp_path / "page.html", "--images", photos / "val"
+    )
+    assert page.exit_code == 0, page.output
+    assert "data:image/jpeg;base64," in (tmp_path / "page.html").read_text()
+    record = equipoise("evaluate", run / "softmax" / "record.json")
+    assert record.exit_code == 2
+    assert "record.json is not a file of predictions" in record.output
+
+
+def test_runs_on_other_training_sets_are_not_compared(run: Path, tmp_path: Path) -> None:
+    record = json.loads((run / "softmax" / "record.json").read_text())
+    for name, text in {"a": json.dumps(record | {"counts": [24, 12, 6, 4]}), "b": "{}"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "predictions.npz").write_bytes((run / "softmax" / "predictions.npz").read_bytes())
+        (tmp_path / name / "record.json").write_text(text)
+    other = equipoise("evaluate", run / "softmax", tmp_path / "a")
+    assert "have other counts" in other.output
+    damaged = equipoise("evaluate", tmp_path / "b")
+    assert "record.json is not the record of an image classifier" in damaged.output
+    (tmp_path / "b" / "record.json").unlink()
+    assert "or the folder of training images" in equipoise("evaluate", tmp_path / "b").output
+
+
 def as_seen(photos: Path, run: Path, method: str, number: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
     """The first photos that a method was judged on as its network sees them, and what it said of them."""
     with np.load(run / method / "predictions.npz") as found:
