@@ -45,6 +45,7 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.exit_code == 0, result.output
     assert "45 images to train on, 16 to judge on (val)" in result.output
     assert "4 classes with 24 down to 3 images: 1 medium, 3 few" in result.output
+    assert "5 models: softmax, adjusted (no training), balanced_softmax, lws, ldam, on " in result.output
     assert "equipoise predict" in result.output
     return out
 
@@ -149,6 +150,7 @@ def test_a_run_that_is_done_is_shown_again_and_trains_nothing(run: Path, photos:
     again = equipoise("train", photos, "--out", run, *SMALL, "--loss", "softmax", "--loss", "balanced_softmax")
     assert again.exit_code == 0, again.output
     assert "nothing left to train" in again.output
+    assert "(pass --out with another folder to train them again)" in again.output
     assert "balanced_softmax" in again.output
     assert (run / "records.jsonl").read_bytes() == before
 
@@ -188,6 +190,12 @@ def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path:
     for row in rows:
         assert row["predictions"][0]["probability"] == pytest.approx(expected[row["path"]], abs=1e-4)
         assert row["predictions"][0]["probability"] >= row["predictions"][1]["probability"]
+
+
+def test_a_target_that_changes_nothing_is_noted_in_words(run: Path, photos: Path) -> None:
+    result = equipoise("predict", run / "softmax", photos / "val" / "class1", "--target", photos / "train")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "note: source and target are the same, so the model's outputs do not change\n"
 
 
 def test_methods_of_a_run_are_listed_where_none_is_chosen(run: Path, photos: Path) -> None:
