@@ -45,6 +45,7 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert result.exit_code == 0, result.output
     assert "45 images to train on, 16 to judge on (val)" in result.output
     assert "4 classes with 24 down to 3 images: 1 medium, 3 few" in result.output
+    assert "5 models: softmax, adjusted (no training), balanced_softmax, lws, ldam, on " in result.output
     assert "equipoise predict" in result.output
     return out
 
@@ -74,6 +75,42 @@ def test_the_page_of_the_report_reads_the_predictions(run: Path, photos: Path, t
         "report", *paths, "--counts", photos / "train", "--out", tmp_path / "page.html", "--name", "a", "--name", "b"
     )
     assert result.exit_code == 0, result.output
+
+
+def test_the_folder_of_a_run_is_evaluated_as_its_files_are(run: Path, photos: Path, tmp_path: Path) -> None:
+    methods = ("softmax", "adjusted", "ldam", "lws", "balanced_softmax")
+    paths = [run / name / "predictions.npz" for name in methods]
+    names = [word for name in methods for word in ("--name", name)]
+    told = [
+        equipoise("evaluate", *words, "--json")
+        for words in ((run,), (run, "--counts", photos / "train"), (*paths, "--counts", photos / "train", *names))
+    ]
+    assert [one.exit_code for one in told] == [0, 0, 0], told[0].output
+    assert told[0].stdout == told[1].stdout == told[2].stdout
+    one = json.loads(equipoise("evaluate", run / "softmax", "--json").stdout)
+    assert [model["name"] for model in one["models"]] == ["softmax"]
+    page = equipoise(
+        "report", run / "lws", run / "softmax", "--out", tmp_path / "page.html", "--images", photos / "val"
+    )
+    assert page.exit_code == 0, page.output
+    assert "data:image/jpeg;base64," in (tmp_path / "page.html").read_text()
+    record = equipoise("evaluate", run / "softmax" / "record.json")
+    assert record.exit_code == 2
+    assert "record.json is not a file of predictions" in record.output
+
+
+def test_runs_on_other_training_sets_are_not_compared(run: Path, tmp_path: Path) -> None:
+    record = json.loads((run / "softmax" / "record.json").read_text())
+    for name, text in {"a": json.dumps(record | {"counts": [24, 12, 6, 4]}), "b": "{}"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "predictions.npz").write_bytes((run / "softmax" / "predictions.npz").read_bytes())
+        (tmp_path / name / "record.json").write_text(text)
+    other = equipoise("evaluate", run / "softmax", tmp_path / "a")
+    assert "have other counts" in other.output
+    damaged = equipoise("evaluate", tmp_path / "b")
+    assert "record.json is not the record of an image classifier" in damaged.output
+    (tmp_path / "b" / "record.json").unlink()
+    assert "or the folder of training images" in equipoise("evaluate", tmp_path / "b").output
 
 
 def as_seen(photos: Path, run: Path, method: str, number: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,6 +150,7 @@ def test_a_run_that_is_done_is_shown_again_and_trains_nothing(run: Path, photos:
     again = equipoise("train", photos, "--out", run, *SMALL, "--loss", "softmax", "--loss", "balanced_softmax")
     assert again.exit_code == 0, again.output
     assert "nothing left to train" in again.output
+    assert "(pass --out with another folder to train them again)" in again.output
     assert "balanced_softmax" in again.output
     assert (run / "records.jsonl").read_bytes() == before
 
@@ -152,6 +190,12 @@ def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path:
     for row in rows:
         assert row["predictions"][0]["probability"] == pytest.approx(expected[row["path"]], abs=1e-4)
         assert row["predictions"][0]["probability"] >= row["predictions"][1]["probability"]
+
+
+def test_a_target_that_changes_nothing_is_noted_in_words(run: Path, photos: Path) -> None:
+    result = equipoise("predict", run / "softmax", photos / "val" / "class1", "--target", photos / "train")
+    assert result.exit_code == 0, result.output
+    assert result.stderr == "note: source and target are the same, so the model's outputs do not change\n"
 
 
 def test_methods_of_a_run_are_listed_where_none_is_chosen(run: Path, photos: Path) -> None:

@@ -386,6 +386,21 @@ BAD: dict[str, tuple[str, bytes, str]] = {
         "name the one with the labels, e.g. --label-column b",
     ),
     "fractions": ("a.csv", b"path,label\ncat/0.png,0.5\ndog/0.png,1\n", "line 2 has the label 0.5"),
+    "lists of tags": (
+        "a.csv",
+        b"path,tags\ncat/0.png,cat\ndog/0.png,cat;dog\n",
+        r"'tags' holds several labels per image \(cat;dog\): equipoise train takes one class per image",
+    ),
+    "lists in a column of any name": (
+        "a.csv",
+        b"path,seen\ncat/0.png,cat|dog\ndog/0.png,dog\n",
+        "'seen' holds several",
+    ),
+    "Parquet of lists": (
+        "a.parquet",
+        table(path=["a", "b"], labels=[["cat"], ["cat", "dog"]]),
+        "'labels' holds several labels per image",
+    ),
     "open quote": ("a.csv", b'path,label\n"cat/0.png,0\ndog/0.png,1\n', "Is a quote left open"),
     "Parquet cut off": (
         "a.parquet",
@@ -409,6 +424,12 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     ),
     "unknown ending": ("a.pkl", b"", "ends in '.pkl': expected a folder with one folder per class, or a list"),
 }
+
+
+def test_a_column_of_one_label_may_have_any_text(folder: Path) -> None:
+    path = folder.parent / "one.csv"
+    path.write_text("path,label\ncat/0.png,cat;old\ndog/0.png,dog|old\n")
+    assert read_images(path, images=folder).class_names == ("cat;old", "dog|old")
 
 
 @pytest.mark.parametrize(("name", "content", "message"), BAD.values(), ids=list(BAD))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -34,7 +35,7 @@ def predict(
         typer.Option(
             metavar="PRIOR",
             help="The class frequencies where the model is used: counts or labels in any file that inspect reads. By "
-            "default those it was judged with.",
+            "default equal classes for adjusted and after a balanced loss, the training set's after a plain loss.",
         ),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="Classes per photo.")] = 1,
@@ -50,9 +51,9 @@ def predict(
     classified all the same, and the exit status is 1. It is 2 if nothing could be done.
 
     \b
-    equipoise predict runs/first photo.jpg
+    equipoise predict runs/first --method balanced_softmax photo.jpg
     equipoise predict runs/first --method balanced_softmax holiday/ --top 3 --out holiday.csv
-    equipoise predict runs/first camera.txt --target counts-at-the-camera.json
+    equipoise predict runs/first/softmax camera.txt --target counts-at-the-camera.json
     """
     if out is not None and out.suffix not in (".csv", ".jsonl"):
         raise typer.BadParameter(f"--out {out}: expected .csv or .jsonl")
@@ -107,7 +108,11 @@ def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanc
     served, note = load_run(folders[0])
     if target is not None:
         classes = None if served.class_names is None else list(served.class_names)
-        served.target = prior_of_columns(target, ModelClasses(folders[0], note.num_classes, classes))
+        with warnings.catch_warnings(record=True) as notes:
+            warnings.simplefilter("always")
+            served.target = prior_of_columns(target, ModelClasses(folders[0], note.num_classes, classes))
+        for one in notes:
+            typer.echo(visible(f"note: {one.message}"), err=True)
     return served, note.size
 
 

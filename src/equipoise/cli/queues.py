@@ -60,8 +60,11 @@ def _nearest(plan: Sequence[object], part: str) -> str:
     return nearest
 
 
-def missing_cells(asked: Sequence[C], recorded: Recorded, *, log: Callable[[str], None] = typer.echo) -> list[C]:
-    """The cells without a record. If there are none, a message shows where the records are."""
+def missing_cells(
+    asked: Sequence[C], recorded: Recorded, *, out: str = "file", log: Callable[[str], None] = typer.echo
+) -> list[C]:
+    """The cells without a record. If there are none, a message shows where the records are; `out` says what `--out`
+    names."""
     with refusing():
         committed, appended = recorded.committed(), recorded.appended()
     cells = [cell for cell in asked if str(cell) not in committed | appended]
@@ -72,7 +75,7 @@ def missing_cells(asked: Sequence[C], recorded: Recorded, *, log: Callable[[str]
         (number, where, instead)
         for number, where, instead in (
             (len(every & committed), f"under {recorded.results}", "--results with another folder"),
-            (len(every & appended), f"in {recorded.out}", "--out with another file"),
+            (len(every & appended), f"in {recorded.out}", f"--out with another {out}"),
         )
         if number
     ]
@@ -94,18 +97,21 @@ def train_cells(
     log: Callable[[str], None] | None = None,
     finished: Callable[[], Collection[str]] | None = None,
     teachers: Path | None = None,
+    what: str | None = None,
 ) -> None:
     """Train the cells within the budget, appending each record to `--out`; `make` runs once files can be written.
 
     `shown` returns the functions for messages and for progress, by default to the terminal. `finished` returns the
     cells that have a record by now, if they belong to several tables; `teachers` is a folder with their weights.
+    `what` says what is trained, if it is more than a number of runs.
     """
     from equipoise.training.kinds import Settings
     from equipoise.training.queue import run_cells
 
     log = log or (typer.echo if leads else lambda text: None)
     smoke = "to train" if options.iterations is None else f"of {counted(options.iterations, 'iteration')}, for no table"
-    log(f"{counted(len(cells), 'run')} {smoke}, on {hardware(place)['device']}")
+    what = what or f"{counted(len(cells), 'run')} {smoke}"
+    log(f"{what}, on {hardware(place)['device']}")
     check_writable(options.out, options.kept)
     quiet: Any = nullcontext((log, lambda status: None))
     with refusing(), (shown or progress()) if leads else quiet as (tell, report):

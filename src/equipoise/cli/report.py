@@ -32,7 +32,8 @@ PredictionFiles = Annotated[
     typer.Argument(
         help="Files of predictions, from before to after: .npz with logits or probabilities [N, K] and labels [N], "
         "or .parquet or .csv with a label column and one column per class; - is stdin. Several labels per item: "
-        "targets [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS. Or a folder of run records."
+        "targets [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS. Or the folder of a run "
+        "that equipoise train wrote, which holds the counts too, or a folder of run records."
     ),
 ]
 Counts = Annotated[
@@ -145,7 +146,8 @@ def evaluate(
 
     The numbers of `equipoise report`, without its page.
 
-    \bequipoise evaluate predictions.npz --counts train_labels.npy
+    \bequipoise evaluate runs/first
+    equipoise evaluate predictions.npz --counts train_labels.npy
     equipoise evaluate before.csv after.csv --counts photos/train --label species --json
     """
     options = _Options(
@@ -162,12 +164,22 @@ def evaluate(
 @contextmanager
 def _read(predictions: list[Path], options: _Options) -> Iterator[Report | MultilabelReport]:
     """The report of the files; an error in them, or in the block that uses the report, is one message."""
+    with refusing():
+        predictions = _expanded(predictions)
     named = predictions if options.counts is None else [*predictions, options.counts]
     with refusing(), given(named) as found:
         if any(path.is_dir() for path in predictions):
             yield _report_of_runs(predictions, options)
         else:
             yield _report_of_files(predictions, found, options)
+
+
+def _expanded(predictions: list[Path]) -> list[Path]:
+    """The files of predictions, with those in folders that `equipoise train` wrote; other folders as they are."""
+    from equipoise.report.files import predictions_in
+
+    found = [(predictions_in(path) if path.is_dir() else []) or [path] for path in predictions]
+    return [path for part in found for path in part]
 
 
 def _tell(made: Report | MultilabelReport) -> None:
@@ -198,19 +210,29 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
 
 
 def _report_of_files(given: list[Path], found: list[Path], options: _Options) -> Report | MultilabelReport:
-    """The page for the files that were `given`; `found` are their paths and, last, that of the counts."""
+    """The page for the files that were `given`; `found` are their paths and, last, that of the counts, if any."""
     from equipoise.data.multilabel_predictions import open_either
     from equipoise.data.prediction_priors import training_prior
+    from equipoise.report.files import prior_beside
 
-    if options.counts is None:
-        raise ValueError("--counts is missing: the class counts of the training set, e.g. --counts train_labels.npy")
+    unfit = next((path for path in given if path.suffix.lower() == ".json"), None)
+    if unfit is not None:
+        raise ValueError(
+            f"{unfit} is not a file of predictions: expected .npz, .parquet or .csv, or the folder of a run"
+        )
+    recorded = prior_beside(found) if options.counts is None else None
+    if options.counts is None and recorded is None:
+        raise ValueError(
+            "--counts is missing: the class counts of the training set, e.g. --counts train_labels.npy, or the folder "
+            "of training images"
+        )
     means = _one_per_file(options.logits_mean, given, "--logits-mean", share=True)
     called = _one_per_file(options.names, given, "--name") or _names_of(given)
     unknown = [mean for mean in means if mean not in ("train", "uniform")]
     if unknown:
         raise ValueError(f"--logits-mean is {unknown[0]!r}: train after a plain loss, uniform after a balanced one")
-    opened = [open_either(path, label=options.label) for path in found[:-1]]
-    prior, where = training_prior(found[-1], opened, column=options.column)
+    opened = [open_either(path, label=options.label) for path in found[: len(given)]]
+    prior, where = recorded or training_prior(found[-1], opened, column=options.column)
     files = dict(zip(called, opened, strict=True))
     if any(file.multilabel for file in opened):
         one = next((file for file in opened if not file.multilabel), None)
@@ -315,7 +337,9 @@ def _one_per_file(values: list[str], paths: list[Path], option: str, *, share: b
 
 
 def _names_of(paths: list[Path]) -> list[str]:
-    stems = ["stdin" if str(path) == "-" else path.stem for path in paths]
+    from equipoise.report.files import method_of
+
+    stems = ["stdin" if str(path) == "-" else method_of(path) or path.stem for path in paths]
     if len(set(stems)) == len(stems):
         return stems
     if len(set(paths)) < len(paths):

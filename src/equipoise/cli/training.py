@@ -132,7 +132,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         iterations=options.iterations, device=options.device, checkpoints=options.out / "checkpoints",
     )  # fmt: skip
     recorded = Recorded(kept.out, kept.results, table, ImageRecord, KINDS, options.iterations)
-    missing = missing_cells(cells, recorded, log=log)
+    missing = missing_cells(cells, recorded, out="folder", log=log)
     if missing:
         if leads:
             with refusing():
@@ -142,7 +142,8 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         def make(settings: Settings) -> ImageClassification:
             return kind_of(options, table, recipes, data, start, settings)
 
-        train_cells(missing, kept, recorded, place, make, leads=leads, shown=shown, log=log)
+        what = announced([cell.method for cell in missing], wanted, options.iterations)
+        train_cells(missing, kept, recorded, place, make, leads=leads, shown=shown, log=log, what=what)
     if leads:
         with refusing():
             done = conclude(options, table, wanted, data.test, as_json)
@@ -275,6 +276,20 @@ def chosen(options: TrainOptions, recipes: Mapping[str, Recipe]) -> list[str]:
     if options.mixup or options.cutmix:
         names = [name for name in names if name not in ONE_CLASS]
     return names
+
+
+def announced(missing: list[str], wanted: list[str], iterations: int | None) -> str:
+    """What is going to be trained.
+
+    >>> announced(["softmax", "adjusted"], ["softmax", "adjusted"], None)
+    '2 models: softmax, adjusted (no training)'
+    >>> announced(["adjusted"], ["adjusted"], 1)
+    '1 model: adjusted; a smoke test of 1 iteration'
+    """
+    free = {"adjusted"} if "softmax" in wanted else set()
+    names = ", ".join(f"{name} (no training)" if name in free else name for name in missing)
+    smoke = "" if iterations is None else f"; a smoke test of {counted(iterations, 'iteration')}"
+    return f"{counted(len(missing), 'model')}: {names}{smoke}"
 
 
 # -------------------------------------------------------------------- the folder of the run

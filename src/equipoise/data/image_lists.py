@@ -21,6 +21,7 @@ from equipoise.data.image_tables import ArrowImages, Embedded, ParquetImages, cl
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
 from equipoise.data.reading import SEPARATORS, read_json, read_table, shown, twice
 from equipoise.data.sources import IMAGES, LABEL_COLUMNS, class_folders, full_cell, is_whole, label_column, list_lines
+from equipoise.data.tags import is_list
 from equipoise.prior import IntArray
 
 PATH_COLUMNS = (
@@ -28,6 +29,7 @@ PATH_COLUMNS = (
     "image_file", "image_name",
 )  # fmt: skip
 CLASS_COLUMNS = (*LABEL_COLUMNS, "category", "class_name", "label_name", "category_id", "class_id")
+SEVERAL = ("labels", "tags")  # of these, columns that may hold lists; the others hold one class, whatever its text
 ROWS = 1 << 16  # of a table, at once
 
 
@@ -163,6 +165,7 @@ def _table(source: Path, columns: Columns) -> Listed:
         paths.append(full_cell(row, path, header, f"{source}, line {line}"))
         labels.append(full_cell(row, label, header, f"{source}, line {line}"))
         places.append(line)
+    _refuse_lists(labels, header[label], source)
     return Listed(paths, labels, places=places)
 
 
@@ -178,13 +181,23 @@ def _columns(header: list[str], columns: Columns, where: Path, images: Sequence[
     return path, next(place for place, name in enumerate(header) if name == label and place != path)
 
 
+def _refuse_lists(labels: Sequence[str], column: str, source: Path) -> None:
+    """Refuse lists of labels, in columns that may hold them and in those of any other name."""
+    found = next((label for label in labels if is_list(label.strip())), None)
+    if found is not None and (column in SEVERAL or column not in CLASS_COLUMNS):
+        raise ValueError(
+            f"{source}: its column {shown([column])!r} holds several labels per image ({shown([found])}): equipoise "
+            "train takes one class per image; see docs/multilabel.md. If each is one class, call the column label"
+        )
+
+
 def _parquet(source: Path, columns: Columns) -> Listed:
     files = parquet_files(source)
     with open_parquet(files[0]) as opened:
         schema = opened.schema_arrow
     path, label = _columns(schema.names, columns, files[0], _image_columns(schema))
     if _holds_images(schema.field(path).type):
-        return _embedded(ParquetImages(files, schema.names[path]), schema, schema.names[label])
+        return _embedded(ParquetImages(files, schema.names[path]), schema, schema.names[label], source)
     texts: list[str] = []
     labels: list[str] = []
     places: list[int] = []
@@ -193,6 +206,7 @@ def _parquet(source: Path, columns: Columns) -> Listed:
             texts += [str(text) for text in some.tolist()]
             labels += [str(one) for one in classes.tolist()]
             places += range(first, first + len(some))
+    _refuse_lists(labels, schema.names[label], source)
     return _named(Listed(texts, labels, places=places, unit="row"), schema, schema.names[label])
 
 
@@ -203,11 +217,12 @@ def _saved(source: Path, columns: Columns) -> Listed:
     path, label = _columns(schema.names, columns, source, _image_columns(schema))
     if not _holds_images(schema.field(path).type):
         raise ValueError(f"{source}: its column {shown([schema.names[path]])!r} holds no images")
-    return _embedded(ArrowImages(files, schema.names[path]), schema, schema.names[label])
+    return _embedded(ArrowImages(files, schema.names[path]), schema, schema.names[label], source)
 
 
-def _embedded(embedded: Embedded, schema: Any, column: str) -> Listed:
+def _embedded(embedded: Embedded, schema: Any, column: str, source: Path) -> Listed:
     labels = [str(label) for label in embedded.cells(column)]
+    _refuse_lists(labels, column, source)
     paths = [f"row {row}" for row in range(len(labels))]
     return _named(Listed(paths, labels, places=range(len(labels)), unit="row", embedded=embedded), schema, column)
 

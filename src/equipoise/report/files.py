@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from equipoise.metrics.multilabel_judging import JudgedMultilabel, judge_multila
 from equipoise.metrics.sweep import LogitsMean
 from equipoise.prior import FloatArray, Prior
 from equipoise.report.tables import grouped
+from equipoise.training.image_records import PREDICTIONS, RECORD, ImageRecord
 from equipoise.training.records import Record
 
 SWEPT_ROWS = 100_000  # rows: the sweep predicts each one 41 times, so with more it uses a seeded sample
@@ -89,6 +90,40 @@ def judge_multilabel_file(
     if not whole.evaluation.labelled.any():
         raise ValueError(f"{predictions.path}: every label is missing, so that there is nothing to judge")
     return whole
+
+
+# -------------------------------------------------------------------- the folder of a run
+
+
+def predictions_in(folder: Path) -> list[Path]:
+    """The files of predictions that `equipoise train` left in the folder of a run or of one method, plain methods
+    first; none in a folder of run records."""
+    own = folder / PREDICTIONS
+    found = [own] if own.is_file() else folder.glob(f"*/{PREDICTIONS}")
+    return sorted(found, key=lambda path: _place(path.parent.name))
+
+
+def method_of(file: Path) -> str | None:
+    """The method whose predictions `equipoise train` wrote to a file; None for other files."""
+    return file.absolute().parent.name if file.name == PREDICTIONS and file.with_name(RECORD).is_file() else None
+
+
+def prior_beside(files: Sequence[Path]) -> tuple[Prior, str] | None:
+    """The training set in the records beside files of predictions, and where it was read; None if one has no record."""
+    if not all(map(method_of, files)):
+        return None
+    places = [path.with_name(RECORD) for path in files]
+    priors = []
+    for place in places:
+        try:
+            record = ImageRecord.from_json(place.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{place} is {error}: pass --counts") from None
+        priors.append(Prior.from_counts(record.counts, class_names=record.class_names))
+    other = next((place for place, prior in zip(places, priors, strict=True) if prior != priors[0]), None)
+    if other is not None:
+        raise ValueError(f"{places[0]} and {other} have other counts: pass runs on one training set, or --counts")
+    return priors[0], str(places[0])
 
 
 # -------------------------------------------------------------------- run records

@@ -7,6 +7,8 @@ from typing import Any, ClassVar
 
 from equipoise.training.records import StoredRecord
 
+PREDICTIONS, RECORD = "predictions.npz", "record.json"  # of a method, in the folder of a run
+
 
 @dataclass(frozen=True)
 class ImageRecord(StoredRecord):

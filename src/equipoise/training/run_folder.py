@@ -31,12 +31,12 @@ from equipoise.prior import Prior
 from equipoise.serving.export import export_onnx, export_program
 from equipoise.serving.rebalanced import Rebalanced
 from equipoise.training.augmentation.cifar import MEAN, STD
-from equipoise.training.image_records import ImageRecord
+from equipoise.training.image_records import PREDICTIONS, RECORD, ImageRecord
 from equipoise.training.images import Finished
 from equipoise.training.methods import logits_mean
 from equipoise.training.sets import IMAGENET_MEAN, IMAGENET_STD
 
-MODEL, NETWORK, PREDICTIONS, RECORD = "model.safetensors", "model.json", "predictions.npz", "record.json"
+MODEL, NETWORK = "model.safetensors", "model.json"
 
 
 @dataclass(frozen=True)
