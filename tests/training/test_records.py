@@ -98,7 +98,9 @@ def test_what_is_not_the_beginning_of_a_record_does_not_pass_as_half_written(tex
 
 def test_records_that_are_not_there_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "nope.jsonl", tmp_path):
-        with pytest.raises(FileNotFoundError, match=f"^{re.escape(str(path))} is not a file: expected records, .jsonl$"):
+        with pytest.raises(
+            FileNotFoundError, match=f"^{re.escape(str(path))} is not a file: expected records, .jsonl$"
+        ):
             import_records(path, tmp_path / "results")
 
 
