@@ -326,6 +326,17 @@ def test_the_terminal_shows_names_as_they_are(tmp_path: Path) -> None:
         assert words in text
 
 
+def test_groups_of_items_with_several_labels_count_labels(tmp_path: Path) -> None:
+    path = tmp_path / "tags.csv"
+    path.write_text("tags\n" + "cat;owl\n" * 30 + "cat\n" * 90)
+    text = inspect(str(path), "--html", str(tmp_path / "tail.html"))
+    assert "120 items, 2 classes" in text
+    assert re.search(r"group +classes +labels +share\s+many \(> 100\) +1 +120 ", text)
+    assert "30 labels, 20.0 % of the data" in (tmp_path / "tail.html").read_text()
+    path.write_text("label\n" + "cat\n" * 90 + "owl\n" * 30)
+    assert re.search(r"group +classes +items +share", inspect(str(path)))
+
+
 def test_the_terminal_names_classes_that_never_occur(tmp_path: Path) -> None:
     path = tmp_path / "counts.json"
     path.write_text(json.dumps(COUNTS | {"yak": 0}))

@@ -218,6 +218,17 @@ def test_no_column_vanishes_however_narrow_the_window(
     assert named == ([False, '"training items"', True] if width == 400 else [True, "none", False])
 
 
+def test_a_long_heading_is_broken_rather_than_printed_over_the_number_beside_it(open_page: Open, page: Path) -> None:
+    driver = open_page(page, 400)
+    script = """
+        const cell = document.querySelector('#class-rows td:nth-child(2)'), was = cell.offsetHeight;
+        cell.dataset.label = 'x'.repeat(80);
+        return [was, cell.offsetHeight, document.documentElement.scrollWidth]"""
+    was, broken, width = driver.execute_script(script)
+    assert broken > 2 * was
+    assert width == 400
+
+
 # -------------------------------------------------------------------- the confusion map
 
 

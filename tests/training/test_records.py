@@ -96,6 +96,14 @@ def test_what_is_not_the_beginning_of_a_record_does_not_pass_as_half_written(tex
         list(read_lines(tmp_path / "new.jsonl", [Record]))
 
 
+def test_records_that_are_not_there_are_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "nope.jsonl", tmp_path):
+        with pytest.raises(
+            FileNotFoundError, match=f"^{re.escape(str(path))} is not a file: expected records, .jsonl$"
+        ):
+            import_records(path, tmp_path / "results")
+
+
 def test_what_is_not_a_record_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "new.jsonl"
     append_record(path, record())

@@ -82,7 +82,7 @@ def show_inspection(seen: Inspection, console: Console) -> None:
     rows.add_row("", "", Text(scale(prior, width), style="dim"), "log scale")
     console.print(rows)
     console.print()
-    groups = Table("group", "classes", f"{seen.unit}", "share", box=None, pad_edge=False)
+    groups = Table("group", "classes", seen.unit_in_groups, "share", box=None, pad_edge=False)
     words = {"many": "many (> 100)", "medium": "medium (20 to 100)", "few": "few (< 20)"}
     for name, group in seen.groups.items():
         groups.add_row(words[name], f"{group.classes:,}", f"{group.items:,}", f"{100 * group.share:.1f} %")

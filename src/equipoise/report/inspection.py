@@ -54,6 +54,11 @@ class Inspection:
     half: int
     advice: list[Advice]
 
+    @property
+    def unit_in_groups(self) -> str:
+        """What the classes of a group are counted in: an item with several labels counts once per label."""
+        return "labels" if self.multilabel else self.unit
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         prior = self.prior
@@ -204,8 +209,8 @@ def _expected(few: int, equal: bool, multilabel: bool) -> Advice:
     otherwise = "rare classes are found too often." if multilabel else "top-1 falls."
     return Advice(
         "Expect",
-        f"{have} The plain loss predicts such classes too seldom; a balanced loss does so more often, and pays with a "
-        f"few points on the largest. {world}{otherwise}",
+        f"{have} The plain loss predicts such classes too seldom; a balanced loss predicts them more often, and pays "
+        f"with a few points on the largest. {world}{otherwise}",
         f"logits = {'logits + eq.sigmoid_shift(prior)' if multilabel else 'eq.adjust_logits(logits, target=prior)'}",
     )
 

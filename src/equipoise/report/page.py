@@ -281,7 +281,7 @@ def inspection_page(seen: Inspection) -> str:
     """The page of `equipoise inspect --html`."""
     prior = seen.prior
     title, classes = f"The tail of {Path(seen.source).name}", counted(prior.num_classes, "class")
-    unit = seen.unit.removesuffix("s")
+    unit, held = seen.unit.removesuffix("s"), seen.unit_in_groups.removesuffix("s")
     lead = (
         f"{counted(prior.total, unit)}, {classes}; {how_unequal(prior)}. Half of the data is in {seen.half:,} of "
         f"{classes}."
@@ -290,7 +290,7 @@ def inspection_page(seen: Inspection) -> str:
     cards = "".join(
         f'<div class="card"><div class="what"><span class="shape {name}"></span><span>{words[name]}</span></div>'
         f'<div class="big">{group.classes:,}<small> class{"" if group.classes == 1 else "es"}</small></div>'
-        f'<div class="range">{text(counted(group.items, unit))}, {percent(group.share)} % of the data</div></div>'
+        f'<div class="range">{text(counted(group.items, held))}, {percent(group.share)} % of the data</div></div>'
         for name, group in seen.groups.items()
     )
     absent = ""

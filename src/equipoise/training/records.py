@@ -169,6 +169,8 @@ def append_record(path: Path, record: StoredRecord) -> None:
 
 def read_lines(path: Path, kinds: Sequence[type[Kind]]) -> Iterator[Kind | None]:
     """A record per line, None for one that is half-written; blank lines are skipped."""
+    if path.is_dir() or not path.exists():  # a pipe is neither
+        raise FileNotFoundError(f"{path} is not a file: expected records, .jsonl")
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
         if not line.strip():

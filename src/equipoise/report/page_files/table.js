@@ -67,7 +67,7 @@
   function cell(parent, column, row) {
     const made = add(parent, "td", undefined, column.kind === "text" ? "name" : "");
     made.setAttribute("role", "cell");
-    made.dataset.label = titled(column);
+    made.dataset.label = titled(column).replaceAll("_", "_\u200b"); // a long name may be broken there
     if (column.kind === "text") {
       add(made, "span", undefined, `shape ${data.table.shapes[row.group]}`).setAttribute("aria-hidden", "true");
       add(made, "span", row.name);
