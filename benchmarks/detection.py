@@ -245,7 +245,7 @@ def measure(step: Callable[[], None], device: torch.device, repeats: int) -> tup
 def evaluation(
     images: int, detections: int = 300, classes: int = 1203, categories: Path | None = None
 ) -> dict[str, Any]:
-    """LVIS-shaped boxes: a dozen instances an image, long-tailed classes, federated lists, most detections wrong."""
+    """LVIS-shaped boxes: a dozen instances per image, long-tailed classes, federated lists, most detections wrong."""
     random = np.random.default_rng(0)
     rates = 1 / np.arange(1, classes + 1)
     if categories is not None:

@@ -106,7 +106,7 @@ def test_runs_on_other_training_sets_are_not_compared(run: Path, tmp_path: Path)
         (tmp_path / name / "predictions.npz").write_bytes((run / "softmax" / "predictions.npz").read_bytes())
         (tmp_path / name / "record.json").write_text(text)
     other = equipoise("evaluate", run / "softmax", tmp_path / "a")
-    assert "have other counts" in other.output
+    assert "have different counts" in other.output
     damaged = equipoise("evaluate", tmp_path / "b")
     assert "record.json is not the record of an image classifier" in damaged.output
     (tmp_path / "b" / "record.json").unlink()

@@ -21,7 +21,7 @@ from equipoise.data.image_tables import ArrowImages, Embedded, ParquetImages, cl
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
 from equipoise.data.reading import SEPARATORS, read_json, read_table, shown, twice
 from equipoise.data.sources import IMAGES, LABEL_COLUMNS, class_folders, full_cell, is_whole, label_column, list_lines
-from equipoise.data.tags import is_list
+from equipoise.data.tags import LISTS, is_list
 from equipoise.prior import IntArray
 
 PATH_COLUMNS = (
@@ -29,7 +29,6 @@ PATH_COLUMNS = (
     "image_file", "image_name",
 )  # fmt: skip
 CLASS_COLUMNS = (*LABEL_COLUMNS, "category", "class_name", "label_name", "category_id", "class_id")
-SEVERAL = ("labels", "tags")  # of these, columns that may hold lists; the others hold one class, whatever its text
 ROWS = 1 << 16  # of a table, at once
 
 
@@ -184,7 +183,7 @@ def _columns(header: list[str], columns: Columns, where: Path, images: Sequence[
 def _refuse_lists(labels: Sequence[str], column: str, source: Path) -> None:
     """Refuse lists of labels, in columns that may hold them and in those of any other name."""
     found = next((label for label in labels if is_list(label.strip())), None)
-    if found is not None and (column in SEVERAL or column not in CLASS_COLUMNS):
+    if found is not None and (column in LISTS or column not in CLASS_COLUMNS):
         raise ValueError(
             f"{source}: its column {shown([column])!r} holds several labels per image ({shown([found])}): equipoise "
             "train takes one class per image; see docs/multilabel.md. If each is one class, call the column label"

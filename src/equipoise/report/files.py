@@ -122,7 +122,7 @@ def prior_beside(files: Sequence[Path]) -> tuple[Prior, str] | None:
         priors.append(Prior.from_counts(record.counts, class_names=record.class_names))
     other = next((place for place, prior in zip(places, priors, strict=True) if prior != priors[0]), None)
     if other is not None:
-        raise ValueError(f"{places[0]} and {other} have other counts: pass runs on one training set, or --counts")
+        raise ValueError(f"{places[0]} and {other} have different counts: pass runs on one training set, or --counts")
     return priors[0], str(places[0])
 
 
