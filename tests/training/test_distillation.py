@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from equipoise.prior import Prior
 from equipoise.training.augmentation.cifar import normalise
 from equipoise.training.classification import Training, build_model, plain_features, train
 from equipoise.training.distillation import Teacher, distilled, mean_probabilities, occurrences
+from equipoise.training.methods import logits_mean
 from equipoise.training.mixing import draw, mixed
 from equipoise.training.recipe import Recipe
 from equipoise.training.sets import CHUNK, MIXING, CifarSet, stream_of
@@ -181,6 +183,30 @@ def test_a_student_taken_up_again_ends_the_same(data: CifarSet, teachers: list[T
     plain = Training(PLAIN, data, 0)
     train([plain])
     assert weights_digest(plain.model) != weights_digest(whole.model)
+
+
+@pytest.mark.parametrize("sampler", ["square_root", "class_balanced"])
+def test_classes_are_shown_to_a_student_as_often_as_its_sampler_says(
+    sampler: Any, data: CifarSet, teachers: list[Teacher]
+) -> None:
+    recipe = replace(STUDENT, sampler=sampler, distillation=1.0, batch_size=32)
+    run = student(data, teachers, recipe)
+    shown = np.bincount(data.labels[run.order.reshape(-1)]) / run.order.size
+    wanted = data.prior.counts ** (0.5 if sampler == "square_root" else 0.0)
+    np.testing.assert_allclose(shown, wanted / wanted.sum(), atol=3 / run.order.size)
+    assert logits_mean(recipe) == logits_mean(PLAIN) == "uniform"
+
+
+def test_sampling_does_not_move_the_logits_of_a_student_that_has_no_other_loss() -> None:
+    unbalanced = replace(STUDENT, loss=torch.nn.CrossEntropyLoss, sampler="class_balanced")
+    assert logits_mean(unbalanced) == "uniform"
+    assert logits_mean(replace(unbalanced, distillation=1.0)) == "train"
+
+
+@pytest.mark.parametrize("own", [{}, {"teacher": "plain", "distillation": 0.9}])
+def test_square_root_sampling_beside_a_loss_of_labels_is_refused(own: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"expected a teacher and distillation=1\.0"):
+        replace(PLAIN, sampler="square_root", **own)
 
 
 def test_a_loss_that_draws_can_be_taught(data: CifarSet, teachers: list[Teacher]) -> None:

@@ -114,8 +114,9 @@ def sample_order(recipe: Recipe, labels: IntArray, seed: int) -> NDArray[np.int3
     "instance": one permutation after another; batches continue across epochs, so that no image is ever left out.
     """
     number = recipe.iterations * recipe.batch_size
-    if recipe.sampler == "class_balanced":
+    if recipe.sampler != "instance":
         classes: dict[str, Any] = {"labels" if labels.ndim == 1 else "classes_per_item": labels}
+        classes["strength"] = {"class_balanced": 1.0, "square_root": 0.5}[recipe.sampler]
         sampler = ClassBalancedSampler(**classes, num_samples=max(number, 1), seed=seed, num_replicas=1, rank=0)
         return np.fromiter(sampler, np.int32, max(number, 1))[:number]
     random = stream_of(seed, ORDER)

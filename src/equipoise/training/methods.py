@@ -78,6 +78,7 @@ def methods(base: Recipe) -> dict[str, Recipe]:
 def logits_mean(recipe: Recipe) -> LogitsMean:
     """The prior that a model's logits mean after training with this recipe: what its loss declares, or equal classes
     if weights or sampling balance them."""
-    balanced = recipe.loss is weighted_cross_entropy or recipe.adjusted or recipe.sampler == "class_balanced"
+    sampled = recipe.sampler == "class_balanced" and not recipe.taught_alone
+    balanced = recipe.loss is weighted_cross_entropy or recipe.adjusted or sampled
     declared: LogitsMean = getattr(recipe.loss, "logits_mean", "train")
     return "uniform" if balanced else declared

@@ -60,7 +60,8 @@ class Recipe:
     loss           builds the loss; gets the training set's prior if it has a parameter of that name, and the options
     options        the loss's options; a mapping stands for one value per data set
     sampler        "instance": every image once per epoch. "class_balanced": every class equally often (an image with
-                   several classes is drawn for each of them)
+                   several classes is drawn for each of them). "square_root": in proportion to the square root of its
+                   count, for students that learn from their teachers alone
     head           "linear"; "normalized": cosines, for LDAM; with a backbone also "scaled" and "kept"
     rare_bias      start the head's bias at −log(K − 1): every class at 1/K, for sigmoids
     backbone       the method whose trained backbone (same data, same seed) is kept frozen, running statistics included
@@ -93,7 +94,7 @@ class Recipe:
 
     loss: Callable[..., nn.Module] = nn.CrossEntropyLoss
     options: Mapping[str, Any] = field(default_factory=dict)
-    sampler: Literal["instance", "class_balanced"] = "instance"
+    sampler: Literal["instance", "class_balanced", "square_root"] = "instance"
     head: Literal["linear", "normalized", "scaled", "kept"] = "linear"
     rare_bias: bool = False
     backbone: str | None = None
@@ -130,6 +131,11 @@ class Recipe:
     width: int = 1
 
     def __post_init__(self) -> None:
+        if self.sampler == "square_root" and not self.taught_alone:
+            raise ValueError(
+                'sampler="square_root" leaves class frequencies that no loss here corrects: expected a teacher and '
+                "distillation=1.0"
+            )
         if self.teacher is None:
             return
         if (self.mixup or self.cutmix) and self.distillation != 1:
@@ -139,6 +145,11 @@ class Recipe:
             )
         if self.views < 1:
             raise ValueError(f"views is {self.views}: teachers need at least 1 view of each image")
+
+    @property
+    def taught_alone(self) -> bool:
+        """Whether only teachers decide what is learned: then labels and sampling do not move the logits."""
+        return self.teacher is not None and self.distillation == 1
 
     def learning_rate(self, iteration: int) -> float:
         """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end, or steps.
