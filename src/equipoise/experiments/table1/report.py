@@ -112,7 +112,7 @@ def later_table(records: Iterable[Record]) -> Table:
         cells = [(*column, method) for column in table1.LATER_COLUMNS]
         rows.append([title_of(method), "ours", *(mean_std(ours[cell], n=True) for cell in cells)])
         theirs = (mean_std([usual.number(*column)]) for column in table1.LATER_COLUMNS)
-        rows.append(["", f"{usual.source}, {usual.length}", *theirs])
+        rows.append([usual.title, usual.source, *theirs])
     title = f"Imbalance {table1.LATER}, which the paper does not have"
     return Table(["method", "", *table1.DATA_SETS.values()], rows, left=2, title=title)
 
