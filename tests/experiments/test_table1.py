@@ -82,6 +82,21 @@ def test_the_plan_holds_every_run_once_and_seed_0_of_all_48_cells_first() -> Non
     assert {(cell.data_set, cell.imbalance, cell.seed) for cell in third} == {("cifar100-lt", 100, 0)}
 
 
+def test_imbalance_50_comes_last_and_is_asked_for_by_its_path(tmp_path: Path) -> None:
+    plan = table1.plan()
+    later = [
+        f"{data_set}/50/{method}/{seed}"
+        for seed in (0, 1, 2)
+        for data_set in ("cifar10-lt", "cifar100-lt")
+        for method in ("softmax", "balanced_softmax")
+    ]
+    assert [str(cell) for cell in plan if cell.imbalance == 50] == [str(cell) for cell in plan[-12:]] == later
+    asked = asked_cells(plan, RunOptions(["cifar100-lt/50"], None, tmp_path / "new.jsonl", tmp_path))
+    assert [str(cell) for cell in asked] == [path for path in later if path.startswith("cifar100-lt/")]
+    for cell in plan[-12:]:
+        assert table1.recipe_of(cell) == table1.recipe_of(replace(cell, imbalance=100))
+
+
 def test_adding_a_line_adds_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
     line = Method("focal_2", replace(BASE, options={"label_smoothing": 0.1}))
     monkeypatch.setattr(table1, "METHODS", (*table1.METHODS, line))

@@ -29,6 +29,7 @@ from equipoise.experiments.table1.report import (
     by_cell,
     data_set_table,
     later_cells,
+    later_missing,
     later_table,
     missing,
     printed,
@@ -178,11 +179,18 @@ def draws(records: Iterable[Record]) -> str:
     """The training sets: how many images, and the names of the draw and of its pixels."""
     runs = {(record.data_set, record.imbalance): record for record in records}
     rows = []
-    for column in table1.COLUMNS:
+    for column in (*table1.COLUMNS, *table1.LATER_COLUMNS):
         if one := runs.get(column):
             sizes = [f"{size:,}" for size in (sum(one.counts), max(one.counts), min(one.counts))]
             rows.append([_column(*column), *sizes, f"`{one.draw}`", f"`{one.pixels}`"])
     return str(Table(["data", "images", "largest class", "smallest", "draw", "pixels"], rows))
+
+
+def later_part(records: Sequence[Record]) -> str:
+    """For docs/table1.md: the imbalance that the paper does not have, and what of it was not run."""
+    absent = later_missing(by_cell(records))
+    words = [f"Not run yet: {'; '.join(absent)}."] if absent else []
+    return "\n\n".join([str(later_table(records)), *words])
 
 
 def difference_table(records: Sequence[Record]) -> str:
@@ -295,6 +303,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
             "table1-causes": causes_table(records, tried),
             "table1-distances": distances_table(records),
             "table1-below": str(below_table(records)),
+            "table1-later": later_part(records),
             "table1-choices": choices_table(choices),
         },
         "docs/lab-notes.md": {"cifar-engine": engine_notes(engine), "cifar-speeds": speed_table(records)},

@@ -67,11 +67,15 @@ class Published:
         """In the order of COLUMNS."""
         return (*self.cifar100, *self.cifar10)
 
+    def number(self, data_set: str, imbalance: int) -> float | None:
+        return self.numbers[COLUMNS.index((data_set, imbalance))]
+
 
 STANDARD = "16-32-64"
 ITERATIONS = "13,000 × 512"
-SINGLE = (
-    Published(
+# The two methods in the recipe of most papers (crops and flips, batch 128), by the name in paths and commands.
+USUAL = {
+    "softmax": Published(
         "Softmax, usual recipe",
         (None, 38.3, 43.9, 55.7),
         (None, 70.4, 74.8, 86.4),
@@ -80,7 +84,7 @@ SINGLE = (
         STANDARD,
         "Weight Balancing, Table 2",
     ),
-    Published(
+    "balanced_softmax": Published(
         "Balanced Softmax in Bag of Tricks",
         (None, 43.0, 46.6, None),
         (None, 77.5, 81.1, None),
@@ -89,6 +93,9 @@ SINGLE = (
         STANDARD,
         "Bag of Tricks",
     ),
+}
+SINGLE = (
+    *USUAL.values(),
     Published(
         "Softmax", (41.0, 45.3, None, 61.9), (71.2, 77.4, None, 90.0), ITERATIONS, "1", STANDARD, "the paper, Table 1"
     ),

@@ -35,8 +35,9 @@ BELOW = {
     "decoupled_balanced_softmax": "Softmax, then Balanced Softmax",
 }
 BELOW_CELL = ("cifar100-lt", 100)
-# Later papers also report this imbalance; the paper has no numbers of it.
+# Later papers also report this imbalance, which the paper does not have: none of this counts among its 48 cells.
 LATER, LATER_METHODS = 50, ("softmax", "balanced_softmax")
+LATER_COLUMNS = tuple((data_set, LATER) for data_set in DATA_SETS)
 # What was compared before a hyper-parameter was chosen, beside the rows of the table.
 CHOICES = {
     "softmax_nesterov": "Softmax",

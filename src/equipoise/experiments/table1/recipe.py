@@ -104,7 +104,7 @@ def choice_recipe_of(cell: Cell) -> Recipe:
 
 
 def plan() -> list[Cell]:
-    """Every run of the table, the most informative first."""
+    """Every run of the table, the most informative first; last those of the imbalance that the paper does not have."""
     ends = ["softmax", "balanced_softmax"]
     between = [method.name for method in METHODS if method.name not in ends]
     below = [Cell(*BELOW_CELL, method.name, seed) for seed in SEEDS for method in BELOW]
@@ -115,9 +115,9 @@ def plan() -> list[Cell]:
     # softmax and balanced_softmax first: they are trained together, and stop together
     first = cells(SEEDS[:1], ends + between) + cells(SEEDS[1:], ends) + below[: len(BELOW)]
     later = [
-        Cell(data_set, published.LATER, name, seed)
+        Cell(*column, name, seed)
         for seed in SEEDS
-        for data_set in DATA_SETS
+        for column in published.LATER_COLUMNS
         for name in published.LATER_METHODS
     ]
     return first + cells(SEEDS[1:], between) + below[len(BELOW) :] + later

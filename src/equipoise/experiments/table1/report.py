@@ -2,7 +2,7 @@
 from published.py.
 
     ours              mean over the n runs of a cell, ± their sample standard deviation if n > 1, (n)
-    published         mean ± standard error over three runs, as printed
+    published         mean ± standard error over three runs, as printed; at imbalance 50 one number, from a later paper
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from equipoise.experiments.record.published import USUAL
 from equipoise.experiments.table1 import published as table1
 from equipoise.experiments.table1.published import title_of
 from equipoise.report.tables import UNKNOWN, Table, grouped, mean_std, plus_minus
@@ -62,7 +63,7 @@ def published(cell: Cell) -> dict[str, Published]:
 
 def later_cells() -> list[Cell]:
     """The cells of the imbalance that later papers report."""
-    return [(data_set, table1.LATER, method) for data_set in table1.DATA_SETS for method in table1.LATER_METHODS]
+    return [(*column, method) for column in table1.LATER_COLUMNS for method in table1.LATER_METHODS]
 
 
 def total_variation(marginal: Sequence[float]) -> float | None:
@@ -104,14 +105,22 @@ def below_table(records: Iterable[Record]) -> Table:
 
 
 def later_table(records: Iterable[Record]) -> Table:
-    """Ours at the imbalance that later papers report."""
-    ours = accuracies(records)
-    rows = [
-        [title_of(name), *(mean_std(ours[data_set, table1.LATER, name], n=True) for data_set in table1.DATA_SETS)]
-        for name in table1.LATER_METHODS
-    ]
-    title = f"Imbalance {table1.LATER}, which later papers report"
-    return Table(["method", *table1.DATA_SETS.values()], rows, title=title)
+    """Ours at the imbalance that later papers report, beside the same method in their usual recipe."""
+    ours, rows = accuracies(records), []
+    for method in table1.LATER_METHODS:
+        usual = USUAL[method]
+        cells = [(*column, method) for column in table1.LATER_COLUMNS]
+        rows.append([title_of(method), "ours", *(mean_std(ours[cell], n=True) for cell in cells)])
+        theirs = (mean_std([usual.number(*column)]) for column in table1.LATER_COLUMNS)
+        rows.append([usual.title, usual.source, *theirs])
+    title = f"Imbalance {table1.LATER}, which the paper does not have"
+    return Table(["method", "", *table1.DATA_SETS.values()], rows, left=2, title=title)
+
+
+def later_missing(have: Mapping[Cell, Sequence[Record]]) -> list[str]:
+    """The cells of the later imbalance without a run, in words."""
+    absent = [cell for cell in later_cells() if cell not in have]
+    return [f"{title_of(method)} on {table1.DATA_SETS[data_set]}" for data_set, _, method in absent]
 
 
 def missing(records: Iterable[Record]) -> str:
@@ -130,7 +139,9 @@ def missing(records: Iterable[Record]) -> str:
         ]
     below = [title for name, title in table1.BELOW.items() if (*table1.BELOW_CELL, name) not in have]
     parts += ["under the line: " + "; ".join(below)] * bool(below)
-    parts += [f"Imbalance {table1.LATER}"] * any(cell not in have for cell in later_cells())
+    later = later_missing(have)
+    named = "" if len(later) == len(later_cells()) else f": {'; '.join(later)}"
+    parts += [f"imbalance {table1.LATER}, which the paper does not have{named}"] * bool(later)
     return f"Not run yet: {'. '.join(parts)}." if parts else "Every cell has been run."
 
 
