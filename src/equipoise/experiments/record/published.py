@@ -40,6 +40,13 @@ CHOICES = {
     "distilled_wide": "32 views, three such teachers of twice the width",
     "distilled_deep": "32 views, four such teachers, ResNet-56",
     "distilled_twelve": "32 views, twelve teachers",
+    "combined": "class-balanced sampling, teachers are averages of weights",
+    "combined_t4": "both, temperature 4",
+    "combined_cutmix": "both, CutMix",
+    "combined_decay": "both, weight decay 2e-3 of the student",
+    "combined_views_512": "both, 512 views",
+    "combined_37000": "both, 37,000 iterations",
+    "combined_wide": "both, three teachers of twice the width",
 }
 CHOICES_CELLS = {
     ("cifar100-lt", 100): tuple(CHOICES),

@@ -38,6 +38,8 @@ OTHER_TEACHERS = (
 # What was compared before the student's recipe was fixed, one ingredient at a time; the last ones also at imbalance 10,
 # where every tenth training image is held out.
 FEWER = replace(FIRST, views=32)
+BALANCED = replace(FIRST, distillation=1.0, sampler="class_balanced")
+COMBINED = replace(BALANCED, teacher="teacher_ema")
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
@@ -47,7 +49,7 @@ CHOICES = (
     Method("distilled_18500", FIRST),
     Method("distilled_alone", replace(FIRST, distillation=1.0)),
     Method("distilled_root", replace(FIRST, distillation=1.0, sampler="square_root")),
-    Method("distilled_balanced", replace(FIRST, distillation=1.0, sampler="class_balanced")),
+    Method("distilled_balanced", BALANCED),
     Method("distilled_mixup", replace(FIRST, distillation=1.0, mixup=1.0)),
     Method("distilled_cutmix", replace(FIRST, distillation=1.0, cutmix=1.0)),
     Method("distilled_cutmix_37000", replace(FIRST, distillation=1.0, cutmix=1.0, iterations=37_000)),
@@ -60,6 +62,13 @@ CHOICES = (
     Method("distilled_wide", replace(FEWER, teacher="teacher_wide", teachers=3)),
     Method("distilled_deep", replace(FEWER, teacher="teacher_deep", teachers=4)),
     Method("distilled_twelve", replace(FEWER, teachers=12)),
+    Method("combined", COMBINED),
+    Method("combined_t4", replace(COMBINED, temperature=4.0)),
+    Method("combined_cutmix", replace(COMBINED, cutmix=1.0)),
+    Method("combined_decay", replace(COMBINED, weight_decay=2e-3)),
+    Method("combined_views_512", replace(COMBINED, views=512)),
+    Method("combined_37000", replace(COMBINED, iterations=37_000)),
+    Method("combined_wide", replace(COMBINED, teacher="teacher_wide", teachers=3)),
 )
 
 
