@@ -93,7 +93,7 @@ def make_backbone(
     if small:
         _shrink_stem(network)
     if weights is not None and not fetched:
-        fill(network, read_tensors(Path(weights)), Path(weights), without=f"{last}." if last else "")
+        fill(network, read_tensors(Path(weights)), Path(weights), without=f"{last or 'head'}.")
     if (stride or stride_by_name(weights)) == "1x1":
         if not hasattr(getattr(network, "layer2", [None])[0], "conv3"):
             raise ValueError(f"{name} has no bottlenecks with a stride: --stride is for ResNets such as resnet50")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,21 +42,35 @@ def load_backbone(body: nn.Module, path: Path) -> None:
 
 def fill(network: nn.Module, tensors: Mapping[str, Tensor], path: Path, without: str = "") -> None:
     """Load tensors into a network, except layers that start with `without`; an error names what does not fit."""
-    given = {name: value.float() for name, value in tensors.items() if value.is_floating_point()}
-    own = {
-        name: value
-        for name, value in network.state_dict().items()
-        if not (without and name.startswith(without)) and value.is_floating_point()
-    }
-    missing = sorted(own.keys() - given.keys())
-    if missing:
-        raise ValueError(f"{path} lacks {len(missing)} tensors of this network, the first is {missing[0]}")
-    wrong = next((name for name in own if given[name].shape != own[name].shape), None)
-    if wrong is not None:
+    given, own = _floats(tensors, without), _floats(network.state_dict(), without)
+    if missing := sorted(own.keys() - given.keys()):
+        raise ValueError(f"{path} lacks {_named(missing)} of this network")
+    if wrong := next((name for name in own if given[name].shape != own[name].shape), None):
         raise ValueError(
             f"{path}: {wrong} has shape {tuple(given[wrong].shape)}, this network's has {tuple(own[wrong].shape)}"
         )
+    if extra := sorted(given.keys() - own.keys()):
+        raise ValueError(f"{path} has {_named(extra)} that this network lacks: is it a file of another network?")
     network.load_state_dict({name: given[name] for name in own}, strict=False)
+
+
+def _floats(tensors: Mapping[str, Tensor], without: str) -> dict[str, Tensor]:
+    """The tensors of real numbers, as fp32, except layers that start with `without`."""
+    return {
+        name: value.float()
+        for name, value in tensors.items()
+        if value.is_floating_point() and not (without and name.startswith(without))
+    }
+
+
+def _named(tensors: Sequence[str], most: int = 4) -> str:
+    """How many tensors there are, and the names of the first.
+
+    >>> _named(["fc.bias"]), _named(["a", "b", "c"], most=2)
+    ('1 tensor (fc.bias)', '3 tensors (a, b and 1 more)')
+    """
+    more = f" and {len(tensors) - most} more" if len(tensors) > most else ""
+    return f"{len(tensors)} tensor{'s' * (len(tensors) != 1)} ({', '.join(tensors[:most])}{more})"
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
