@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -173,6 +174,19 @@ def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_p
     ]
     lines = equipoise("predict", run / "softmax", tmp_path / "bad.jpg", "--json").stdout.splitlines()
     assert [json.loads(line)["error"] for line in lines] == ["not an image that Pillow can read"]
+
+
+def test_a_list_of_photos_may_have_labels_as_in_training(run: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "0 1").mkdir()
+    shutil.copy(photos / "val" / "class1" / "0.jpg", tmp_path / "0 1" / "a b.jpg")
+    (tmp_path / "list.txt").write_text(f"0 1/a b.jpg\n0 1/a b.jpg 3\n{photos}/val/class1/0.jpg\t3\n0 1/none.jpg 3\n")
+    rows = list(csv.DictReader(equipoise("predict", run / "softmax", tmp_path / "list.txt").stdout.splitlines()))
+    assert [row["error"] for row in rows] == ["", "", "", "no such file"]
+    assert len({(row["label"], row["probability"]) for row in rows[:3]}) == 1
+    (tmp_path / "list.csv").write_text("path,label\n0 1/a b.jpg,3\n")
+    table = equipoise("predict", run / "softmax", tmp_path / "list.csv")
+    assert (table.exit_code, table.stdout) == (2, "")
+    assert "a .txt with one path per line" in " ".join(table.stderr.replace("│", " ").split())
 
 
 def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path: Path) -> None:

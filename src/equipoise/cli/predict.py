@@ -127,11 +127,19 @@ def photo_paths(given: list[Path]) -> Iterator[Path]:
                 raise ValueError(f"{path} holds no photos")
             yield from found
         elif path.suffix.lower() == ".txt":
-            yield from (path.parent / line.strip() for line in list_lines(path) if line.strip())
+            yield from (listed(path.parent, line.strip()) for line in list_lines(path) if line.strip())
+        elif path.suffix.lower() in (".csv", ".tsv", ".parquet", ".json"):
+            raise ValueError(f"{path} is not a photo: expected photos, folders, or a .txt with one path per line")
         elif not path.exists():
             raise FileNotFoundError(f"{path} does not exist")
         else:
             yield path
+
+
+def listed(folder: Path, line: str) -> Path:
+    """The photo of a list's line: a path, or a path and a label as in the lists that training reads."""
+    whole, without = folder / line, folder / line.rsplit(maxsplit=1)[0]
+    return without if not whole.exists() and without.is_file() else whole
 
 
 def predictions(served: Rebalanced, size: int, paths: list[Path], top: int) -> Iterator[dict[str, Any]]:
