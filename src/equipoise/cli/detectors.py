@@ -17,7 +17,7 @@ from equipoise.cli.shared import device_of, refusing
 from equipoise.experiments.mosaic_lt import recipe as mosaic_lt
 from equipoise.experiments.table2 import recipe as table2
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
-from equipoise.models.processes import join_processes, world
+from equipoise.models.processes import join_processes, leave_processes, world
 from equipoise.models.weights import check_stride, stride_by_name
 from equipoise.training.detection import DetectionRecipe
 from equipoise.training.detection_records import DetectionRecord
@@ -117,6 +117,7 @@ def train_rows(
     if cells:
         with warnings.catch_warnings():
             train_cells(cells, options, recorded, place, make, leads=leads)
+    leave_processes()
 
 
 def _rows(

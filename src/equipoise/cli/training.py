@@ -25,7 +25,7 @@ from equipoise.data.reading import read_json, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
 from equipoise.models.classifiers import SMALL, make_backbone
-from equipoise.models.processes import join_processes, world
+from equipoise.models.processes import join_processes, leave_processes, world
 from equipoise.models.weights import stride_by_name
 from equipoise.prior import Prior
 from equipoise.report.curves import draw_curves
@@ -144,14 +144,14 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
 
         what = announced([cell.method for cell in missing], wanted, options.iterations)
         train_cells(missing, kept, recorded, place, make, leads=leads, shown=shown, log=log, what=what)
-    if leads:
-        with refusing():
-            done = conclude(options, table, wanted, data.test, as_json)
-        if options.budget is None and len(done) < len(wanted):  # or it is trained by another process
-            lost = ", ".join(name for name in wanted if name not in done)
-            rate = next(iter(recipes.values())).lr
-            log(f"no model of {lost}. If the loss became infinite, try a lower --lr than {rate:g}")
-            raise typer.Exit(1)
+    with refusing():
+        done = conclude(options, table, wanted, data.test, as_json) if leads else {}
+    leave_processes()
+    if leads and options.budget is None and len(done) < len(wanted):  # or it is trained by another process
+        lost = ", ".join(name for name in wanted if name not in done)
+        rate = next(iter(recipes.values())).lr
+        log(f"no model of {lost}. If the loss became infinite, try a lower --lr than {rate:g}")
+        raise typer.Exit(1)
 
 
 # -------------------------------------------------------------------- what was asked for

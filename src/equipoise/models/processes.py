@@ -28,6 +28,13 @@ def join_processes(device: torch.device) -> torch.device:
     return device
 
 
+def leave_processes() -> None:
+    """Leave together what `join_processes` joined: a process that only ends may crash in the threads of its group."""
+    if world()[0] > 1:
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
 def first_says(answer: bool, device: torch.device) -> bool:
     """The first process's answer, for all of them."""
     if world()[0] == 1:
