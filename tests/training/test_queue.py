@@ -20,6 +20,7 @@ from helpers.queues import Queue, classifiers, detectors
 
 from equipoise.training import queue as queue_module
 from equipoise.training.kept import Kept, claims_held
+from equipoise.training.kinds import Run
 from equipoise.training.progress import Status
 
 
@@ -162,6 +163,53 @@ def test_a_killed_process_loses_no_more_than_since_the_last_save(queue: Queue, m
     with pytest.raises(Killed):
         queue("one", report=kill)  # within two minutes of its start
     assert not queue.file("one", "checkpoint.pt").exists()
+
+
+# -------------------------------------------------------------------- divergence
+
+
+class Given(Run):
+    """A run that has lost what it is given, of which the last places are still to come."""
+
+    whole = True
+
+    def __init__(self, losses: list[float], to_come: int = 0) -> None:
+        self.losses = torch.tensor([*losses, *[0.0] * to_come])
+        self.iteration, self.iterations = len(losses), len(losses) + to_come
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("losses", "risen"),
+    [
+        ([2.0] * 10 + [5.5] * 6 + [1.0] * 4, (2.0, 5.5)),
+        ([2.0] * 10 + [4.5] * 10, None),  # not far above
+        ([2.0] * 16 + [100.0] * 4, None),  # a few bad batches
+        ([0.01] + [0.5] * 19, None),  # a second stage that starts from a good model
+        ([2.0] + [100.0] * 8, None),  # too early to tell
+    ],
+)
+def test_a_loss_far_above_its_start_is_noticed(losses: list[float], risen: tuple[float, float] | None) -> None:
+    assert Given(losses).risen == risen
+    assert Given(losses, to_come=99).risen == risen
+
+
+@pytest.mark.parametrize(("every", "seen_at"), [(0.0, 20), (9999.0, 43)])
+def test_divergence_is_logged_once_per_run_and_early(
+    every: float, seen_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_module, "LOOK_EVERY", every)
+    monkeypatch.setattr(Run, "risen", property(lambda run: (2.0, 9.0) if run.iteration else None))
+    _, said = classifiers(tmp_path)("one", "two")
+    assert [line for line in said if line.startswith("WARNING")] == [
+        f"WARNING: cifar10-lt/20/{method}/0: the loss rose from 2 to 9 by iteration {seen_at} of 43: "
+        "training diverges; try a lower learning rate"
+        for method in ("one", "two")
+    ]
 
 
 # -------------------------------------------------------------------- checkpoints

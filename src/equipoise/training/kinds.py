@@ -53,6 +53,15 @@ class Run(ABC):
         return bool(torch.isfinite(torch.as_tensor(self.losses)).all())
 
     @property
+    def risen(self) -> tuple[float, float] | None:
+        """The first loss and the median of the last ten, if that is far above the first: training diverges."""
+        losses = torch.as_tensor(self.losses)[: self.iteration]
+        if len(losses) < 10:
+            return None
+        first, last = losses[0].item(), losses[-10:].median().item()
+        return (first, last) if last > 2 * first + 1 else None
+
+    @property
     @abstractmethod
     def whole(self) -> bool:
         """Whether its state may be saved now."""

@@ -29,6 +29,7 @@ from equipoise.training.progress import Interrupts, Pace, Status, Timing
 from equipoise.training.records import StoredRecord, counted
 
 SAVE_EVERY = 120.0  # seconds between checkpoints of a run in progress
+LOOK_EVERY = 10.0  # seconds between looks at its loss
 
 
 def run_cells(
@@ -68,7 +69,7 @@ class _Queue(Generic[C, R]):
         self.interrupts = Interrupts(settings.log)
         self.kept = Kept(kind, settings)
         self.waiting, self.wanted, self.recorded = list(cells), set(cells), list[C]()
-        self.trained, self.failed = set[C](), set[C]()
+        self.trained, self.failed, self.warned = set[C](), set[C](), set[C]()
         self.timing = Timing(kind.seconds_an_iteration(cells))
 
     # what to train next
@@ -171,6 +172,7 @@ class _Queue(Generic[C, R]):
         self.trained.update(group)
         pressed = self.kind.agree(self.interrupts.pressed)
         good = self._without_diverged(runs)
+        self._warn({cell: runs[cell] for cell in good})
         why = "interrupted" if pressed else "out of time"
         self._save([cell for cell in good if not runs[cell].done], runs, why, began)
         finished = [cell for cell in good if runs[cell].done]
@@ -196,15 +198,18 @@ class _Queue(Generic[C, R]):
         return self.interrupts.pressed or time.monotonic() >= self.deadline - self.kind.seconds_to_judge()
 
     def _after_chunk(self, runs: Mapping[C, R], began: float) -> Callable[[], bool]:
-        saved = time.monotonic()
+        saved = looked = time.monotonic()
         pace = Pace(min(run.iteration for run in runs.values()), saved)
 
         def after_chunk() -> bool:
-            nonlocal saved
+            nonlocal saved, looked
             now, done = time.monotonic(), min(run.iteration for run in runs.values())
             one = next(iter(runs.values()))
             images = len(runs) * one.batch_size
             self.settings.report(Status.at(done, one.iterations, images, *pace.since(done, now)))
+            if now - looked >= LOOK_EVERY:
+                self._warn(runs)
+                looked = time.monotonic()
             over = self._is_over()
             if now - saved >= SAVE_EVERY and not over:
                 for cell, run in runs.items():
@@ -214,6 +219,17 @@ class _Queue(Generic[C, R]):
             return over
 
         return after_chunk
+
+    def _warn(self, runs: Mapping[C, R]) -> None:
+        """Warn once of each run whose loss has grown."""
+        for cell, run in runs.items():
+            if cell not in self.warned and run.risen is not None:
+                self.warned.add(cell)
+                first, last = run.risen
+                self.settings.log(
+                    f"WARNING: {cell}: the loss rose from {first:.3g} to {last:.3g} by iteration {run.iteration:,} of "
+                    f"{run.iterations:,}: training diverges; try a lower learning rate"
+                )
 
     def _without_diverged(self, runs: Mapping[C, R]) -> list[C]:
         for cell, run in runs.items():
