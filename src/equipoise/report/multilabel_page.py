@@ -19,12 +19,13 @@ from equipoise.metrics.multilabel import RESAMPLES
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.report import multilabel_data, multilabel_specs, page_data, sections
 from equipoise.report.class_table import SHAPES, score
+from equipoise.report.count_specs import class_counts
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.groups import Cuts
 from equipoise.report.inspection import how_unequal
 from equipoise.report.multilabel_changes import alone, change_data, changes
 from equipoise.report.multilabel_data import HEADLINES, headlines
-from equipoise.report.multilabel_specs import GROUPS
+from equipoise.report.multilabel_specs import GROUPS, by_place
 from equipoise.report.pictures import Paths, missed, pictures, with_paths
 from equipoise.report.sections import Section, figure, foot, pair, section, slider, text, top
 from equipoise.report.specs import COLOURS, Spec, neighbours
@@ -91,6 +92,7 @@ class MultilabelReport:
         pairs = max(len(model["rows"]["missed"]) for model in models)
         lines = ["before", "after"] if len(models) > 1 else ["after"]
         specs = multilabel_specs.charts(self.prior, pairs=pairs, lines=lines, cuts=self.cuts)
+        specs["counts"] = class_counts(data["classes"], self.prior, by_place(self.cuts))
         return sections.page(self.title, self._body(drawn, missing if any(shown) else None), data, specs)
 
     def conclusion(self) -> str:
@@ -127,6 +129,7 @@ class MultilabelReport:
         classes = page_data.class_data(self.prior, drawn, GROUPS, self.cuts)
         found = {model.name: multilabel_data.model_data(model, drawn) for model in shown}
         both = multilabel_specs.charts(self.prior, pairs=1, lines=list(found), cuts=self.cuts)
+        both["counts"] = class_counts(classes, self.prior, by_place(self.cuts))
 
         def drawn_of(kind: str, models: dict[str, Any], spec: Spec, title: str = "") -> Spec:
             return standing_alone(spec, multilabel_data.rows_of(kind, models, classes), title=title)

@@ -17,7 +17,6 @@ from equipoise.report.specs import (
     by,
     calibration,
     chart,
-    class_counts,
     class_scores,
     computed,
     extent,
@@ -56,7 +55,6 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
     models of charts that show several."""
     groups = by_place(cuts)
     return {
-        "counts": class_counts(prior, groups=groups),
         "precision": class_precision(prior, groups),
         "f1": class_f1(prior, groups),
         "precision_slopes": group_slopes(lines, "average precision", groups),

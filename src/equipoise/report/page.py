@@ -25,6 +25,7 @@ from equipoise.prior import Prior
 from equipoise.report import page_data, sections, specs
 from equipoise.report.changes import alone, change_data, changes
 from equipoise.report.class_table import SHAPES, table_columns, table_scores
+from equipoise.report.count_specs import class_counts
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.groups import GROUPS, Cuts
 from equipoise.report.heat_map import group_ends, heat_map_data
@@ -110,6 +111,7 @@ class Report:
         pairs = max(len(model["rows"].get("swallowed", ())) for model in data["models"])
         lines = ["before", "after"] if len(self.models) > 1 else ["after"]
         charts = specs.charts(self.prior, pairs=pairs, lines=lines, cuts=self.cuts) | sweeps(lines)
+        charts["counts"] = class_counts(data["classes"], self.prior, by_count(self.cuts))
         return sections.page(self.title, self._body(drawn, data), data, charts)
 
     def conclusion(self) -> str:
@@ -153,7 +155,7 @@ class Report:
         def figure(spec: Spec, kind: str, models: dict[str, Any], title: str = "", below: str = "") -> Spec:
             return standing_alone(spec, page_data.rows_of(kind, models, classes), title=title, subtitle=below)
 
-        made = {"class-counts": figure(specs.class_counts(self.prior, 60, looks), "counts", {})}
+        made = {"class-counts": figure(class_counts(classes, self.prior, looks), "counts", {})}
         made["marginal-likelihood"] = figure(specs.marginal_likelihood(self.prior, list(away)), "marginal", away)
         made["group-slopes"] = figure(specs.group_slopes(list(found), groups=looks), "slopes", found)
         if swept:
@@ -311,8 +313,8 @@ def inspection_page(seen: Inspection) -> str:
         f'<section><h2>What to do about it</h2><div class="advice">{advice}</div></section></main>',
         foot(),
     ]
-    data = {"classes": page_data.class_data(prior, page_data.drawn_classes(prior, 1))}
-    return sections.page(title, "\n".join(body), data, {"counts": specs.class_counts(prior)})
+    classes = page_data.class_data(prior, page_data.drawn_classes(prior, 1))
+    return sections.page(title, "\n".join(body), {"classes": classes}, {"counts": class_counts(classes, prior)})
 
 
 def save_inspection(seen: Inspection, path: str | os.PathLike[str]) -> Path:

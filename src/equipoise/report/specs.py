@@ -205,7 +205,6 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
     the models of charts that show several."""
     groups = by_count(cuts)
     return {
-        "counts": class_counts(prior, groups=groups),
         "classes": class_accuracy(prior, groups),
         "marginal": marginal_likelihood(prior, lines),
         "slopes": group_slopes(lines, groups=groups),
@@ -213,26 +212,6 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
         "swallowed": swallowed(pairs, groups),
         "calibration": calibration(groups=groups),
     }
-
-
-def class_counts(prior: Prior, most_names: int = 0, groups: Looks = BY_COUNT) -> Spec:
-    """Training items of each class, largest first, on a logarithmic axis; with names if there are few classes."""
-    x: Spec = {"field": "rank", "type": "ordinal", "axis": {"labels": False, "title": "class, largest first"}}
-    if prior.class_names is not None and prior.num_classes <= most_names:
-        x = _names("largest first", -40 if prior.num_classes <= MOST_NAMES else -90, 120)
-    axis = {"format": ",d", "values": ticks(prior, decades=True)}
-    y = number("shown", "training items", scale={"type": "log", "domainMin": 0.7}, axis=axis)
-    shown = tooltip(name="class", counted="training items", group="group")
-    encoding = {"x": x, "y": y, "y2": {"datum": 0.7}, "color": groups.colour, "tooltip": shown} | SPOKEN
-    derived = computed(shown="max(datum.count, 0.7)", **COUNTED) + computed(
-        spoken="datum.name + ': ' + datum.counted + ' training items'"
-    )
-    return chart(
-        "Training items of each class, largest first, on a logarithmic axis",
-        220,
-        transform=unfold("name", "rank", "count", "group") + derived,
-        **layer("bar", {}, encoding),
-    )
 
 
 def one_digit(share: str) -> str:

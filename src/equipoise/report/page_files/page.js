@@ -52,7 +52,7 @@ const equipoise = (() => {
 
   // The same chart with its legends in fewer columns, one below the other.
   function narrowed(spec) {
-    const made = JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? Math.ceil(value / 2) : value));
+    const made = JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? Math.ceil(value / 3) : value));
     made.config.legend.layout = { top: { direction: "vertical", anchor: "start", margin: 4 } };
     return made;
   }
