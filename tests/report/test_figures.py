@@ -232,7 +232,7 @@ def test_p_of_y_is_drawn_with_its_distance_from_uniform(drawn: dict[str, Spec], 
 def test_sweeps_show_the_world_and_tau(drawn: dict[str, Spec], judged: Judged) -> None:
     assert judged.sweep is not None
     accuracy = 100 * judged.sweep.accuracy()
-    told, as_it_is = (only(drawn["world-sweep"], how=how) for how in ("told the prior", "as it is"))
+    told, as_it_is = (only(drawn["world-sweep"], how=how) for how in ("given the prior", "as it is"))
     assert [row["alpha"] for row in told] == WORLDS.tolist()
     assert [row["accuracy"] for row in told] == pytest.approx(accuracy.diagonal(), abs=0.0501)  # one digit
     assert [row["accuracy"] for row in as_it_is] == pytest.approx(accuracy[:, 0], abs=0.0501)

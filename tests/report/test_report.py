@@ -154,8 +154,8 @@ def test_an_empty_group_is_a_dash_and_not_a_zero() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     evaluation = eq.evaluate(logits(), TARGET, PRIOR)
     page = eq.Report([evaluation]).to_html()
-    assert "How sure, and how right" in page
-    for missing in ("Who swallows whom", "If the world were different", 'id="pick-before"'):
+    assert "Confidence and accuracy" in page
+    for missing in ("<h2>Confusions", "If class frequencies change", 'id="pick-before"'):
         assert missing not in page
 
 
@@ -164,7 +164,7 @@ def test_a_sample_and_different_test_sets_are_said(results: dict[str, eq.Judged]
     other = eq.evaluate(logits()[:100], TARGET[:100], PRIOR)
     text = " ".join(Texts(eq.Report({"one": part, "two": other}).to_html()).texts)
     assert "one: the prior sweep looks at a seeded sample of 3 of 300 rows." in text
-    assert "judged on different test items" in text
+    assert "evaluated on different test items" in text
     assert "sample" not in " ".join(Texts(eq.Report(results).to_html()).texts)
 
 
@@ -250,7 +250,7 @@ def test_the_axis_of_training_items_is_that_of_the_training_set() -> None:
     assert axis([60, 60]) == [30, 120]
 
 
-@pytest.mark.parametrize(("classes", "beside", "words"), [(6, 0, "The line joins them"), (100, 5, "of neighbouring")])
+@pytest.mark.parametrize(("classes", "beside", "words"), [(6, 0, "line connects them"), (100, 5, "of neighbouring")])
 def test_the_line_through_few_classes_goes_through_them(classes: int, beside: int, words: str) -> None:
     prior = eq.Prior.from_counts(np.arange(classes) + 1)
     window = specs.class_accuracy(prior)["layer"][1]["transform"][0]
@@ -498,7 +498,7 @@ def test_the_command_shows_run_records(tmp_path: Path) -> None:
     data = data_of((tmp_path / "runs.html").read_text())
     top1 = [json.loads(path.read_text())["top1"] for path in (folder / "softmax").glob("*.json")]
     assert 100 * data["models"][0]["headline"]["top1"]["value"] == pytest.approx(np.mean(top1), abs=0.01)
-    assert "How sure, and how right" not in (tmp_path / "runs.html").read_text()
+    assert "Confidence and accuracy" not in (tmp_path / "runs.html").read_text()
     assert "softmax" in text
 
 

@@ -354,7 +354,7 @@ def _worlds(sweep: PriorSweep) -> list[dict[str, Any]]:
     return [
         {"how": how, "alpha": alpha, "accuracy": one_digit(accuracy[i, tau])}
         for i, alpha in enumerate(WORLDS.tolist())
-        for how, tau in (("told the prior", i), ("as it is", sweep.as_it_is))
+        for how, tau in (("given the prior", i), ("as it is", sweep.as_it_is))
     ]
 
 

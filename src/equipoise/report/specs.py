@@ -234,7 +234,7 @@ def class_scores(
     scale = {"type": "log", "reverse": True, "nice": False, "padding": 8, "domain": extent(prior)}
     low, high = ends
     x = number(
-        "shown", "training items of the class → rarer", scale=scale, axis={"format": ",d", "values": ticks(prior)}
+        "shown", "training items of the class (rarer →)", scale=scale, axis={"format": ",d", "values": ticks(prior)}
     )
     hover = {"param": "hovered", "empty": False, "value": 1}
     derived = computed(
@@ -309,7 +309,7 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
     axis = {"labels": several, "labelAngle": 0, "title": None, "labelFontSize": 13, "labelColor": "var(--ink)"}
     axis |= MODELS | {"labelLimit": {"expr": f"width / {len(lines)} - 12"}}
     x = {"field": "role", "type": "ordinal", "sort": list(lines), "scale": {"padding": 0.35}, "axis": axis}
-    mean = {"x": x, "y": number("accuracy", f"mean {title} of the group's classes, %", **PERCENT)}
+    mean = {"x": x, "y": number("accuracy", f"mean {title} of the classes, %", **PERCENT)}
     mean |= {"color": groups.colour}
     interval = {"x": x, "y": number("low"), "y2": {"field": "high"}, "color": groups.colour}
     shown = tooltip(group="group", model="model", interval=f"{title}, 95 %", classes="classes")
@@ -358,22 +358,22 @@ def group_flow() -> Spec:
         layer("bar", {"stroke": "var(--paper)", "height": {"band": 0.8}}, bar),
         layer("text", {"fontWeight": 600, "fontSize": 12}, label, transform=wide),
     ]
-    return chart("Where the test items of each group go", 150, transform=derived, layer=layers)
+    return chart("How the test items of each group are classified", 150, transform=derived, layer=layers)
 
 
 def swallowed(pairs: int, groups: Looks = BY_COUNT) -> Spec:
     """Which classes swallow which with fewer training items, by group: a bar with its interval, and the names above
     it."""
     y = {"field": "rank", "type": "ordinal", "axis": None, "scale": {"domain": list(range(max(pairs, 1)))}}
-    shown = tooltip(name="class", other="taken for", times="times", interval="share, 95 %")
+    shown = tooltip(name="class", other="mistaken for", times="times", interval="share, 95 %")
     x = number("share", "share of the class's test items, %", **PERCENT)
-    spoken = computed(spoken="datum.name + ' taken for ' + datum.other + ': ' + datum.interval + ' %'")
+    spoken = computed(spoken="datum.name + ' mistaken for ' + datum.other + ': ' + datum.interval + ' %'")
     bar = {"y": y, "x": x, "tooltip": shown, "color": groups.colour} | SPOKEN
     interval = {"y": y, "x": number("low"), "x2": {"field": "high"}}
     names = {"y": y, "x": {"value": 2}, "text": {"field": "pair"}, "tooltip": shown}
     words = {"align": "left", "baseline": "middle", "dy": -5, "limit": {"expr": "max(width - 8, 60)"}}
     return chart(
-        "Classes that are taken for more frequent ones, as a share of their test items",
+        "Classes mistaken for more frequent ones, as a share of their test items",
         38 * max(pairs, 1),
         transform=spoken,
         layer=[
