@@ -281,7 +281,7 @@ def test_the_command_recognises_several_labels(files: Path) -> None:
     words = report(files / "bce.npz", files / "balanced.npz", "--counts", files / "counts.json", "--out", out)
     expected = eq.evaluate_multilabel(*sample(2.0), PRIOR).scores()
     assert f"balanced {100 * expected['map']:.1f} {100 * expected['map_head']:.1f}" in words
-    assert "balanced: a label is predicted from a probability of 50 %." in words
+    assert "balanced: a label is predicted at a probability of 50 % or more." in words
     page = out.read_text()
     assert "Several labels, from head to tail" in page
     assert data_of(page)["models"][1]["headline"]["map"]["value"] == pytest.approx(expected["map"], abs=1e-6)

@@ -448,7 +448,7 @@ def test_the_command_compares_files_whatever_the_counts_are_in(files: Path, coun
     assert f"{100 * expected.top1:.1f}" in text
     assert data["models"][0]["sweep"]["as_it_is"] == 0
     assert data["models"][1]["sweep"]["as_it_is"] == 20  # the file says so
-    assert "softmax: assumed to mean the training prior" in " ".join(Texts(out.read_text()).texts)
+    assert "softmax: assumed to be for the training prior" in " ".join(Texts(out.read_text()).texts)
 
 
 def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
@@ -463,7 +463,7 @@ def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
     told = runner(["evaluate", *map(str, arguments)])
     assert told.exit_code == 0, told.output
     assert f"balanced {100 * eq.evaluate(logits(2.0), TARGET, PRIOR).top1:.1f}" in " ".join(told.output.split())
-    assert "assumed to mean" not in told.output  # that is for the sweep
+    assert "assumed to be for" not in told.output  # that is for the sweep
     as_json = runner(["evaluate", *map(str, arguments), "--json", "--many", "500", "--few", "20"])
     found = json.loads(as_json.stdout)
     assert "page" not in found
@@ -487,7 +487,7 @@ def test_the_command_takes_names_and_what_logits_mean(files: Path) -> None:
     report(*both, "--logits-mean", "uniform", "--name", "A", "--name", "<B>", "--title", "Mine")
     data = data_of(out.read_text())
     assert [(model["name"], model["sweep"]["as_it_is"]) for model in data["models"]] == [("A", 20), ("<B>", 20)]
-    assert "assumed to mean" not in out.read_text()
+    assert "assumed to be for" not in out.read_text()
     report(*both, "--logits-mean", "uniform", "--logits-mean", "train")
     assert [model["sweep"]["as_it_is"] for model in data_of(out.read_text())["models"]] == [20, 0]
 
@@ -506,9 +506,9 @@ def test_the_command_names_what_is_wrong(files: Path) -> None:
     one, counts = files / "softmax.npz", files / "counts.json"
     assert "--counts is missing" in report(one, code=2)
     assert "--logits-mean is 'equal'" in report(one, "--counts", counts, "--logits-mean", "equal", code=2)
-    assert "2 times --name for 1 files" in report(one, "--counts", counts, "--name", "a", "--name", "b", code=2)
+    assert "2 values of --name for 1 files" in report(one, "--counts", counts, "--name", "a", "--name", "b", code=2)
     assert "a file is given twice" in report(one, one, "--counts", counts, code=2)
-    assert "stands alone" in report(files, one, code=2)
+    assert "cannot be combined with other inputs" in report(files, one, code=2)
     assert "leave --counts" in report(files, "--counts", counts, code=2)
     (files / "few.json").write_text("[5, 4]")
     assert "softmax.npz has 6 columns of classes" in report(one, "--counts", files / "few.json", code=2)

@@ -80,7 +80,7 @@ def evaluate(
             found = found.adjusted(counted, rate[0], tau)
         if (shares := _shares(softmax, prior, target_rate)) is not None:
             found = found.adjusted_softmax(shares, tau)
-            said.append(f"{results} has one score per box: moved as if the rest of each box were background")
+            said.append(f"{results} has one score per box: shifted as if the rest of the probability were background")
         if as_json:
             print_json(_measured(truth, found, caps, fixed=fixed, pool=pool))
             return
@@ -330,7 +330,7 @@ def _files_of(pictures: list[Path]) -> list[Path]:
     found: list[Path] = []
     for path in pictures:
         if not path.exists():
-            raise ValueError(f"there is no picture {path}")
+            raise ValueError(f"there is no image {path}")
         inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES) if path.is_dir() else [path]
         if not inside:
             raise ValueError(f"{path} holds no images: expected {', '.join(sorted(IMAGES))} files")
@@ -343,7 +343,7 @@ def _files_of(pictures: list[Path]) -> list[Path]:
 def predict(
     pictures: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
     weights: Weights,
-    annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories of the training.")],
+    annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the training categories.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("predictions"),
     threshold: Annotated[float, typer.Option(help="Draw detections that score at least this.")] = 0.3,
     backbone: Backbone = None,

@@ -46,32 +46,32 @@ LogitsMean = Annotated[
     list[str] | None,
     typer.Option(
         metavar="train|uniform",
-        help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Give it once, "
-        "or once per file in their order; train by default.",
+        help="The prior that the predictions are for: train after a plain loss, uniform after a balanced one. Give it "
+        "once, or once per file in the same order; train by default.",
     ),
 ]
 Threshold = Annotated[
     str | None,
     typer.Option(
         metavar="P|FILE.json",
-        help="Several labels per item: the probability from which a label is predicted, or one per class; 0.5, or the "
-        "thresholds of an .npz file, by default.",
+        help="With several labels per item: the probability at which a label is predicted, or one per class. By "
+        "default 0.5, or the thresholds of an .npz file.",
     ),
 ]
 Images = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|none",
-        help="The folder that `paths` of an .npz file start from: shows pictures of the surest mistakes, or of what is "
-        "missed most. Absolute paths need no folder; none leaves all pictures out.",
+        help="The folder that `paths` of an .npz file start from: shows pictures of the most confident mistakes, or of "
+        "what is missed most. Absolute paths need no folder; none leaves all pictures out.",
     ),
 ]
-Name = Annotated[list[str] | None, typer.Option(help="A model's name, once per file in their order.")]
+Name = Annotated[list[str] | None, typer.Option(help="A model's name; one per file, in the same order.")]
 Label = Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")]
-Column = Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")]
+Column = Annotated[str | None, typer.Option(help="The label column of --counts, if it is a table.")]
 Many = Annotated[int, typer.Option(metavar="N", help="More training items than this are many, or the head.")]
 Few = Annotated[int, typer.Option(metavar="N", help="Fewer training items than this are few, or the tail.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON in place of a table.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead of a table.")]
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
     from equipoise.report.page import Report
 
     if len(folders) > 1:
-        raise ValueError("a folder of run records stands alone: pass one folder, or files of predictions")
+        raise ValueError("a folder of run records cannot be combined with other inputs: pass it alone")
     passed = {
         "--counts": options.counts is not None,
         "--logits-mean": bool(options.logits_mean),
@@ -262,8 +262,8 @@ def _single_label_report(
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
             if options.page and not means and file.logits_mean is None:
                 notes[name] = [
-                    "assumed to mean the training prior, as after a plain loss. After a balanced loss pass "
-                    "--logits-mean uniform: it matters for the prior sweep only."
+                    "assumed to be for the training prior, as after a plain loss. After a balanced loss, pass "
+                    "--logits-mean uniform; this affects only the prior sweep."
                 ]
     return Report(results, notes=notes, **pictured, **options.shared)
 
@@ -289,7 +289,7 @@ def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, 
     with counting_bar(Console(stderr=True), transient=True) as progress:
         for name, file in files.items():
             limits: Any = _thresholds(options.threshold, file) if options.threshold else file.thresholds
-            notes[name] = [] if limits is not None else ["a label is predicted from a probability of 50 %."]
+            notes[name] = [] if limits is not None else ["a label is predicted at a probability of 50 % or more."]
             task = progress.add_task(visible(f"judging {file.path.name}"), total=file.num_items)
             advance = partial(progress.advance, task)
             limits = 0.5 if limits is None else limits
@@ -330,7 +330,7 @@ def _one_per_file(values: list[str], paths: list[Path], option: str, *, share: b
     if share and len(values) == 1:
         return values * len(paths)
     if values and len(values) != len(paths):
-        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give it once per file, in their order")
+        raise ValueError(f"{len(values)} values of {option} for {len(paths)} files: give one per file, in order")
     if not share and len(set(values)) < len(values):
         raise ValueError(f"two files have the same {option}: {', '.join(values)}")
     return values

@@ -96,7 +96,7 @@ def _of_a_checkout(root: Path) -> Iterator[None]:
         if not str(error.name).startswith("equipoise."):
             raise
         raise ValueError(
-            "--write renders this project's own documents, and the installed package leaves out how: run it in a "
+            "--write renders this project's own documents, which the installed package cannot do: run it in a "
             "checkout of the repository, installed with pip install -e '.[cli,report]'"
         ) from None
     except FileNotFoundError as error:

@@ -290,4 +290,4 @@ def _group_ece(model: Model, group: str) -> float | None:
 def how_many(prior: Prior, evaluation: MultilabelEvaluation) -> str:
     """Labels per test item, in words."""
     each = evaluation.positives.sum() / evaluation.num_items
-    return f"{each:.1f} of {prior.num_classes:,} labels each"
+    return f"with {each:.1f} of {prior.num_classes:,} labels each on average"

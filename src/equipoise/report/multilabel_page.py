@@ -173,7 +173,7 @@ class MultilabelReport:
         prior, several, first = self.prior, len(self.models) > 1, self.models[0].evaluation
         lead = (
             f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
-            f"Evaluated on {counted(first.num_items, 'test item')}, {multilabel_data.how_many(prior, first)}."
+            f"Evaluated on {counted(first.num_items, 'test item')} {multilabel_data.how_many(prior, first)}."
         )
         certain = any(model.drawn is not None for model in self.models)
         notes = multilabel_data.notes_of(self.models, drawn, prior.num_classes)

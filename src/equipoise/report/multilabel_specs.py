@@ -62,7 +62,7 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
         "missed": missed(pairs, groups),
         "curve": threshold_curve(),
         "chosen": chosen_thresholds(prior, groups),
-        "calibration": calibration("probability", "observed", groups),
+        "calibration": calibration("probability", "observed frequency", groups),
     }
 
 

@@ -3,7 +3,7 @@
     eq.Report({"Softmax": eq.evaluate(...), "Balanced Softmax": eq.evaluate(...)}).save("report.html")
 
 Evaluations give the headline numbers, classes, groups, p(y) and calibration. `eq.judge` keeps more of the predictions:
-who is taken for whom, and the prior sweep. What is not known of a model is left out, with a note.
+which class is mistaken for which, and the prior sweep. What is not known of a model is left out, with a note.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Report:
 
     `results` are evaluations, or what `eq.judge` returns, by name or in a list; several per name are seeds of one
     model. All must share the training prior. Classes with more than `many` training items and fewer than `few` are the
-    groups of that name. `paths` of the test items, for all models or by name, show pictures of the surest mistakes:
-    files below the folder `images`, or at absolute paths where there is none. In a notebook the report shows itself.
+    groups of that name. `paths` of the test items, for all models or by name, show pictures of the most confident
+    mistakes: files below the folder `images`, or at absolute paths without one. In a notebook the report shows itself.
 
     >>> prior = Prior.from_counts([500, 5], class_names=["cat", "owl"])
     >>> one = judge([[2.0, 0.0], [1.0, 0.0]], [0, 1], prior, logits_mean="train")

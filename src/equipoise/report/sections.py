@@ -90,7 +90,7 @@ def classes_section(several: bool, num_classes: int) -> Section:
         "classes",
         "Every class",
         "Each point is a class: its accuracy, with a 95 % interval, against its number of training items. The "
-        f"line {line}. If a model neglects the tail, it falls to the right.",
+        f"line {line}; it falls to the right if the model neglects the tail.",
         pair("classes", several),
     )
 
@@ -157,7 +157,7 @@ def swallowed_section(several: bool, kept: float) -> Section:
         "Confusions",
         "The first chart shows how the test items of each group are classified. In the confusion matrix, rows are true "
         "classes and columns predicted ones, both from the most training items to the fewest; correct predictions are "
-        f"green.{least} Beside it are the classes of each group that are most clearly mistaken for one with more "
+        f"green.{least} The bars show the classes of each group that are most clearly mistaken for one with more "
         "training items (by the lower end of the 95 % interval).",
         pair("flow", several) + "".join(beside),
     )

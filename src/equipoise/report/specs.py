@@ -333,13 +333,13 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
 
 
 def group_flow() -> Spec:
-    """Where the items of each group go: predicted right, or as a wrong class of each group."""
-    words = "datum.value == 'right' ? 'right' : 'wrong, a class with ' + datum.value"
+    """How the items of each group are classified: right, or as a wrong class of each group."""
+    words = "datum.value == 'right' ? 'right' : 'wrong, in group ' + datum.value"
     legend = {"labelExpr": words, "columns": 2, "labelLimit": 0}
     colour = by("end", ["right", *GROUPS], ["var(--right)", *GROUP_COLOURS], legend)
     y = {"field": "group", "type": "nominal", "sort": GROUPS, "axis": {"title": None, "labelFontSize": 13}}
     x = number("from", "share of the group's test items, %", **PERCENT)
-    shown = tooltip(group="test items with", words="predicted as", share="share, %")
+    shown = tooltip(group="true group", words="predicted", share="share, %")
     bar = {"y": y, "x": x, "x2": {"field": "to"}, "color": colour, "tooltip": shown} | SPOKEN
     ink = [
         {"test": "datum.end == 'right'", "value": "var(--ink)"},
@@ -352,8 +352,8 @@ def group_flow() -> Spec:
         middle="(datum.from + datum.to) / 2",
         label="round(datum.to - datum.from) + ' %'",
         share="format(datum.to - datum.from, '.1f')",
-        words="datum.end == 'right' ? 'what they are' : 'another class with ' + datum.end",
-    ) + computed(spoken="'test items with ' + datum.group + ': ' + datum.share + ' % predicted as ' + datum.words")
+        words="datum.end == 'right' ? 'the right class' : 'a wrong class in group ' + datum.end",
+    ) + computed(spoken="'test items of group ' + datum.group + ': ' + datum.share + ' % predicted as ' + datum.words")
     layers = [
         layer("bar", {"stroke": "var(--paper)", "height": {"band": 0.8}}, bar),
         layer("text", {"fontWeight": 600, "fontSize": 12}, label, transform=wide),
