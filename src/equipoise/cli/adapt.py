@@ -69,7 +69,9 @@ def adapt(
         Path | None, typer.Option(help="A file of labelled predictions by the same model, for the estimate.")
     ] = None,
     label: Label = None,
-    column: Annotated[str | None, typer.Option(help="The label column of --source and --target, in a table.")] = None,
+    column: Annotated[
+        str | None, typer.Option(help="The label column of --source and --target, if they are tables.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Adapt predictions to another class prior, and show what changed.

@@ -35,7 +35,7 @@ TrainingPrior = Annotated[
 ]
 
 detect_app = typer.Typer(
-    help="Detectors: evaluate, export and draw their detections; needs the extra detection.\n\n"
+    help="Evaluate, export and draw the output of detectors; needs the extra detection.\n\n"
     "\bequipoise detect eval results.json --annotations val.json",
     no_args_is_help=True,
 )
@@ -215,7 +215,7 @@ def table_(
 def submit(
     weights: Annotated[Path, typer.Argument(help="A .weights.pt file that `equipoise run` kept.")],
     annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
-    images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
+    images: Annotated[Path, typer.Option(help="The folder that its file names are relative to.")],
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results.json"),
     backbone: Backbone = None,
     stride: o.Stride = None,
@@ -393,7 +393,7 @@ def compare(
     first: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
     second: Annotated[Path, typer.Argument(help="Another results file for the same images.")],
     annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file of the images.")],
-    images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
+    images: Annotated[Path, typer.Option(help="The folder that its file names are relative to.")],
     prior: Annotated[
         Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
     ] = None,
@@ -405,7 +405,7 @@ def compare(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("compared"),
 ) -> None:
-    """Draw the 20 best detections of two results files in one image, and the shares of classes among their best.
+    """Draw the 20 best detections of two results files in an image, and the share of class groups among the best.
 
     \bequipoise detect compare plain.json balanced.json --annotations val.json --images photos --prior train.json
     """

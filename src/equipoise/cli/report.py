@@ -30,7 +30,7 @@ DEFAULT_TITLE = "The tail, before and after"
 PredictionFiles = Annotated[
     list[Path],
     typer.Argument(
-        help="Files of predictions, from before to after: .npz with logits or probabilities [N, K] and labels [N], "
+        help="Files of predictions to compare, in order: .npz with logits or probabilities [N, K] and labels [N], "
         "or .parquet or .csv with a label column and one column per class; - is stdin. Several labels per item: "
         "targets [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS. Or the folder of a run "
         "that equipoise train wrote, which holds the counts too, or a folder of run records."
@@ -62,15 +62,15 @@ Images = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|none",
-        help="The folder that `paths` of an .npz file start from: shows pictures of the most confident mistakes, or of "
-        "what is missed most. Absolute paths need no folder; none leaves all pictures out.",
+        help="The folder that `paths` in an .npz file are relative to, for pictures of the most confident mistakes, or "
+        "of what is missed most. Absolute paths need no folder; none leaves all pictures out.",
     ),
 ]
 Name = Annotated[list[str] | None, typer.Option(help="A model's name; one per file, in the same order.")]
 Label = Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")]
 Column = Annotated[str | None, typer.Option(help="The label column of --counts, if it is a table.")]
-Many = Annotated[int, typer.Option(metavar="N", help="More training items than this are many, or the head.")]
-Few = Annotated[int, typer.Option(metavar="N", help="Fewer training items than this are few, or the tail.")]
+Many = Annotated[int, typer.Option(metavar="N", help="Classes with more training items are many, or the head.")]
+Few = Annotated[int, typer.Option(metavar="N", help="Classes with fewer training items are few, or the tail.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead of a table.")]
 
 
@@ -108,7 +108,9 @@ def report(
     few: Few = USUAL.few,
     images: Images = None,
     title: Annotated[str, typer.Option(help="The page's title.")] = DEFAULT_TITLE,
-    figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write every figure to this folder, as PNG and SVG.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare models, class by class and from head to tail, on one self-contained HTML page.

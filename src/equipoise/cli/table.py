@@ -37,7 +37,7 @@ def table(
         bool, typer.Option("--write", help="In a checkout: also render it into the documents, and draw the figure.")
     ] = False,
 ) -> None:
-    """Print the table of an experiment from its records, beside the published numbers.
+    """Print the table of an experiment from its records, next to the published numbers.
 
     \bequipoise table table1
     equipoise table voc2012-lt --results my/results

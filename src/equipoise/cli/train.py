@@ -96,7 +96,7 @@ def train(
         Path | None, typer.Option("--val", metavar="FILE", help="The images to evaluate on, a folder or a list.")
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder that paths of lists start from.")
+        Path | None, typer.Option(metavar="DIR", help="The folder that paths in lists are relative to.")
     ] = None,
     held_out: Annotated[
         float,

@@ -95,7 +95,7 @@ class PriorEstimate:
             interval = "–" if np.isnan(self.low[j]) else f"{self.low[j]:.4f} to {self.high[j]:.4f}"
             lines.append(f"{name:<16}{self.probabilities[j]:>10.4f}  {interval}")
         if len(order) > 20:
-            lines.append(f"... and {len(order) - 20} classes more")
+            lines.append(f"... and {len(order) - 20} more classes")
         lines += [f"not trusted: {doubt}" for doubt in self.doubts]
         if self.method == "em" and not self.calibration_checked:
             lines.append("calibration was not checked: pass validation=(probabilities, labels)")
