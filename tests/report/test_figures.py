@@ -130,7 +130,7 @@ def test_of_many_classes_the_first_the_last_and_evenly_spaced_ones_are_named(num
     assert all(name == str(num_classes - rank) for rank, name in called.items())
     if num_classes <= MOST_ROWS:
         assert list(called) == list(range(1, num_classes + 1))
-        assert chart["height"] == 20 * num_classes
+        assert chart["height"] == 16 * num_classes
         return
     assert chart["encoding"]["x"]["axis"]["values"] == list(called)
     assert (len(called), min(called), max(called)) == (9, 1, num_classes)

@@ -8,11 +8,24 @@ from typing import Any
 import numpy as np
 
 from equipoise.prior import Prior
-from equipoise.report.specs import BY_COUNT, COUNTED, SPOKEN, Looks, Spec, chart, computed, layer, number, ticks, unfold
-from equipoise.report.specs import tooltip as shown_on_hover
+from equipoise.report.specs import (
+    BY_COUNT,
+    COUNTED,
+    CROWDED,
+    SPOKEN,
+    Looks,
+    Spec,
+    chart,
+    computed,
+    layer,
+    number,
+    ticks,
+    tooltip,
+    unfold,
+)
 
 MOST_ROWS = 40  # classes: with more, the chart has columns
-ROW = 20  # pixels
+ROW = 16  # pixels: with as many rows as there may be, the chart and what is above it fit on one printed page
 NAMED = 9  # of the columns, if there is room; of which every other one can be left out, but never the first or the last
 BASE = 0.7  # where bars begin on the logarithmic axis, so that a class with one item has one
 CALLED = "called[datum.value]"
@@ -35,7 +48,10 @@ def class_counts(classes: Mapping[str, Any], prior: Prior, groups: Looks = BY_CO
     which["axis"] = _row_names() if in_rows else _column_names([ranks[place] for place in places])
     along, across = ("x", "y") if in_rows else ("y", "x")
     encoding = {across: which, along: size, f"{along}2": {"datum": BASE}, "color": groups.colour} | SPOKEN
-    encoding["tooltip"] = shown_on_hover(name="class", counted="training items", group="group")
+    encoding["tooltip"] = tooltip(name="class", counted="training items", group="group")
+    if len(names) > CROWDED:  # no gaps, which would look like stripes
+        which["scale"] = {"padding": 0}
+        encoding["stroke"] = groups.colour | {"legend": None}
     derived = computed(shown=f"max(datum.count, {BASE})", **COUNTED)
     derived += computed(spoken="datum.name + ': ' + datum.counted + ' training items'")
     return chart(
@@ -43,7 +59,7 @@ def class_counts(classes: Mapping[str, Any], prior: Prior, groups: Looks = BY_CO
         ROW * len(names) if in_rows else 220,
         params=[{"name": "called", "value": {str(ranks[place]): names[place] for place in places}}],
         transform=unfold("name", "rank", "count", "group") + derived,
-        **layer("bar", {}, encoding),
+        **layer("bar", {"strokeWidth": 0.7}, encoding),
     )
 
 
@@ -52,7 +68,8 @@ def _evenly_spaced(number_of_classes: int) -> list[int]:
 
 
 def _row_names() -> Spec:
-    return {"labelExpr": CALLED, "labelLimit": 130}
+    limit = {"expr": "containerSize()[0] > 700 ? 260 : 130"}  # a figure in a file has no container: 130
+    return {"labelExpr": CALLED, "labelLimit": limit, "maxExtent": 300}
 
 
 def _column_names(ranks: list[int]) -> Spec:
