@@ -134,7 +134,7 @@ def test_seeds_of_a_model_are_averaged_and_that_is_said() -> None:
     assert found is not None
     assert found.value == pytest.approx(np.mean([run.top1 for run in runs]))
     assert found.low == pytest.approx(wilson_interval(round(300 * found.value), 300)[0], abs=2e-3)
-    assert "Softmax 3 runs (± " in " ".join(Texts(report.to_html()).texts)
+    assert "Softmax, 3 runs (± " in " ".join(Texts(report.to_html()).texts)
 
 
 def test_an_absent_class_counts_as_one_item_in_what_the_slider_says() -> None:
@@ -163,7 +163,7 @@ def test_a_sample_and_different_test_sets_are_said(results: dict[str, eq.Judged]
     part = eq.judge(logits(), TARGET, PRIOR, logits_mean="uniform", swept=[0, 1, 2])
     other = eq.evaluate(logits()[:100], TARGET[:100], PRIOR)
     text = " ".join(Texts(eq.Report({"one": part, "two": other}).to_html()).texts)
-    assert "one: the prior sweep looks at a seeded sample of 3 of 300 rows." in text
+    assert "one: the prior sweep uses a seeded sample of 3 of 300 rows." in text
     assert "evaluated on different test items" in text
     assert "sample" not in " ".join(Texts(eq.Report(results).to_html()).texts)
 

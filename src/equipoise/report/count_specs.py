@@ -47,7 +47,7 @@ def class_counts(classes: Mapping[str, Any], prior: Prior, groups: Looks = BY_CO
     which: Spec = {"field": "rank", "type": "ordinal", "title": "class, largest first"}
     which["axis"] = _row_names() if in_rows else _column_names([ranks[place] for place in places])
     along, across = ("x", "y") if in_rows else ("y", "x")
-    encoding = {across: which, along: size, f"{along}2": {"datum": BASE}, "color": groups.colour} | SPOKEN
+    encoding: Spec = {across: which, along: size, f"{along}2": {"datum": BASE}, "color": groups.colour} | SPOKEN
     encoding["tooltip"] = tooltip(name="class", counted="training items", group="group")
     if len(names) > CROWDED:  # no gaps, which would look like stripes
         which["scale"] = {"padding": 0}

@@ -313,8 +313,8 @@ def inspection_page(seen: Inspection) -> str:
         f'<section><h2>What to do about it</h2><div class="advice">{advice}</div></section></main>',
         foot(""),
     ]
-    classes = page_data.class_data(prior, page_data.drawn_classes(prior, 1))
-    return sections.page(title, "\n".join(body), {"classes": classes}, {"counts": class_counts(classes, prior)})
+    drawn = page_data.class_data(prior, page_data.drawn_classes(prior, 1))
+    return sections.page(title, "\n".join(body), {"classes": drawn}, {"counts": class_counts(drawn, prior)})
 
 
 def save_inspection(seen: Inspection, path: str | os.PathLike[str]) -> Path:

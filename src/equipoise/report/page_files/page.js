@@ -196,8 +196,8 @@ const equipoise = (() => {
     const place = Number(element("alpha").value);
     const alpha = data.worlds[place];
     const ratio = Math.pow(data.imbalance, Math.abs(alpha));
-    const words = alpha === 0 ? "every class equally likely" : `${alpha > 0 ? "the head" : "the tail"} up to ` +
-      `${ratio >= 10 ? Math.round(ratio).toLocaleString("en") : ratio.toFixed(1)} times as likely`;
+    const words = alpha === 0 ? "every class equally likely" : `${alpha > 0 ? "head" : "tail"} classes up to ` +
+      `${ratio >= 10 ? Math.round(ratio).toLocaleString("en") : ratio.toFixed(1)} times as likely as ${alpha > 0 ? "tail" : "head"} classes`;
     element("alpha-value").textContent = `alpha ${alpha.toFixed(2)}: ${words}`;
     for (const [role, sweep, line] of readouts("world-readout")) {
       add(line, "b", `${percent(sweep.accuracy[place][sweep.as_it_is])} %`).dataset.read = `${role}-as-it-is`;
