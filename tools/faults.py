@@ -481,6 +481,8 @@ FAULTS = [
     Fault("data/sources.py", "splits == classes", "False", "test_inspect.py"),
     Fault("data/reading.py", "        if len(row) != width:\n", "        if False:\n", "test_inspect.py"),
     Fault("data/sources.py", 'if name.lower().startswith("train")), "")', "), '')", "test_inspect.py"),
+    Fault("report/changes.py", "known = tenths(change.value) and not", "known = not", "test_page_parts.py"),
+    Fault("report/changes.py", "    if not tenths(change.value):\n        return \"\"\n", "", "test_page_parts.py"),
     Fault("report/count_specs.py", "places = range(len(names)) if in_rows else", "places =", "test_figures.py"),
     Fault("report/count_specs.py", "np.linspace(0, number_of_classes - 1, NAMED)", "np.linspace(0, number_of_classes // 2, NAMED)", "test_figures.py"),
     Fault("report/count_specs.py", "_column_names([ranks[place] for place in places])", "_column_names(list(places))", "test_figures.py"),

@@ -269,7 +269,7 @@ def _judged(found: _Whole, adapted: Tensor) -> Table:
         share = key in ("accuracy", "balanced_accuracy")
         numbers = [scores[when][key] for when in ("before", "after")]
         rows.append((title, *(percent(number) if share else f"{number:.3f}" for number in numbers)))
-    return Table(("", "before", "after"), rows, title=f"Compared with the {len(adapted):,} labels of the file")
+    return Table(("", "before", "after"), rows, title=f"Scores on the {len(adapted):,} labels")
 
 
 def _scores(found: _Whole, adapted: Tensor) -> dict[str, dict[str, float]]:

@@ -355,11 +355,11 @@ def _summary(made: Report | MultilabelReport) -> Table:
     from equipoise.report.page import Report
 
     if isinstance(made, Report):
-        heads = ["top-1", "over classes", "many", "medium", "few"]
+        heads = ["top-1", "class mean", "many", "medium", "few"]
         title = "Accuracy on the test set, %, with 95 % intervals"
         scores: list[tuple[str, list[Any]]] = [(m.name, [*page_data.headlines(m).values()]) for m in made.models]
     else:
-        heads = ["mAP", "head", "medium", "tail", "micro-AP", "mean F1", "F1, pairs", "ECE"]
+        heads = ["mAP", "head", "medium", "tail", "micro-AP", "mean F1", "micro-F1", "ECE"]
         title = "Several labels per item, %, with 95 % intervals"
         scores = [(model.name, [*multilabel_data.headlines(model).values()]) for model in made.models]
     rows = []

@@ -119,7 +119,7 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
     column = "" if source.column is None else f", column={source.column!r}"
     file = "FILE" if str(source.path) == "-" else str(source.path)  # stdin cannot be read again
     code = f"prior = eq.Prior.from_file({file!r}{column})"
-    advice = [Advice("Prior", "The same counts in Python:", code)]
+    advice = [Advice("Prior", "The same counts in Python.", code)]
     if equal and not absent:
         words = "The classes are nearly equal in size, so the plain loss is right and no sampler is needed."
         plain = "BCEWithLogitsLoss" if several else "CrossEntropyLoss"
@@ -130,9 +130,10 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
     if few := groups["few"].classes - len(absent):
         advice.append(_expected(few, equal, several))
     if absent:
+        them = "it" if len(absent) == 1 else "them"
         words = (
-            f"{absent_in_words(absent)}. No loss can learn {'it' if len(absent) == 1 else 'them'}: collect items, or "
-            "remove such classes from the model. Losses treat a class without items as if it had one."
+            f"{absent_in_words(absent)}. No loss can learn {them}; collect items, or remove {them} from the model. "
+            "Losses treat a class without items as if it had one."
         )
         advice.append(Advice("Absent", words))
     return advice
