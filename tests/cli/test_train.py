@@ -43,7 +43,7 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     losses = ("--loss", "softmax", "--loss", "balanced_softmax", "--loss", "lws", "--loss", "ldam")
     result = equipoise("train", photos, "--out", out, *SMALL, *losses)
     assert result.exit_code == 0, result.output
-    assert "45 images to train on, 16 to judge on (val)" in result.output
+    assert "45 training images, 16 evaluation images (val)" in result.output
     assert "4 classes with 24 down to 3 images: 1 medium, 3 few" in result.output
     assert "5 models: softmax, adjusted (no training), balanced_softmax, lws, ldam, on " in result.output
     assert "equipoise predict" in result.output
@@ -306,8 +306,8 @@ BAD: dict[str, tuple[list[str], str]] = {
     "a sampler mistyped": (["{photos}", "--sampler", "balanced"], "Did you mean class_balanced?"),
     "an optimizer mistyped": (["{photos}", "--optimizer", "adam"], "expected sgd or adamw. Did you mean adamw?"),
     "decoding without a GPU": (["{photos}", "--decode", "gpu"], "there is no GPU to decode on"),
-    "frozen noise": (["{photos}", "--freeze"], "--freeze keeps a backbone of random numbers"),
-    "balanced twice": (["{photos}", "--sampler", "class_balanced"], "it would balance twice"),
+    "frozen noise": (["{photos}", "--freeze"], "--freeze would keep random weights"),
+    "balanced twice": (["{photos}", "--sampler", "class_balanced"], "would balance them twice"),
     "no weights": (["{photos}", "--weights", "nothing.pth"], "there is no weights file"),
     "other weights": (["{photos}", "--weights", "{weights}"], "lacks"),
     "weights mistyped": (["{photos}", "--weights", "pretraned"], "pretraned. Did you mean pretrained?"),
@@ -362,9 +362,7 @@ def test_images_that_are_judged_on_and_trained_on_are_counted(photos: Path, tmp_
     list_of_two = tmp_path / "val.txt"
     list_of_two.write_text("class0/0.jpg class0\nclass1/../class1/1.jpg class1\n")
     words = ("train", photos / "train", "--val", list_of_two, "--images", photos / "train", *SMALL, "--iterations", "1")
-    assert (
-        "WARNING: 2 of the images to judge on are also trained on" in equipoise(*words, "--out", tmp_path / "a").output
-    )
+    assert "WARNING: 2 evaluation images are also training images" in equipoise(*words, "--out", tmp_path / "a").output
     apart = equipoise("train", photos, *SMALL, "--iterations", "1", "--out", tmp_path / "b")
     assert apart.exit_code == 0
     assert "WARNING" not in apart.output
@@ -373,7 +371,10 @@ def test_images_that_are_judged_on_and_trained_on_are_counted(photos: Path, tmp_
 def test_a_diverged_run_names_the_learning_rate(photos: Path, tmp_path: Path) -> None:
     result = equipoise("train", photos, *SMALL, "--lr", "1e5", "--out", tmp_path / "run")
     assert result.exit_code == 1
-    assert "no model of balanced_softmax. If the loss became infinite, try a lower --lr than 100000" in result.output
+    assert (
+        "no model was trained for balanced_softmax. If the loss became infinite, try an --lr below 100000"
+        in result.output
+    )
 
 
 KILLED = """

@@ -65,8 +65,8 @@ def test_images_are_counted_while_they_are_read(tmp_path: Path, monkeypatch: pyt
     words = ["train", str(photos), "--out", str(tmp_path / "run"), "--model", NETWORK, "--iterations", "1"]
     result = CliRunner().invoke(app, [*words, "--size", "32", "--device", "cpu"])
     assert result.exit_code == 0, result.output
-    assert "decoding 45 images to train on and 16 to judge on" in result.output
-    assert re.search(r"decoding images to train on: 32 of 45, \d+ s to go", result.output)
+    assert "decoding 45 training and 16 evaluation images" in result.output
+    assert re.search(r"decoding training images: 32 of 45, \d+ s to go", result.output)
 
 
 class Clock:

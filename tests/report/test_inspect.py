@@ -361,7 +361,7 @@ def test_one_of_something_is_said_in_the_singular(tmp_path: Path) -> None:
     assert "1 item, 1 class; only one occurs" in said
     assert "1 of 1 class holds half of the data" in said
     page = (tmp_path / "a.html").read_text()
-    assert "1 item, 1 class; only one occurs. Half of the data is in 1 of 1 class." in page
+    assert "1 item, 1 class; only one occurs. 1 of 1 class holds half of the data." in page
     assert "1<small> class</small>" in page
 
 

@@ -123,10 +123,10 @@ def readable(given: ImageSource, data: ImageData, device: torch.device, log: Any
     found: list[ImageList] = []
     kept_in_memory = data.fits(device)
     doing = "decoding" if kept_in_memory else "checking"
-    log(f"{doing} {len(data.train):,} images to train on and {len(data.test):,} to judge on")
+    log(f"{doing} {len(data.train):,} training and {len(data.test):,} evaluation images")
     with counting(log) as begin:
-        for images, what in ((data.train, "to train on"), (data.test, "to judge on")):
-            reading: dict[str, Any] = {"workers": workers or None, "progress": begin(f"{doing} images {what}")}
+        for images, what in ((data.train, "training"), (data.test, "evaluation")):
+            reading: dict[str, Any] = {"workers": workers or None, "progress": begin(f"{doing} {what} images")}
             decoded = decode(images, stored_side(data.size), **reading) if kept_in_memory else None
             bad = decoded.bad if decoded is not None else check_images(images, **reading)
             if len(bad) and given.on_bad_image == "refuse":

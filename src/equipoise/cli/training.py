@@ -150,7 +150,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         if options.budget is None and len(done) < len(wanted):  # or it is trained by another process
             lost = ", ".join(name for name in wanted if name not in done)
             rate = next(iter(recipes.values())).lr
-            log(f"no model of {lost}. If the loss became infinite, try a lower --lr than {rate:g}")
+            log(f"no model was trained for {lost}. If the loss became infinite, try an --lr below {rate:g}")
             raise typer.Exit(1)
 
 
@@ -180,7 +180,7 @@ def check_words(options: TrainOptions) -> None:
     if not 0 < options.held_out < 1:
         raise typer.BadParameter(f"--held-out {options.held_out}: expected a share between 0 and 1")
     if options.freeze and options.weights is None:
-        raise typer.BadParameter("--freeze keeps a backbone of random numbers: give it --weights FILE or pretrained")
+        raise typer.BadParameter("--freeze would keep random weights: pass --weights FILE or --weights pretrained")
     if options.freeze and (options.mixup or options.cutmix):
         raise typer.BadParameter("--freeze trains on features, which are computed once: leave --mixup and --cutmix out")
     check_numbers(options)
@@ -188,8 +188,8 @@ def check_words(options: TrainOptions) -> None:
     balanced = [name for name in options.losses if name in WITH_PRIOR]
     if options.sampler == "class_balanced" and balanced:
         raise typer.BadParameter(
-            f"{balanced[0]} wants the prior of what is sampled, and class-balanced samples have none: it would balance "
-            "twice. Leave --sampler out, or train softmax with it"
+            f"{balanced[0]} already balances the classes; class-balanced sampling would balance them twice: "
+            "leave --sampler out, or train softmax with it"
         )
 
 
@@ -335,17 +335,17 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
     groups = ", ".join(f"{len(members)} {name}" for name, members in prior.groups().items())
     most, least = int(prior.counts.max()), int(prior.counts.min())
     log(
-        f"{len(data.train):,} images to train on, {len(data.test):,} to judge on ({data.evaluated_on}); "
+        f"{len(data.train):,} training images, {len(data.test):,} evaluation images ({data.evaluated_on}); "
         f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
     )
     chosen = "" if options.size is not None else " (chosen here; --size sets another)"
     both = shared_files(data.train, data.test)
     if both:
-        log(f"WARNING: {both:,} of the images to judge on are also trained on: accuracy will look too good")
+        log(f"WARNING: {both:,} evaluation images are also training images: accuracy will look too good")
     log(f"{options.model} at {data.size} × {data.size} pixels{chosen}")
     batch = batch_for(options, data)
     if options.batch not in (None, batch):
-        why = "there are no more images" if batch == len(data.train) else "every process and part gets as many"
+        why = "there are no more images" if batch == len(data.train) else "every process and part gets the same number"
         log(f"batches of {batch:,} images instead of {options.batch:,}: {why}")
 
 

@@ -138,18 +138,18 @@ def run_notes(models: list[Model]) -> list[str]:
     """What is averaged over, how far the runs of a model are apart, and what else is to be known of each model."""
     notes = []
     several = [
-        f"{model.name} {len(model.runs)} runs (± {np.std([100 * run.top1 for run in model.runs], ddof=1):.1f})"
+        f"{model.name}, {len(model.runs)} runs (± {np.std([100 * run.top1 for run in model.runs], ddof=1):.1f})"
         for model in models
         if len(model.runs) > 1
     ]
     if several:
-        means = f"Means over runs, with the standard deviation of top-1: {', '.join(several)}."
-        notes.append(f"{means} Intervals are those of the test set.")
+        means = f"Means over runs, with the standard deviation of top-1: {'; '.join(several)}."
+        notes.append(f"{means} Intervals are for the test items, not for the runs.")
     for model in models:
         total = sum(run.num_items for run in model.runs)
         if model.sweep is not None and model.sweep.num_items < total:
             sample = f"a seeded sample of {model.sweep.num_items:,} of {total:,} rows"
-            notes.append(f"{model.name}: the prior sweep looks at {sample}.")
+            notes.append(f"{model.name}: the prior sweep uses {sample}.")
         notes += [f"{model.name}: {note}" for note in model.notes]
     return notes
 
@@ -354,7 +354,7 @@ def _worlds(sweep: PriorSweep) -> list[dict[str, Any]]:
     return [
         {"how": how, "alpha": alpha, "accuracy": one_digit(accuracy[i, tau])}
         for i, alpha in enumerate(WORLDS.tolist())
-        for how, tau in (("told the prior", i), ("as it is", sweep.as_it_is))
+        for how, tau in (("given the prior", i), ("as it is", sweep.as_it_is))
     ]
 
 

@@ -36,7 +36,9 @@ def what_is_chance(records: Sequence[DetectionRecord], methods: Methods = METHOD
         ]
         lines.append(f"- {column}. {'. '.join(said)}.")
     control = methods.get(CONTROL, CONTROL)
-    lines.insert(0, f"Beyond {control!r} of the same seed by more than two standard errors over seeds, or within:\n")
+    lines.insert(
+        0, f"Compared with {control!r} with the same seed; within means at most two standard errors over seeds:\n"
+    )
     return "\n".join(lines) if others else ""
 
 
@@ -56,7 +58,7 @@ def mosaic_part(records: Sequence[DetectionRecord]) -> str:
     said = (
         f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
         f"{sum(count <= 10 for count in counts)} rare classes, boxes; tested on {records[0].evaluated_images:,} "
-        "images. Mean ± standard deviation over n seeds, the last iterate."
+        "images. Mean ± standard deviation of the last iterate over n seeds."
         + (f" Not run yet: {', '.join(missing)}." if missing else "")
     )
     beside = beside_control(records, METHODS, ("AP_r", *SHORT))
@@ -77,7 +79,7 @@ def choices_part(records: Sequence[DetectionRecord]) -> str:
     """What was compared on the held-out images."""
     if not records:
         return "Not run yet."
-    where = f"On {records[0].evaluated_images:,} held-out images; no test image was looked at."
+    where = f"On {records[0].evaluated_images:,} held-out images; no test image was used."
     return "\n\n".join([where, *map(str, measures_tables(records, CHOICES)), provenance(records)])
 
 

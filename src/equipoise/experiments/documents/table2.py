@@ -82,8 +82,8 @@ def benchmark_part(found: dict[str, Any]) -> str:
         if measured := content.get("profile"):
             lines.append(
                 f"- A step of {measured['images']} images of {measured['size'][0]} × {measured['size'][1]}: "
-                f"{measured['batched']['images/s']:,.0f} img/s; torchvision's losses, which go image by image, "
-                f"{measured['image by image, no optimizer']['images/s']:,.0f} img/s without a step of the optimizer."
+                f"{measured['batched']['images/s']:,.0f} img/s; torchvision's losses, which run image by image, reach "
+                f"{measured['image by image, no optimizer']['images/s']:,.0f} img/s without the optimizer's step."
             )
     return "\n\n".join(lines) if lines else "Not measured yet."
 

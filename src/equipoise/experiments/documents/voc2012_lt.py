@@ -17,12 +17,12 @@ from equipoise.training.records import read_records
 
 LEVELS = 5  # of the feature pyramid
 SAME_MEASURES = (
-    "AP_fixed is of the 10,000 best detections per class, AP_pool ranks all classes together, AP@5 is of the best 5 "
-    "detections per image, LVIS's share for 20 classes; all of masks."
+    "AP_fixed counts the 10,000 best detections per class, AP_pool ranks all classes together, and AP@5 counts the "
+    "best 5 detections per image, LVIS's cap scaled to 20 classes; all are for masks."
 )
 CUT_OFF = (
-    "Before NMS was exact: in the training of these runs, NMS of proposals was cut off after some rounds, which left "
-    "boxes undecided. They are kept as they were recorded, with the methods and measures of their time."
+    "These runs are from before NMS was exact: in training, NMS of proposals was cut off after some rounds, which left "
+    "boxes undecided. They are kept as recorded, with the methods and measures of that time."
 )
 
 
@@ -35,8 +35,8 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> 
     parts = [
         f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
         f"{sum(count <= 10 for count in counts)} rare classes; trained on {records[0].trained_on}, tested on "
-        f"{records[0].evaluated_images:,} images. Mean ± standard deviation over n seeds, the last iterate; "
-        "AP_f, AP_c and AP_r are of masks."
+        f"{records[0].evaluated_images:,} images. Mean ± standard deviation of the last iterate over n seeds; "
+        "AP_f, AP_c and AP_r are for masks."
         + _detections_said(records)
         + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         str(methods_table(records, methods)),
@@ -64,7 +64,7 @@ def _measures(records: Sequence[DetectionRecord], methods: Methods) -> list[str]
 
 def _detections_said(records: Sequence[DetectionRecord]) -> str:
     found = [run.engine["detections"] / run.evaluated_images for run in records if run.engine.get("detections")]
-    return f" A run found {low_to_high(found)} detections per image; at most {MOST} count." if found else ""
+    return f" Runs found {low_to_high(found)} detections per image, of which at most {MOST} count." if found else ""
 
 
 def unsettled_part(records: Sequence[DetectionRecord]) -> str:
@@ -77,8 +77,8 @@ def unsettled_part(records: Sequence[DetectionRecord]) -> str:
     shares = [100 * number / max(run.iterations, 1) for number, run in zip(unsettled, first, strict=True)]
     return (
         f"In training, NMS of proposals stops after {first[0].engine.get('nms_rounds', 16)} rounds. In "
-        f"{low_to_high(shares, 1)} % of the batches of a first stage, at least one of the {LEVELS} levels of one of "
-        "the images was then not decided to the last box."
+        f"{low_to_high(shares, 1)} % of the batches of a first stage, some boxes were then undecided on at least one "
+        f"of the {LEVELS} levels of an image."
     )
 
 
@@ -87,7 +87,7 @@ def choices_part(records: Sequence[DetectionRecord]) -> str:
     if not records:
         return "Not run yet."
     images = records[0].evaluated_images
-    where = f"On the {images:,} training images that the long-tailed draw leaves out; no test image was looked at."
+    where = f"On the {images:,} training images that the long-tailed draw leaves out; no test image was used."
     return "\n\n".join([where, str(methods_table(records, CHOICES, "choice")), provenance(records)])
 
 

@@ -15,9 +15,9 @@ from equipoise.training.records import read_records
 
 BOXES = ("AP_box", "AP_f", "AP_c", "AP_r")
 MEANING = (
-    "AP ranks the detections of one class among themselves, so what a method adds to all scores of a class shows only "
-    "where a cap makes classes compete (AP@50 is of the best 50 detections per image, LVIS's share for 200 classes) "
-    "and in AP_pool, which ranks all classes together. AP_fixed has no cap per image, and sees none of it."
+    "AP ranks the detections of one class at a time, so a shift of all scores of a class matters only if a cap makes "
+    "classes compete (AP@50 counts the best 50 detections per image, LVIS's cap scaled to 200 classes) and in AP_pool, "
+    "which ranks all classes together. AP_fixed has no cap per image, so that such a shift does not change it."
 )
 SEEN = ("AP_pool", "AP_r@50")  # where the paper's method should show
 Methods = Mapping[str, str]  # title by name
@@ -37,7 +37,7 @@ def differences_by_seed(records: Sequence[DetectionRecord], column: str, methods
         if found and name != CONTROL:
             values = [found.get(seed) for seed in seeds]
             rows.append([title, *(_signed(value) for value in values)])
-    title = f"{column} beside {methods.get(CONTROL, CONTROL)!r}, by seed"
+    title = f"{column}, difference from {methods.get(CONTROL, CONTROL)!r} by seed"
     return Table([f"{column}, difference", *(f"seed {seed}" for seed in seeds)], rows, title=title) if rows else None
 
 

@@ -13,7 +13,7 @@ from equipoise.experiments.table2.report import NOTE, methods_table, numbers, ru
 from equipoise.experiments.voc2012_lt.published import CUT, METHODS, NAME
 from equipoise.report.tables import Table, mean_std
 from equipoise.training.detection_records import COLUMNS, MEASURES, DetectionRecord, columns_at
-from equipoise.training.records import read_records
+from equipoise.training.records import counted, read_records
 
 Methods = Mapping[str, str]  # title by name
 Records = Mapping[str, Sequence[DetectionRecord]]  # by folder
@@ -37,11 +37,11 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHO
         signs = [clearer(records, column, a, b) * (1 if both[a] > both[b] else -1) for a, b in pairs]
         said = " > ".join(methods[name] for name in order(ours))
         paper = " > ".join(methods[name] for name in order(both))
-        agrees = "the same" if order({name: ours[name] for name in both}) == order(both) else "another order"
+        agrees = "the same one" if order({name: ours[name] for name in both}) == order(both) else "a different one"
         lines.append(
-            f"- {column}, best first: {said}. The paper's on LVIS: {paper}; {agrees}. Of {len(pairs)} pairs "
-            f"{signs.count(1)} are as there, {signs.count(-1)} the other way round, and {signs.count(0)} within two "
-            "standard errors of the difference over seeds."
+            f"- {column}, best first: {said}. The paper's order on LVIS, {agrees}: {paper}. Of "
+            f"{counted(len(pairs), 'pair')}, {signs.count(1)} are in the paper's order, {signs.count(-1)} are reversed "
+            f"and {signs.count(0)} are within two standard errors of the difference over seeds."
         )
     return "\n".join(lines)
 
@@ -81,7 +81,7 @@ def beside_control(
         found = [[difference(*pair, column) for pair in pairs] for column in columns]
         known = [[value for value in values if value is not None] for values in found]
         rows.append([title, *(mean_std(values, digits=2, sign=True) for values in known), str(len(pairs))])
-    title = f"Beside {methods.get(CONTROL, CONTROL)!r} of the same seed"
+    title = f"Difference from {methods.get(CONTROL, CONTROL)!r} with the same seed"
     return Table(["difference", *columns, "n"], rows, title=title) if rows else None
 
 
