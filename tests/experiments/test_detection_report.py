@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -347,64 +346,6 @@ def test_the_committed_documents_are_what_the_committed_records_give() -> None:
     ]
     stale = [path.name for found in shown for path, text in found.items() if path.read_text() != text]
     assert stale == [], "run: equipoise table NAME --write, for table2, voc2012-lt and mosaic-lt"
-
-
-def by_seed(records: Sequence[DetectionRecord], method: str, *columns: str) -> list[float]:
-    """The differences from the control of the same seed, in all of the columns."""
-    pairs = control.control_pairs(records, method)
-    found = [control.difference(*pair, column) for column in columns for pair in pairs]
-    assert len(found) == 3 * len(columns)
-    return [value for value in found if value is not None]
-
-
-def rare_error(record: DetectionRecord, kind: str) -> float:
-    assert record.measures is not None
-    return float(record.measures[kind]["calibration_error"]["r"])
-
-
-def test_what_the_documents_say_of_voc2012_lt_is_in_its_records() -> None:
-    """Each line is a claim of results/README.md and docs/detection.md."""
-    records = report.read(ROOT / "results")
-    new, others = records[NEW], [name for name in voc_published.METHODS if name != published.CONTROL]
-    mosaic = read_records(ROOT / "results", "mosaic-lt", DetectionRecord)
-    columns = ("AP_mask", "AP_fixed", "AP_r", "AP_pool", "AP_pool_f", "AP_pool_r", "AP@5", "AP_r@5")
-    seen = {
-        column: {name: control.clearer(new, column, name, published.CONTROL) for name in others} for column in columns
-    }
-    means = {column: {name: np.mean(by_seed(new, name, column)) for name in others} for column in seen}
-    for column in ("AP_mask", "AP_fixed"):
-        assert {name for name, sign in seen[column].items() if sign} == {"eql_v2"}
-        assert -0.1 < means[column]["eql_v2"] < 0
-    ours, after = "balanced_sigmoid", "rfs_adjusted"
-    assert min(by_seed(new, ours, "AP_pool", "AP_pool_r", "AP@5", "AP_r@5", "AP_r")) > 0
-    assert [seen[column][ours] for column in ("AP_pool", "AP_pool_r", "AP@5", "AP_r@5", "AP_r")] == [1, 1, 1, 1, 0]
-    assert max(means["AP_r@5"], key=means["AP_r@5"].__getitem__) == after
-    assert (seen["AP_pool_f"][after], seen["AP_pool_r"][after], seen["AP@5"][after]) == (1, 1, 1)
-    assert max(by_seed(new, after, "AP_pool")) < 0
-    for run_, control_ in control.control_pairs(new, after):
-        assert rare_error(run_, "segm") > 3 * rare_error(control_, "segm")
-    for run_, control_ in control.control_pairs(mosaic, after):
-        assert rare_error(run_, "bbox") < rare_error(control_, "bbox")
-    for column in ("AP_pool", "AP_pool_r"):
-        assert max(means[column], key=means[column].__getitem__) == "seesaw"
-    assert (seen["AP_pool"]["seesaw"], seen["AP@5"]["seesaw"], seen["AP_r@5"]["seesaw"]) == (1, 1, 0)
-    assert min(by_seed(new, "seesaw", "AP_pool", "AP_r@5")) > 0 > max(by_seed(new, "seesaw", "AP_r", "AP_box"))
-    assert min(by_seed(new, "crt", "AP_r", "AP_r@5") + by_seed(new, "eql", "AP_r", "AP_r@5")) > 0
-    assert (seen["AP_pool"]["crt"], seen["AP_pool"]["eql"]) == (-1, 0)
-    digests = {one.seed: one.weights for one in new if one.method == published.CONTROL}
-    assert digests == {one.seed: one.weights for one in new if one.method == "federated"}
-    assert len(set(digests.values())) == 3
-    assert max(one.engine["detections"] / one.evaluated_images for one in new) < published.MOST
-    assert np.mean(by_seed(mosaic, ours, "AP_pool")) > means["AP_pool"][ours]
-    assert min(by_seed(records[CUT], "eql", "AP_r") + by_seed(records[CUT], ours, "AP_r")) > 0
-    assert min(by_seed(records[CUT], "crt", "AP_f")) > 0
-
-
-def test_tau_1_has_the_highest_pool_of_the_taus_tried_on_mosaic_lts_held_out_images() -> None:
-    tried = read_records(ROOT / "results", "choices/mosaic-lt", DetectionRecord)
-    assert {one.method for one in tried} == set(mosaic_published.CHOICES)
-    best = max(tried, key=lambda one: one.AP_pool or 0)
-    assert (best.method, best.seed) == ("rfs_adjusted_1.0", 0)
 
 
 def test_every_method_has_a_title_and_every_title_a_method() -> None:
