@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from equipoise.experiments.documents.marks import filled
-from equipoise.experiments.documents.table2 import provenance
+from equipoise.experiments.documents.table2 import beside_part, provenance
+from equipoise.experiments.table2.control import Methods
 from equipoise.experiments.table2.published import MOST
 from equipoise.experiments.table2.report import methods_table, runs_of
 from equipoise.experiments.voc2012_lt.published import CHOICES, CUT, METHODS, NAME
-from equipoise.experiments.voc2012_lt.report import Methods, beside_control, methods_run, orders_compared, read
+from equipoise.experiments.voc2012_lt.report import BESIDE, SEEN, measures_tables, methods_run, orders_compared, read
 from equipoise.report.tables import low_to_high
-from equipoise.training.detection_records import MEASURES, DetectionRecord, columns_at
+from equipoise.training.detection_records import COLUMNS, DetectionRecord
 from equipoise.training.records import read_records
 
 LEVELS = 5  # of the feature pyramid
@@ -20,6 +21,7 @@ SAME_MEASURES = (
     "AP_fixed counts the 10,000 best detections per class, AP_pool ranks all classes together, and AP@5 counts the "
     "best 5 detections per image, LVIS's cap scaled to 20 classes; all are for masks."
 )
+CHANCE = ("AP_mask", "AP_r", "AP_box", *BESIDE)  # told from chance
 CUT_OFF = (
     "These runs are from before NMS was exact: in training, NMS of proposals was cut off after some rounds, which left "
     "boxes undecided. They are kept as recorded, with the methods and measures of that time."
@@ -31,7 +33,8 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> 
     if not records:
         return "Not run yet."
     missing = [title for name, title in methods.items() if not runs_of(records, name)]
-    counts, beside = records[0].counts, beside_control(records, methods)
+    counts, measures = records[0].counts, measures_tables(records, methods)
+    beside = ([COLUMNS, BESIDE], CHANCE, SEEN) if measures else ([COLUMNS],)
     parts = [
         f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
         f"{sum(count <= 10 for count in counts)} rare classes; trained on {records[0].trained_on}, tested on "
@@ -40,9 +43,9 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> 
         + _detections_said(records)
         + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         str(methods_table(records, methods)),
-        *_measures(records, methods),
+        "\n\n".join([SAME_MEASURES, *map(str, measures)]) if measures else "",
         orders_compared(records, methods),
-        f"{beside.title}, mean ± standard deviation over seeds:\n\n{beside}" if beside else "",
+        *beside_part(records, methods, *beside),
         provenance(records),
         unsettled_part(records),
     ]
@@ -52,14 +55,6 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> 
 def cut_part(records: Sequence[DetectionRecord]) -> str:
     """The runs in which NMS of proposals was cut off, with the methods that they have."""
     return f"{CUT_OFF}\n\n{voc_part(records, methods_run(records))}" if records else "No records."
-
-
-def _measures(records: Sequence[DetectionRecord], methods: Methods) -> list[str]:
-    """The measures that see a prior, where runs have them."""
-    if not any(record.AP_at for record in records):
-        return []
-    found = [str(methods_table(records, methods, columns=columns)) for columns in (MEASURES, columns_at(records))]
-    return [SAME_MEASURES, *found]
 
 
 def _detections_said(records: Sequence[DetectionRecord]) -> str:
