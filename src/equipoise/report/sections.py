@@ -298,7 +298,7 @@ def top(title: str, lead: str) -> str:
 
 
 WILSON = (
-    "Wilson, 95 %; of means over classes by the square-and-add method; of changes by Newcombe's method for paired "
+    "Wilson, 95 %; of means over classes for an effective number of items; of changes by Newcombe's method for paired "
     "proportions where both models saw the same items"
 )
 
