@@ -1,6 +1,6 @@
 """How often 95 % intervals of means over classes, and of their changes, hold the truth, and how wide they are.
 
-    python benchmarks/intervals.py                       4,000 test sets per row and kind: about two minutes
+    python benchmarks/intervals.py                       20,000 test sets per row and kind: ten minutes
     python benchmarks/intervals.py --draws 200           the same in seconds
     python benchmarks/intervals.py --out FILE.json       write the measurements
     python benchmarks/intervals.py --table FILE.json     print the table of such a file
@@ -113,7 +113,7 @@ def table(path: Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=4000, help="test sets per row")
+    parser.add_argument("--draws", type=int, default=20_000, help="test sets per row")
     parser.add_argument("--out", type=Path, help="write the measurements as JSON")
     parser.add_argument("--table", type=Path, help="print the table of such a file, and stop")
     options = parser.parse_args()

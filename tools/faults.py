@@ -207,6 +207,11 @@ FAULTS = [
     Fault("metrics/evaluation.py", "gap.sum() / total", "gap.mean() / total", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "np.abs(self.marginal - 1 / len(self.items)).sum() / 2", "np.abs(self.marginal - 1 / len(self.items)).sum()", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "chances = scores if probabilities else scores.softmax(1)", "chances = scores.softmax(1)", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", "        warn_of_probabilities(outputs)", "        pass", "test_checks.py"),
+    Fault("metrics/multilabel.py", "        warn_of_probabilities(scores, several=True)", "        pass", "test_checks.py"),
+    Fault("arrays.py", "return bool(((outputs != 0) & (outputs != 1)).any())", "return True", "test_checks.py"),
+    Fault("arrays.py", "and (outputs != outputs[0, 0]).any()", "and True", "test_checks.py"),
+    Fault("data/predictions.py", "if not (self.probabilities or self._first) and are_probabilities(", "if self._first and are_probabilities(", "test_predictions.py test_multilabel_predictions.py"),
     Fault("metrics/evaluation.py", 'return "–" if value is None or math.isnan(value)', 'return "0.0" if value is None or math.isnan(value)', "test_evaluation.py"),
     Fault("metrics/intervals.py", "p * (1 - p) / some + z * z / (4 * some * some)", "p * (1 - p) / some", "test_evaluation.py"),
     # estimating a prior
