@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from equipoise.data.class_folders import IMAGES
 from equipoise.data.image_files import BadImages, Pixels, Resize, open_rgb, quiet, square, why_bad
 from equipoise.data.image_lists import Columns, Listed, list_images
 from equipoise.data.image_tables import Embedded
 from equipoise.data.reading import reading, shown, twice, visible
-from equipoise.data.sources import IMAGES, is_whole, number_labels
+from equipoise.data.sources import is_whole, number_labels
 from equipoise.prior import IntArray, Prior
 
 if TYPE_CHECKING:
