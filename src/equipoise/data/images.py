@@ -120,14 +120,15 @@ class ImageList:
         rows = None if self.rows is None else self.rows[chosen]
         return replace(self, paths=paths, labels=self.labels[chosen], rows=rows)
 
-    def without(self, bad: BadImages) -> ImageList:
-        """The list without the images that cannot be decoded; a class that loses its last one is refused."""
+    def without(self, bad: BadImages, *, all_classes: bool = True) -> ImageList:
+        """The list without the images that cannot be decoded; a class that loses its last one is refused, unless
+        `all_classes` is False, as for images to evaluate on."""
         kept = self.subset(np.setdiff1d(np.arange(len(self)), bad.indices))
         if not len(kept):
             raise ValueError(f"{self.source}: {bad}. No image is left")
         counts, left = (_counts(labels, self.num_classes) for labels in (self.labels, kept.labels))
         lost = np.flatnonzero((counts > 0) & (left == 0))
-        if len(lost):
+        if len(lost) and all_classes:
             names = shown(self.class_names[index] for index in lost)
             raise ValueError(f"{self.source} has no readable image of {_classes(len(lost))} {names}: {bad}")
         return kept
