@@ -326,6 +326,8 @@ FAULTS = [
     Fault("training/sets.py", "stream = stream_of(seed, AUGMENTATION, iteration)", "stream = stream_of(seed, AUGMENTATION)", "test_images_training.py"),
     Fault("training/sets.py", "return slice(rank * rows, (rank + 1) * rows)", "return slice(0, rows)", "test_images_training.py"),
     Fault("training/sets.py", "if at != iteration:  # at", "if at < 0:  # at", "test_images_training.py"),
+    Fault("data/gpu_images.py", "square_of(content, self.size, self.resize)", "self.images.square(index, self.size, self.resize)", "test_gpu_images.py"),
+    Fault("data/gpu_images.py", "square_of(content, self.size, self.resize)", "square_of(content, self.size)", "test_gpu_images.py"),
     Fault("data/gpu_images.py", "image.rot90(turn - 1, (1, 2))", "image.rot90(1 - turn, (1, 2))", "test_gpu_images.py"),
     Fault("data/gpu_images.py", "if turns[row] >= 0:", "if turns[row] > 0:", "test_gpu_images.py"),
     Fault("data/gpu_images.py", 'antialias=True)', 'antialias=False)', "test_gpu_images.py"),
