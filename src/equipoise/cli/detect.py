@@ -325,7 +325,7 @@ def _adjust(
 
 def _files_of(pictures: list[Path]) -> list[Path]:
     """The named image files, and those in named folders."""
-    from equipoise.data.sources import IMAGES
+    from equipoise.data.class_folders import IMAGES
 
     found: list[Path] = []
     for path in pictures:

@@ -131,10 +131,27 @@ def readable(given: ImageSource, data: ImageData, device: torch.device, log: Any
             bad = decoded.bad if decoded is not None else check_images(images, **reading)
             if len(bad) and given.on_bad_image == "refuse":
                 raise ValueError(f"{images.source}: {bad}; pass --on-bad-image skip to skip them")
+            kept = images.without(bad, all_classes=images is data.train) if len(bad) else images
             if len(bad):
                 log(visible(f"{images.source}: {bad}; skipped"))
-            kept = images.without(bad) if len(bad) else images
             if decoded is not None:
                 pixels[kept.digest] = decoded.pixels[decoded.good] if len(bad) else decoded.pixels
             found.append(kept)
     return replace(data, train=found[0], test=found[1], pixels=pixels)
+
+
+def shared_files(train: ImageList, test: ImageList) -> int:
+    """How many files are in both lists; of images inside tables none is counted."""
+    if train.embedded is not None or test.embedded is not None:
+        return 0
+    own, other = (
+        {os.path.normpath(os.path.join(root, path)) for path in images.paths}
+        for images, root in ((train, train.root.resolve()), (test, test.root.resolve()))
+    )
+    return len(own & other)
+
+
+def files_of(images: ImageList) -> list[str] | None:
+    """Where each image is, for pictures of mistakes; None for images that are no files of their own."""
+    files = [images.open(index) for index in range(len(images))] if isinstance(images.open(0), str) else []
+    return [str(Path(file).resolve()) for file in files if isinstance(file, str)] or None

@@ -118,7 +118,8 @@ def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanc
 
 def photo_paths(given: list[Path]) -> Iterator[Path]:
     """Every photo that was named, in a folder or a list."""
-    from equipoise.data.sources import IMAGES, list_lines
+    from equipoise.data.class_folders import IMAGES
+    from equipoise.data.sources import list_lines
 
     for path in given:
         if path.is_dir():

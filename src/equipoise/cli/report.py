@@ -14,7 +14,6 @@ from rich.console import Console
 
 from equipoise.cli.shared import counting_bar, given, print_json, refusing
 from equipoise.data.reading import visible
-from equipoise.metrics.evaluation import percent
 from equipoise.report.groups import USUAL, Cuts
 from equipoise.report.tables import Table
 
@@ -362,10 +361,4 @@ def _summary(made: Report | MultilabelReport) -> Table:
         heads = ["mAP", "head", "medium", "tail", "micro-AP", "mean F1", "micro-F1", "ECE"]
         title = "Several labels per item, %, with 95 % intervals"
         scores = [(model.name, [*multilabel_data.headlines(model).values()]) for model in made.models]
-    rows = []
-    for name, found in scores:
-        rows.append([name, *(percent(v.value if v else None) for v in found)])
-        known = [v is not None and v.low is not None for v in found]
-        ends = [f"{percent(v.low)}–{percent(v.high)}" if k else "" for v, k in zip(found, known, strict=True)]
-        rows.append(["", *ends])
-    return Table(["model", *heads], rows, title=title)
+    return Table(["model", *heads], page_data.headline_rows(scores), title=title)

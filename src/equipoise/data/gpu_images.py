@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from equipoise.data.image_files import Pixels, Resize, check_size, jpeg_header, open_rgb, read_bytes
+from equipoise.data.image_files import Pixels, Resize, check_size, jpeg_header, open_rgb, read_bytes, square_of
 from equipoise.data.images import ImageList
 from equipoise.prior import IntArray
 
@@ -58,8 +58,8 @@ class EncodedStream(Dataset[Encoded]):
         with self.images.naming(index):
             content = read_bytes(self.images.open(index))
             header = jpeg_header(content)
-        if header is None or header.width * header.height > AT_ONCE:
-            return Encoded(b"", 0, 0, -1, self.images.square(index, self.size, self.resize))
+            if header is None or header.width * header.height > AT_ONCE:
+                return Encoded(b"", 0, 0, -1, square_of(content, self.size, self.resize))
         return Encoded(content, *header, None)
 
 

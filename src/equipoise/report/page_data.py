@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -166,6 +166,21 @@ def headlines(model: Model) -> dict[str, Headline | None]:
     for name in GROUPS:
         found[name] = _mean(correct[members.get(name, [])], items[members.get(name, [])])
     return found
+
+
+def headline_rows(scores: Iterable[tuple[str, Sequence[Any]]]) -> list[list[str]]:
+    """For a table in the terminal: a row of numbers for every model, and one with their intervals below it.
+
+    >>> headline_rows([("Softmax", [Headline(0.4, 0.35, 0.452), None])])
+    [['Softmax', '40.0', '–'], ['', '35.0–45.2', '']]
+    """
+    rows = []
+    for name, found in scores:
+        rows.append([name, *(percent(v.value if v else None) for v in found)])
+        known = [v is not None and v.low is not None for v in found]
+        ends = [f"{percent(v.low)}–{percent(v.high)}" if k else "" for v, k in zip(found, known, strict=True)]
+        rows.append(["", *ends])
+    return rows
 
 
 def _mean(correct: FloatArray, items: Any) -> Headline | None:

@@ -300,8 +300,8 @@ def top(title: str, lead: str) -> str:
 
 
 WILSON = (
-    "Intervals are 95 % Wilson intervals; those of means over classes use the square-and-add method, those of changes "
-    "Newcombe's method for paired proportions if both models saw the same items."
+    "Intervals are 95 % Wilson intervals; those of means over classes are for an effective number of items, those of "
+    "changes by Newcombe's method for paired proportions if both models saw the same items."
 )
 
 
