@@ -2,7 +2,8 @@
 
 What a GPU decodes badly or not at all is decoded on the CPU, by the worker that read it: other formats, CMYK and raw
 RGB, progressive files (nvJPEG decodes these one by one, partly on the host), images of more than 67 million pixels.
-Pixels differ a little from Pillow's: nvJPEG rounds in its own way, Pillow decodes large files at a reduced scale.
+Pixels differ a little from Pillow's: nvJPEG repeats subsampled colour, which libjpeg interpolates; the middle square is
+cut at whole pixels, not at half ones; Pillow decodes large files at a reduced scale.
 """
 
 from __future__ import annotations
