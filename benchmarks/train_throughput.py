@@ -12,7 +12,8 @@ decoding alone  the same without training
 reading alone   the same without decoding, as it is done for decoding on the device
 
 What bounds a streamed run is the slowest of these three, each measured alone: if the run keeps up with it, nothing
-else does. Without a GPU "gpu" is the same code on the CPU, which says nothing of a GPU.
+else does. Worker processes decode a batch each, so batches come in bursts, one per worker: whole rounds of them are
+counted, at least three. Without a GPU "gpu" is the same code on the CPU, which says nothing of a GPU.
 """
 
 from __future__ import annotations
@@ -86,19 +87,35 @@ def write_photographs(folder: Path, number: int) -> ImageList:
     return read_images(folder)
 
 
-def speed(run: Training, step: Callable[[], int], seconds: float, warm: int = 0) -> float:
-    """Images per second of `step`, which returns how many iterations it did. The first ones are not counted, nor are
-    `warm` images: what worker processes had ready is used up by then."""
-    start, number, done = time.perf_counter(), 0, 0
-    while number < 3 or (done * run.batch_size < warm and time.perf_counter() - start < 4 * seconds):
+def rate(
+    step: Callable[[], int],
+    seconds: float,
+    workers: int = 1,
+    warm: int = 2,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Batches per second of `step`, which returns how many it did, from the end of one step to the end of another.
+
+    The first three steps and the first `warm` rounds of `workers` batches are not counted. Then whole rounds are, at
+    least three, for `seconds` or longer; where steps and rounds seldom end together, after 3 · `seconds` any will do.
+    """
+    number, done = 0, 0
+    while number < 3 or done < warm * workers:
         done += step()
         number += 1
-    run.wait()
-    start, done = time.perf_counter(), 0
-    while time.perf_counter() - start < seconds:
+    start, done = clock(), 0
+    while True:
         done += step()
+        took = clock() - start
+        if done >= 3 * workers and took >= seconds and (done % workers == 0 or took >= 3 * seconds):
+            return done / took
+
+
+def speed(run: Training, step: Callable[[], int], seconds: float, workers: int = 1) -> float:
+    """Images per second of a run, whose `step` returns how many iterations it did."""
+    found = rate(step, seconds, workers, warm=5) * run.batch_size  # worker processes have four rounds ready
     run.wait()
-    return done * run.batch_size / (time.perf_counter() - start)
+    return found
 
 
 def bare_step(run: Training) -> Callable[[], int]:
@@ -133,7 +150,7 @@ def streamed_speeds(
 ) -> dict[str, float]:
     """Training from files, and parts of it alone, decoded by the workers and on the device."""
     found: dict[str, float] = {}
-    ready = 5 * asked.workers * shape.batch  # more than worker processes have ready
+    workers = max(asked.workers, 1)
     for where in ("cpu", "gpu"):
         data = ImageData(files, files, shape.size, workers=asked.workers, resident=False, decode="cpu")
         images = training_set(data, device)
@@ -146,42 +163,34 @@ def streamed_speeds(
             decoder = GpuDecoder(images.stored, "shorter", images.device)
             images = replace(images, files=EncodedStream(files, images.stored), decoder=decoder)
         run = begun(shape, images, AUGMENTATIONS[shape.size][0])
-        found[f"streamed, {where}"] = speed(run, whole_step(run), 2 * asked.seconds, ready)
+        found[f"streamed, {where}"] = speed(run, whole_step(run), 2 * asked.seconds, workers)
         del run
         gc.collect()  # its worker processes end
-        found[f"decoding alone, {where}"] = loaded(images, shape.batch, asked.seconds, ready)
+        found[f"decoding alone, {where}"] = loaded(images, shape.batch, asked.seconds, workers)
         if where == "gpu":
             reading = replace(images, decoder=lambda batch: batch.content)  # type: ignore[arg-type]
-            found["reading alone, gpu"] = loaded(reading, shape.batch, asked.seconds, ready)
+            found["reading alone, gpu"] = loaded(reading, shape.batch, asked.seconds, workers)
     return found
 
 
-def loaded(images: StreamedSet, batch: int, seconds: float, warm: int) -> float:
+def loaded(images: StreamedSet, batch: int, seconds: float, workers: int) -> float:
     """Images per second that come, if nobody trains on them."""
     order = np.random.default_rng(0).integers(len(images.labels), size=(20_000, batch), dtype=np.int32)
-    start, done, began = time.perf_counter(), 0, None
-    for _ in images.batches(order):
-        done += batch
-        if began is None and (done >= warm or time.perf_counter() - start > 3 * seconds):
-            wait(images.device)
-            start, done, began = time.perf_counter(), 0, True
-        elif began and time.perf_counter() - start > seconds:
-            break
-    wait(images.device)
-    return done / (time.perf_counter() - start)
+    batches = images.batches(order)
+
+    def step() -> int:
+        next(batches)
+        return 1
+
+    return rate(step, seconds, workers) * batch
 
 
 def difference(files: ImageList, side: int, device: torch.device) -> float:
     """By how much, of 255, pixels that the device decodes differ from Pillow's, in the mean."""
-    few = files.subset(range(64))
-    batch = collated([EncodedStream(few, side)[index] for index in range(64)])
+    few = files.subset(range(min(64, len(files))))
+    batch = collated([EncodedStream(few, side)[index] for index in range(len(few))])
     found = GpuDecoder(side, "shorter", torch.zeros(1, device=device).device)(batch)
     return float(np.abs(found.cpu().numpy().astype(np.float32) - decode(few, side).pixels).mean())
-
-
-def wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def bounds(row: dict[str, float]) -> dict[str, str]:

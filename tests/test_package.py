@@ -202,8 +202,8 @@ def test_the_demo_prints_a_table_and_writes_the_report(tmp_path: Path) -> None:
     for word in ("Softmax", "Class weights 1/n", "Balanced Softmax", "top-1", "many", "medium", "few", "±"):
         assert word in result.output
     page = (tmp_path / "new" / "folder" / "report.html").read_text()
-    assert "Softmax 2 runs (± " in page
-    assert "If the world were different" in page
+    assert "Softmax, 2 runs (± " in page
+    assert "If class frequencies change" in page
 
 
 def test_the_demo_refuses_a_file_before_it_trains(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ def several_labels(digits: Digits) -> eq.MultilabelReport:
     for name, loss in losses.items():
         model = nn.Linear(images.shape[1], 10)
         nn.init.zeros_(model.weight)
+        nn.init.zeros_(model.bias)
         optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
         for _ in range(200):
             optimizer.zero_grad()

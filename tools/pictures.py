@@ -89,7 +89,7 @@ def main() -> None:
         try:
             photograph(driver, page, IMAGES / "report-top.png", width=1160, height=1330, theme="light")
             photograph(driver, page, IMAGES / "report-phone.png", width=390, height=844, theme="dark")
-            section = "If the world were different"
+            section = "If class frequencies change"
             photograph(driver, page, IMAGES / "report-sweep.png", width=1160, theme="light", section=section)
         finally:
             driver.quit()

@@ -159,6 +159,28 @@ def fp32(values: NDArray[np.float64]) -> Tensor:
     return torch.from_numpy(np.asarray(values, dtype=np.float32))
 
 
+def distributions(outputs: NDArray[Any], *, half: bool = False) -> NDArray[np.bool_]:
+    """Which rows [N, K] are probability distributions: ≥ 0 with a sum of 1, up to the rounding of files, or of `half`
+    precision."""
+    near: NDArray[np.bool_] = np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) <= (0.03 if half else 1e-3)
+    return near & (outputs >= 0).all(axis=1)
+
+
+def are_probabilities(outputs: NDArray[Any], *, half: bool = False, several: bool = False) -> bool:
+    """Whether predictions [N, K] are probabilities rather than logits: every row is a distribution or, with `several`
+    labels per item, every value is from 0 to 1. False where logits may look so: very few values, a constant, one-hot
+    rows.
+
+    >>> are_probabilities(np.array([[0.3, 0.7], [0.9, 0.1]])), are_probabilities(np.array([[0.3, 0.7], [0.9, 0.2]]))
+    (True, False)
+    """
+    if several:
+        return outputs.size >= 32 and bool(((outputs >= 0) & (outputs <= 1)).all() and (outputs != outputs[0, 0]).any())
+    if len(outputs) < (4 if half else 2) or outputs.shape[1] < 2 or not distributions(outputs, half=half).all():
+        return False
+    return bool(((outputs != 0) & (outputs != 1)).any())
+
+
 def outside() -> int:
     """The stack level, for a warning, of the first caller outside this package and torch (which calls modules)."""
     level, frame = 1, sys._getframe(1)

@@ -95,7 +95,7 @@ def test_the_target_can_be_estimated_and_the_estimate_is_the_librarys(tmp_path: 
 def test_an_estimate_that_cannot_be_trusted_is_called_so(tmp_path: Path) -> None:
     result = adapt(tmp_path, "estimate", logits=LOGITS[:12])
     assert result.exit_code == 3, result.output
-    assert "not to be trusted: 12 items are few for 3 classes" in result.output
+    assert "The estimate cannot be trusted: 12 items are few for 3 classes" in result.output
     assert written(tmp_path)["logits"].shape == (12, 3)
     told = adapt(tmp_path, "estimate", "--json", logits=LOGITS[:12])
     assert told.exit_code == 3

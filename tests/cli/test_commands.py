@@ -141,5 +141,5 @@ def test_a_table_outside_of_a_checkout_says_where_the_records_are(
 def test_a_package_without_what_renders_documents_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "equipoise.experiments.documents.prior_shift", None)  # as in a wheel
     message = run("table", "prior-shift", "--results", ROOT / "results", "--write", code=2)
-    assert "--write renders this project's own documents, and the installed package leaves out how" in message
+    assert "--write renders this project's own documents, which the installed package cannot do" in message
     assert "pip install -e '.[cli,report]'" in message

@@ -96,7 +96,7 @@ def test_recipes_of_detectors_are_trained_and_shown(tmp_path: Path, monkeypatch:
     equipoise("records", "import", out, "--results", results)
     said = equipoise("table", path, "--results", results)
     assert "AP_pool" in said
-    assert "Beside rfs of the same seed" in said
+    assert "Difference from rfs with the same seed" in said
 
 
 Change = tuple[str, str]

@@ -18,6 +18,8 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from equipoise.cli import app
+from equipoise.metrics.evaluation import percent
+from equipoise.metrics.intervals import mean_interval, wilson_interval
 from equipoise.models.classifiers import make_backbone
 from equipoise.training.run_folder import load_run
 
@@ -44,7 +46,7 @@ def run(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     losses = ("--loss", "softmax", "--loss", "balanced_softmax", "--loss", "lws", "--loss", "ldam")
     result = equipoise("train", photos, "--out", out, *SMALL, *losses)
     assert result.exit_code == 0, result.output
-    assert "45 images to train on, 16 to judge on (val)" in result.output
+    assert "45 training images, 16 evaluation images (val)" in result.output
     assert "4 classes with 24 down to 3 images: 1 medium, 3 few" in result.output
     assert "5 models: softmax, adjusted (no training), balanced_softmax, lws, ldam, on " in result.output
     assert "equipoise predict" in result.output
@@ -154,6 +156,29 @@ def test_a_run_that_is_done_is_shown_again_and_trains_nothing(run: Path, photos:
     assert "(pass --out with another folder to train them again)" in again.output
     assert "balanced_softmax" in again.output
     assert (run / "records.jsonl").read_bytes() == before
+
+
+def test_the_table_has_intervals_and_fits_80_columns(run: Path, photos: Path) -> None:
+    """The numbers and intervals are those of the page, which are those of the predictions."""
+    words = ["train", str(photos), "--out", str(run), *SMALL, "--loss", "softmax", "--loss", "balanced_softmax"]
+    lines = CliRunner().invoke(app, words, env={"COLUMNS": "80"}).stdout.splitlines()
+    start = next(place for place, line in enumerate(lines) if "Accuracy on val, %, with 95 % intervals" in line)
+    assert lines[start + 2].split() == ["method", "top-1", "balanced", "many", "medium", "few"]
+    assert max(map(len, lines[start : start + 10])) <= 80
+    record = json.loads((run / "balanced_softmax" / "record.json").read_text())
+    correct, total = record["correct"], record["total"]
+    ends = [*wilson_interval(sum(correct), sum(total)), *mean_interval(correct, total)]
+    ends += [*mean_interval(correct[:1], total[:1]), *mean_interval(correct[1:], total[1:])]  # medium and few
+    row = next(place for place, line in enumerate(lines) if line.split()[:1] == ["balanced_softmax"])
+    low, high = ([percent(end) for end in ends[part::2]] for part in (0, 1))
+    assert lines[row + 1].split() == [f"{one}–{other}" for one, other in zip(low, high, strict=True)]
+    assert lines[row].split()[3] == "–"  # there is no class with many images
+    as_json = equipoise(*words, "--json").stdout.splitlines()[-1]
+    found = json.loads(as_json)
+    assert (found["method"], found["balanced_accuracy"]) == ("balanced_softmax", record["balanced_accuracy"])
+    assert found["intervals"]["top1"] == pytest.approx([100 * end for end in ends[:2]], abs=1e-3)
+    assert found["intervals"]["balanced_accuracy"] == pytest.approx([100 * end for end in ends[2:4]], abs=1e-3)
+    assert "many" not in found["intervals"]
 
 
 def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_path: Path) -> None:
@@ -322,7 +347,36 @@ def test_images_that_cannot_be_read_are_left_out_or_refused(photos: Path, tmp_pa
     assert record["counts"] == [23, 11, 6, 3]
 
 
+def test_classes_of_one_or_two_images_are_trained_and_named_as_not_judged(tmp_path: Path) -> None:
+    """So is one whose images to judge on cannot be read; one with no image at all is no class."""
+    folder = write_photos(tmp_path / "photos", (10, 3, 2, 1))
+    (folder / "empty").mkdir()
+    held = equipoise("train", folder, "--out", tmp_path / "run", *SMALL, "--iterations", "1")
+    assert held.exit_code == 0, held.output
+    assert "left out 1 folder without an image: empty" in held.stderr
+    assert "2 classes without an image to judge on, so trained but not judged: class2, class3" in held.output
+    record = json.loads((tmp_path / "run" / "balanced_softmax" / "record.json").read_text())
+    assert (record["counts"], record["total"]) == ([8, 2, 2, 1], [2, 1, 0, 0])
+    with np.load(tmp_path / "run" / "balanced_softmax" / "predictions.npz") as file:
+        (judged,) = (path for path in file["paths"].tolist() if path.startswith("class1"))
+    (folder / judged).write_bytes(b"")
+    damaged = equipoise("train", folder, "--out", tmp_path / "again", *SMALL, "--iterations", "1")
+    assert damaged.exit_code == 0, damaged.output
+    assert "3 classes without an image to judge on, so trained but not judged: class1, class2, class3" in damaged.output
+
+
+def test_a_class_without_a_readable_image_to_train_on_is_refused_and_not_called_skipped(tmp_path: Path) -> None:
+    folder = write_photos(tmp_path / "photos", (6, 1))
+    (folder / "class1" / "0.jpg").write_bytes(b"")
+    refused = equipoise("train", folder, "--out", tmp_path / "run", *SMALL, "--iterations", "1")
+    assert refused.exit_code == 2
+    said = " ".join(refused.output.replace("│", " ").split())
+    assert "has no readable image of class class1: 1 image cannot be read (1 an empty file): class1/0.jpg" in said
+    assert "skipped" not in said
+
+
 BAD: dict[str, tuple[list[str], str]] = {
+    "one or two images per class": (["{tiny}"], "too few images of every class to hold some out: give --val, or more"),
     "no source": ([], "which images?"),
     "nothing there": (["{empty}"], "has no folders: expected one folder per class"),
     "one class": (["{one}"], "images of one class only"),
@@ -337,8 +391,8 @@ BAD: dict[str, tuple[list[str], str]] = {
     "a sampler mistyped": (["{photos}", "--sampler", "balanced"], "Did you mean class_balanced?"),
     "an optimizer mistyped": (["{photos}", "--optimizer", "adam"], "expected sgd or adamw. Did you mean adamw?"),
     "decoding without a GPU": (["{photos}", "--decode", "gpu"], "there is no GPU to decode on"),
-    "frozen noise": (["{photos}", "--freeze"], "--freeze keeps a backbone of random numbers"),
-    "balanced twice": (["{photos}", "--sampler", "class_balanced"], "it would balance twice"),
+    "frozen noise": (["{photos}", "--freeze"], "--freeze would keep random weights"),
+    "balanced twice": (["{photos}", "--sampler", "class_balanced"], "would balance them twice"),
     "no weights": (["{photos}", "--weights", "nothing.pth"], "there is no weights file"),
     "other weights": (["{photos}", "--weights", "{weights}"], "lacks"),
     "weights mistyped": (["{photos}", "--weights", "pretraned"], "pretraned. Did you mean pretrained?"),
@@ -350,9 +404,10 @@ BAD: dict[str, tuple[list[str], str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_message_and_nothing_is_written(name: str, photos: Path, tmp_path: Path) -> None:
-    places = {word: tmp_path / word for word in ("empty", "one", "other", "list", "gaps", "weights")}
+    places = {word: tmp_path / word for word in ("empty", "one", "other", "list", "gaps", "weights", "tiny")}
     places["empty"].mkdir()
     write_photos(places["one"], (3,))
+    write_photos(places["tiny"], (2, 1))
     (write_photos(places["other"], (2, 2)) / "class1").rename(places["other"] / "zebra")
     places["list"] = tmp_path / "list.txt"
     places["list"].write_text("a.jpg 0\nb.jpg 1\n")
@@ -393,9 +448,7 @@ def test_images_that_are_judged_on_and_trained_on_are_counted(photos: Path, tmp_
     list_of_two = tmp_path / "val.txt"
     list_of_two.write_text("class0/0.jpg class0\nclass1/../class1/1.jpg class1\n")
     words = ("train", photos / "train", "--val", list_of_two, "--images", photos / "train", *SMALL, "--iterations", "1")
-    assert (
-        "WARNING: 2 of the images to judge on are also trained on" in equipoise(*words, "--out", tmp_path / "a").output
-    )
+    assert "WARNING: 2 evaluation images are also training images" in equipoise(*words, "--out", tmp_path / "a").output
     apart = equipoise("train", photos, *SMALL, "--iterations", "1", "--out", tmp_path / "b")
     assert apart.exit_code == 0
     assert "WARNING" not in apart.output
@@ -404,7 +457,10 @@ def test_images_that_are_judged_on_and_trained_on_are_counted(photos: Path, tmp_
 def test_a_diverged_run_names_the_learning_rate(photos: Path, tmp_path: Path) -> None:
     result = equipoise("train", photos, *SMALL, "--lr", "1e5", "--out", tmp_path / "run")
     assert result.exit_code == 1
-    assert "no model of balanced_softmax. If the loss became infinite, try a lower --lr than 100000" in result.output
+    assert (
+        "no model was trained for balanced_softmax. If the loss became infinite, try an --lr below 100000"
+        in result.output
+    )
 
 
 KILLED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from typing import Any
 
 import pytest
 from helpers.image_folders import NETWORK, write_splits
+from rich.console import Console
 from typer.testing import CliRunner
 
 from equipoise import __main__ as program
 from equipoise.cli import app, image_sources
+from equipoise.cli.shared import counting_bar
 from equipoise.training import images
 from equipoise.training.images import ImageClassification
 from equipoise.training.progress import Pace
@@ -65,8 +68,8 @@ def test_images_are_counted_while_they_are_read(tmp_path: Path, monkeypatch: pyt
     words = ["train", str(photos), "--out", str(tmp_path / "run"), "--model", NETWORK, "--iterations", "1"]
     result = CliRunner().invoke(app, [*words, "--size", "32", "--device", "cpu"])
     assert result.exit_code == 0, result.output
-    assert "decoding 45 images to train on and 16 to judge on" in result.output
-    assert re.search(r"decoding images to train on: 32 of 45, \d+ s to go", result.output)
+    assert "decoding 45 training and 16 evaluation images" in result.output
+    assert re.search(r"decoding training images: 32 of 45, \d+ s to go", result.output)
 
 
 class Clock:
@@ -115,3 +118,11 @@ def test_runs_that_share_the_device_share_the_time(monkeypatch: pytest.MonkeyPat
 def test_nothing_is_told_of_a_short_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert foretold(monkeypatch, [60.0, 9.0, 9.0], iterations=50, planned=50) == []
     assert foretold(monkeypatch, [60.0, 1.0, 1.0], iterations=500, planned=500) == []  # not long enough to tell
+
+
+def test_a_counting_bar_says_which_time_has_elapsed_and_which_is_left() -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, no_color=True)
+    with counting_bar(console) as bar:
+        bar.update(bar.add_task("judging a.npz", total=10), completed=4)
+    assert re.search(r"4/10 \d:\d\d:\d\d elapsed, (\d:\d\d:\d\d|-:--:--) to go", screen.getvalue())

@@ -74,6 +74,21 @@ def test_what_a_gpu_cannot_decode_well_comes_decoded(images: ImageList) -> None:
     assert squares == set(LEFT_TO_PILLOW)
 
 
+def test_every_file_is_read_once_also_one_that_comes_decoded(
+    images: ImageList, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    read = gpu_images.read_bytes
+    monkeypatch.setattr(gpu_images, "read_bytes", lambda source: opened.append(source) or read(source))
+    monkeypatch.setattr(ImageList, "square", None)  # would read the file again
+    stream = EncodedStream(images, 40)
+    for index in range(len(images)):
+        found = stream[index]
+        if found.square is not None:
+            np.testing.assert_array_equal(found.square, decode(images.subset([index]), 40).pixels[0])
+    assert opened == [images.open(index) for index in range(len(images))]
+
+
 def test_an_image_too_large_to_decode_with_others_comes_decoded(
     images: ImageList, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -332,3 +332,14 @@ def test_names_with_commas_and_spaces_are_no_lists(tmp_path: Path, cells: list[s
 def test_an_empty_cell_without_lists_says_how_lists_are_separated(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"line 3, column 'tags' is empty: .* lists, separated by ; or \|"):
         read_source(write_csv(tmp_path / "a", ["image", "tags"], [["x", "cat"], ["y", ""]]))
+
+
+def test_sigmoid_outputs_that_are_called_logits_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    random, path = np.random.default_rng(0), tmp_path / "wrong.npz"
+    chances, targets = random.random((20, 3)), random.integers(0, 2, (20, 3))
+    np.savez(path, logits=chances, targets=targets)
+    with pytest.raises(ValueError, match=r"wrong\.npz: its logits are probabilities: name the array 'probabilities'"):
+        list(open_either(path).batches())
+    for fine in ({"probabilities": chances}, {"logits": chances * 2 - 1}):
+        np.savez(path, targets=targets, **fine)
+        assert sum(len(batch.labels) for batch in open_either(path).batches()) == 20

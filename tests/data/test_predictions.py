@@ -405,3 +405,14 @@ def test_a_header_that_promises_a_gigabyte_is_refused_unread(tmp_path: Path) -> 
 def test_whole_numbers_as_keys_are_classes_wherever_they_stand(text: str, tmp_path: Path) -> None:
     (tmp_path / "counts.json").write_text(text)
     assert eq.Prior.from_file(tmp_path / "counts.json").counts.tolist() == [99, 1]
+
+
+def test_probabilities_that_are_called_logits_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    outputs, labels = sample()
+    chances = np.exp(outputs) / np.exp(outputs).sum(1, keepdims=True)
+    path = tmp_path / "wrong.npz"
+    np.savez(path, logits=chances, labels=labels)
+    with pytest.raises(ValueError, match=r"wrong\.npz: its logits are probabilities: name the array 'probabilities'"):
+        list(open_predictions(path).batches())
+    np.savez(path, probabilities=chances, labels=labels)
+    assert next(open_predictions(path).batches()).labels.tolist() == labels.tolist()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -15,7 +16,8 @@ from equipoise.experiments.documents import mosaic_lt as mosaic_documents
 from equipoise.experiments.documents import table2 as table2_documents
 from equipoise.experiments.documents import voc2012_lt as documents
 from equipoise.experiments.mosaic_lt import published as mosaic_published
-from equipoise.experiments.table2 import published
+from equipoise.experiments.table2 import control, published
+from equipoise.experiments.table2.report import calibration_table
 from equipoise.experiments.voc2012_lt import published as voc_published
 from equipoise.experiments.voc2012_lt import report
 from equipoise.training.detection_records import COLUMNS, DetectionRecord
@@ -113,15 +115,16 @@ def test_the_order_of_methods_is_compared_with_the_papers() -> None:
     text = report.orders_compared([record(name, 0, value, rare=value) for name, value in ours.items()], METHODS)
     first = text.splitlines()[0]
     assert first.startswith("- AP_mask, best first: Balanced Sigmoid > cRT > EQL > RFS.")
-    assert (
-        "The paper's on LVIS: Balanced Sigmoid > EQL > cRT > RFS; another order. Of 6 pairs 5 are as there, 1 the "
-        in first
-    )
+    order = "The paper's order on LVIS, a different one: Balanced Sigmoid > EQL > cRT > RFS. "
+    assert f"{order}Of 6 pairs, 5 are in the paper's order, 1 are reversed and 0 are within" in first
     ours["eql"] = 24.5
     text = report.orders_compared([record(name, 0, value) for name, value in ours.items()], METHODS)
-    assert "the same. Of 6 pairs 6 are as there, 0 the other way round, and 0 within" in text.splitlines()[0]
+    assert "The paper's order on LVIS, the same one: Balanced Sigmoid > EQL" in text.splitlines()[0]
+    assert "Of 6 pairs, 6 are in the paper's order, 0 are reversed and 0 are within" in text.splitlines()[0]
     wide = [record("rfs", seed, 20.0 + seed) for seed in (0, 1)] + [record("crt", seed, 21.0) for seed in (0, 1, 2)]
-    assert "Of 1 pairs 0 are as there, 0 the other way round, and 1 within" in report.orders_compared(wide, METHODS)
+    assert "Of 1 pair, 0 are in the paper's order, 0 are reversed and 1 are within" in report.orders_compared(
+        wide, METHODS
+    )
     assert report.orders_compared([record("rfs", 0, 20.0)], METHODS) == ""
 
 
@@ -135,16 +138,74 @@ def test_second_stages_stand_beside_the_control_of_their_seed() -> None:
         second("eql", 1, 21.0, None),
     ]  # fmt: skip
     methods = METHODS | {"rfs_longer": "control"}
-    beside = report.beside_control(runs, methods)
+    beside = control.beside_control(runs, methods)
     assert beside is not None
     rfs, crt, eql = beside.rows
     assert rfs == ["RFS", "−1.00", "+0.00", "+0.00", "+0.00", "+0.00", "1"]  # where seed 0 starts
     assert crt == ["cRT", "+0.30 ± 0.28", "+0.00 ± 0.00", "+0.00 ± 0.00", "−1.00", "+0.00 ± 0.00", "2"]
     assert (*eql[:2], eql[4]) == ("EQL", "−1.00", "–")
-    assert report.beside_control([one for one in runs if one.method != "rfs_longer"], methods) is None
+    assert control.beside_control([one for one in runs if one.method != "rfs_longer"], methods) is None
     elsewhere = [replace(one, backbone="other.pth") if one.method == "rfs_longer" else one for one in runs]
-    assert report.beside_control(elsewhere, methods) is None  # seed 0 of another detector is no control
+    assert control.beside_control(elsewhere, methods) is None  # seed 0 of another detector is no control
     assert "| cRT | +0.30 ± 0.28 |" in documents.voc_part(runs, methods)
+
+
+def masks_record(method: str, seed: int, pool: float, rare: float, **changes: Any) -> DetectionRecord:
+    """A record of VOC2012-LT with all measures."""
+    measures = {
+        "segm": {"calibration_error": {"all": 0.01, "r": 0.001 * (1 + seed)}},
+        "bbox": {"calibration_error": {}},
+    }
+    at = {cap: {"AP": 10.0, "AP_r": rare} for cap in ("300", "5")}
+    recipe = {"start": None if method == "rfs" else "rfs"}
+    more = {"AP_fixed": 20.0, "AP_pool": pool, "AP_pool_r": rare, "AP_at": at, "recipe": recipe, "measures": measures}
+    return record(method, seed, 20.0, **(more | changes))
+
+
+def test_voc2012_lt_shows_what_sees_a_prior_beside_the_control_of_each_seed(tmp_path: Path) -> None:
+    runs = [
+        *(masks_record("rfs_longer", seed, 10.0 + seed, 3.0) for seed in (0, 1)),
+        *(masks_record("balanced_sigmoid", seed, 12.0 + 2 * seed, 4.5 - seed) for seed in (0, 1)),
+        masks_record("rfs_adjusted", 1, 12.5, 5.0, iterations=0, seconds=0.0, images_per_second=0.0),
+    ]
+    text = documents.voc_part(runs, voc_published.METHODS)
+    assert "| difference | AP_mask | AP_f | AP_c | AP_r | AP_box | n |" in text
+    assert "| difference | AP_fixed | AP_pool | AP_pool_r | AP@5 | AP_r@20 | AP_r@10 | AP_r@5 | n |" in text
+    assert "| Balanced Sigmoid | +0.00 ± 0.00 | +2.50 ± 0.71 | +1.00 ± 0.71 | +0.00 ± 0.00 | – | – | +1.00 ±" in text
+    assert "- AP_pool. Above: Balanced Sigmoid; RFS, adjusted afterwards. Below: none. Within: none." in text
+    assert "- AP_r@5. Above: RFS, adjusted afterwards. Below: none. Within: Balanced Sigmoid." in text
+    for column, found in (("AP_pool", "+2.00 | +3.00"), ("AP_pool_r", "+1.50 | +0.50"), ("AP_r@5", "+1.50 | +0.50")):
+        table = text[text.index(f"| {column}, difference | seed 0 | seed 1 |") :].split("\n\n")[0]
+        assert f"| Balanced Sigmoid | {found} |" in table
+    assert "| Balanced Sigmoid | 1.00 ± 0.00 | – | – | 0.15 ± 0.07 | 2 |" in text  # of masks, in percent
+    write(tmp_path, *runs)
+    said = run("table", "voc2012-lt", "--results", tmp_path / "results")
+    assert "AP_r@5, difference from 'RFS, classifier 10 epochs more' by seed" in " ".join(said.split())
+    older = [replace(one, AP_at=None, measures=None) for one in runs]  # records that have only LVIS's numbers
+    text = documents.voc_part(older, voc_published.METHODS)
+    assert text.count("| difference |") == 1
+    assert not any(word in text for word in ("AP_pool", "seed 0", "Within:", "alibration"))
+
+
+def test_runs_that_train_nothing_have_no_speed() -> None:
+    nothing = {"iterations": 0, "seconds": 0.01, "images_per_second": 0.0}
+    runs = [record("rfs", 0, 20.0), record("rfs", 1, 20.0, seconds=65.0), record("rfs_adjusted", 0, 20.0, **nothing)]
+    said = table2_documents.provenance(runs)
+    assert "| 0123456 | 3 | 1 | 61 to 65 | 350 | 6 |" in said
+    assert said.endswith("\n\nSeconds per run and img/s are of training; 1 of the runs train nothing.")
+    assert "| 0123456 | 1 | 1 | – | – | 6 |" in table2_documents.provenance(runs[2:])
+    assert "train nothing" not in table2_documents.provenance(runs[:2])
+
+
+def test_the_calibration_of_runs_without_it_is_not_shown() -> None:
+    assert calibration_table([record("rfs", 0, 20.0)], METHODS) is None
+    unmeasured = {"segm": {"calibration_error": None}, "bbox": {"calibration_error": {"all": 0.5}}}
+    assert calibration_table([masks_record("rfs", 0, 1.0, 1.0, measures=unmeasured)], METHODS) is None
+    of_boxes = calibration_table(
+        [record("rfs", 0, 20.0, measures={"bbox": {"calibration_error": {"f": 0.5}}})], METHODS
+    )
+    assert of_boxes is not None
+    assert of_boxes.rows == [["RFS", "–", "50.00", "–", "–", "1"]]
 
 
 def test_what_is_printed_is_what_is_rendered(tmp_path: Path) -> None:
@@ -169,9 +230,7 @@ def test_batches_with_undecided_boxes_are_told() -> None:
         return record("rfs", seed, 20.0, iterations=200, engine={"nms_unsettled": number}, recipe=recipe)
 
     said = documents.voc_part([first(0, 50), first(1, 100), first(2, 0, "rfs")], METHODS)
-    assert (
-        "In 25.0 to 50.0 % of the batches of a first stage, at least one of the 5 levels of one of the images" in said
-    )
+    assert "In 25.0 to 50.0 % of the batches of a first stage, some boxes were then undecided on" in said
     assert "NMS" not in documents.voc_part([first(0, 0), record("rfs", 1, 20.0)], METHODS)
 
 
@@ -256,10 +315,22 @@ def test_what_is_more_than_chance_is_told_from_what_is_not() -> None:
         *runs("crt", [9.0, 10.1, 11.0]),
         *runs("lws", [10.5, 10.5, 12.1]),
     ]
-    lines = mosaic_documents.what_is_chance(records).splitlines()
+    methods = mosaic_published.METHODS
+    lines = control.what_is_chance(records, methods, ("AP_box", "AP_pool")).splitlines()
     assert "- AP_pool. Above: Balanced Sigmoid. Below: cRT. Within: LWS." in lines
     assert "- AP_box. Above: none. Below: none. Within: cRT; LWS; Balanced Sigmoid." in lines
-    assert mosaic_documents.what_is_chance(runs("crt", [1.0, 2.0])) == ""
+    assert len(lines) == 2 + 2
+    assert control.what_is_chance(runs("crt", [1.0, 2.0]), methods, ("AP_pool",)) == ""
+    assert control.what_is_chance(records, methods, ()) == ""
+
+
+def test_chance_alone_goes_beyond_two_errors_of_three_seeds_as_often_as_the_documents_say() -> None:
+    """Student's t with two degrees of freedom exceeds 2 with a chance of 1 − 2/√6 = 18.4 %."""
+    drawn = np.random.default_rng(0).standard_normal((8000, 3)).tolist()
+    beyond = [control.beyond_errors(three) for three in drawn]
+    expected, error = 1 - 2 / 6**0.5, (0.184 * 0.816 / 8000) ** 0.5
+    assert np.mean(np.abs(beyond)) == pytest.approx(expected, abs=4 * error)
+    assert np.mean(beyond) == pytest.approx(0, abs=4 * (expected / 8000) ** 0.5)
 
 
 # -------------------------------------------------------------------- what is committed

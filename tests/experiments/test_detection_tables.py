@@ -245,7 +245,7 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(
         return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
 
     picture, options = voc / "pictures" / "0.png", ("--weights", weights, "--annotations", val)
-    assert "there is no picture nope.png" in predict("nope.png", *options).output
+    assert "there is no image nope.png" in predict("nope.png", *options).output
     (empty := tmp_path / "empty").mkdir()
     assert f"{empty} holds no images" in predict(empty, *options).output
     assert predict(picture.parent, *options).output.count(" objects") == len(list(picture.parent.iterdir()))
@@ -300,7 +300,7 @@ def test_smaller_images_and_federated_labels_are_an_option_and_recorded_under_an
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("voc2012-lt", "--train", "a", "--val", "b", "--images", "c", "--longest", "9"), "goes with --size"),
+        (("voc2012-lt", "--train", "a", "--val", "b", "--images", "c", "--longest", "9"), "needs --size"),
         (("voc2012-lt",), "which data"),
         (("table2", "--data", "."), "lvis_v1_train.json"),
         (("voc2012-lt", "--train", "a.json"), "your own data needs"),
@@ -473,8 +473,8 @@ def test_a_run_whose_loss_is_no_number_is_left_out_with_what_starts_from_it(
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--only", "lws", "--only", "rfs/0",
         "--only", "rfs/1", "--seeds", 0, 1, "--results", tmp_path,
     )  # fmt: skip
-    assert "rfs/0: the loss became infinite or not a number; no record is written" in said
-    assert "lws/0: left out, as it starts from rfs/0" in said
+    assert "rfs/0: the loss became infinite or NaN; no record is written" in said
+    assert "lws/0: skipped, as it starts from rfs/0" in said
     assert "2 runs recorded" in said
     records = list(read_jsonl(out))
     assert [(record.method, record.seed) for record in records] == [("rfs", 1), ("lws", 1)]

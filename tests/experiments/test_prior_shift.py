@@ -223,7 +223,7 @@ def test_the_figure_shows_every_column_at_its_mean() -> None:
     by_target: dict[str, list[float]] = {}
     for row in one["data"]["values"]:
         by_target.setdefault(row["target"], []).append(row["value"])
-    assert list(by_target) == ["that of the logits, as trained", "estimated", "estimated after calibration", "known"]
+    assert list(by_target) == ["that of the logits (as trained)", "estimated", "estimated after calibration", "known"]
     assert by_target["known"][:5] == [52.0] * 5
     assert by_target["estimated after calibration"][:5] == [57.0] * 5
     first = one["data"]["values"][0]

@@ -134,7 +134,7 @@ def test_teachers_of_data_that_is_not_there_are_left_out_with_their_student(
 ) -> None:
     cells = [Cell(*CELL, "distilled", 0), Cell("cifar100-lt", 10, "distilled", 0)]
     monkeypatch.setattr(recipe, "plan", lambda: cells)
-    assert "cifar-100-python: leaving out 1 run" in command()
+    assert "cifar-100-python: skipping 1 run" in command()
     assert list(command.records()) == [*(f"record-teachers/{name}" for name in NAMES), f"record/{cells[0]}"]
 
 

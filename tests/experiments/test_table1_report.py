@@ -146,9 +146,9 @@ DIFFERENCES = """\
 | CIFAR-100-LT, 10 | Softmax | paper | 75.0 (1) | 61.9 ± 0.1 | +13.1 | 2.5 |
 | CIFAR-100-LT, 100 | Softmax, then cRT | companion | 55.0 (1) | 50.0 ± 0.2 | +5.0 | 2.5 |
 
-Over the 3 cells of the table that have a run, ours is +4.1 points from the paper on average, −0.4 to +13.1. Not run \
-yet: CIFAR-10-LT at 200, 100, 10. CIFAR-100-LT at 200. CIFAR-100-LT at 100: Balanced Softmax. CIFAR-100-LT at 10: \
-LDAM, Balanced Softmax. imbalance 50, which the paper does not have.
+Over the 3 cells of the table that have a run, ours differs from the paper by +4.1 points on average (−0.4 to +13.1). \
+Not run yet: CIFAR-10-LT at 200, 100, 10. CIFAR-100-LT at 200. CIFAR-100-LT at 100: Balanced Softmax. \
+CIFAR-100-LT at 10: LDAM, Balanced Softmax. imbalance 50, which the paper does not have.
 
 The standard deviation between seeds, pooled over the cells with several, is 2.50 points.
 
@@ -279,7 +279,7 @@ def test_runs_on_another_draw_are_refused() -> None:
 
 
 def test_choices_show_what_they_differ_in() -> None:
-    assert documents.choices_table([]) == "No run that a choice could be made from is recorded yet."
+    assert documents.choices_table([]) == "No run for choosing hyper-parameters is recorded yet."
     recipe = {"options": {"gamma": 0.95, "threshold": 0.02}, "nesterov": False}
     choice = record(method="eql_threshold_0.02", balanced_accuracy=80.04, recipe=recipe, evaluated_on="held_out")
     assert documents.choices_table([choice]).splitlines()[-1] == (
@@ -404,7 +404,7 @@ def test_the_engine_note_holds_the_numbers_of_its_record() -> None:
     text = engine_notes(content)
     assert "Augmentation on the GPU against Pillow: 3 of 67 atoms" in text
     assert "| cuDNN | softmax | no | 1.23 % |" in text
-    assert "beside three other runs, cuDNN: softmax, balanced softmax, ldam." in text
+    assert "with three other runs, cuDNN: softmax, balanced softmax, ldam." in text
     assert "| fast | 200,000 | 200.0× |" in text
 
 

@@ -73,7 +73,7 @@ def test_gains_are_those_of_the_same_seed() -> None:
         record("balanced_softmax", 2, top1=RECORDS[0].top1, few=90.0, **columns),
     ]
     (note,) = report.notes(runs)
-    assert "few +6.0 ± 1.4 (to 12.0) points over 2 seeds" in note
+    assert "few +6.0 ± 1.4 (to 12.0 %)" in note
     assert report.notes(runs[2:]) == []
 
 

@@ -184,7 +184,7 @@ def test_differences_are_those_of_the_same_seed_and_chance_is_in_brackets() -> N
 
 def test_the_class_of_exactly_100_images_is_shown_in_both_groups() -> None:
     (note,) = report.released_split([record("bce", 0)])
-    assert "The authors count class 15, with exactly 100, to the head" in note
+    assert "The authors count class 15, with exactly 100, as head" in note
     head, medium = np.mean([64, 66, 68, 70, 74, 75]), np.mean([61, 67, 71, 73, 77, 79])
     assert f"BCE {head:.1f} and {medium:.1f}" in note
 
@@ -204,7 +204,7 @@ def test_the_documents_are_written_from_records(tmp_path: Path) -> None:
     text = (tmp_path / "results" / "README.md").read_text()
     assert "| BCE | 69.5 | 66.0 | 67.0 | 68.0 | 50.0 | 45.0 | 40.0 | 1 |" in text
     assert "our own choice" in text
-    assert "so it cannot see a prior" in text
+    assert "so it does not depend on the prior" in text
     assert "Not run yet: BCE, class-aware sampling, Focal, ASL" in text
     short = (tmp_path / "docs" / "multilabel.md").read_text()
     assert "| Balanced Sigmoid | 71.5 | 70.0 | 52.0 | 47.0 | 1 |" in short

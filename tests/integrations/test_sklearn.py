@@ -54,7 +54,7 @@ def test_scikit_learns_own_checks_pass(estimator: Any, check: Any) -> None:
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore:.* classes have no item", "ignore:the estimated prior is not to be trusted")
+@pytest.mark.filterwarnings("ignore:.* classes have no item", "ignore:the estimated prior cannot be trusted")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks(
     [PriorShiftClassifier(LogisticRegression(), target="estimate")],

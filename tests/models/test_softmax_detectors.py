@@ -153,7 +153,7 @@ def test_the_commands_move_a_softmax_and_nothing_else(tmp_path: Path, monkeypatc
     assert not (tmp_path / "c.json").exists()
     moved = tmp_path / "plain.json"
     said = equipoise("detect", "eval", moved, "--annotations", truth, "--softmax", "--prior", truth, "--tau", 0.5)
-    assert "has one score per box: moved as if the rest of each box were background" in said
+    assert "has one score per box: shifted as if the rest of the probability were background" in said
     assert "bbox: AP" in said
 
 

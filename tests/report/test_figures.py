@@ -16,8 +16,9 @@ from equipoise.metrics.judging import Judged, judge
 from equipoise.metrics.sweep import TAUS, WORLDS
 from equipoise.report import figures as figure_files
 from equipoise.report import specs
+from equipoise.report.count_specs import MOST_ROWS, class_counts
 from equipoise.report.figures import finished, save
-from equipoise.report.page_data import headlines
+from equipoise.report.page_data import class_data, drawn_classes, headlines
 from equipoise.report.specs import Spec
 
 PRIOR = eq.Prior.from_counts({"cat": 900, "dog $5$": 200, "owl": 60, "x" * 300: 5, "<b>gone</b>": 0})
@@ -109,13 +110,39 @@ def test_without_the_extra_a_figure_says_which(monkeypatch: pytest.MonkeyPatch, 
 # -------------------------------------------------------------------- numbers
 
 
-def test_counts_are_drawn_largest_first_with_their_names(drawn: dict[str, Spec]) -> None:
+def test_counts_are_drawn_largest_first_with_their_names(drawn: dict[str, Spec], tmp_path: Path) -> None:
     (columns,) = rows(drawn["class-counts"])
     assert columns["name"] == ["cat", "dog $5$", "owl", "x" * 300, "<b>gone</b>"]
     assert (columns["count"], columns["rank"]) == ([900, 200, 60, 5, 0], [1, 2, 3, 4, 5])
-    encoding = drawn["class-counts"]["encoding"]
-    assert (encoding["x"]["field"], encoding["y"]["scale"]["type"]) == ("name", "log")
-    assert specs.class_counts(eq.Prior.from_counts([5, 3]), most_names=60)["encoding"]["x"]["field"] == "rank"
+    figure = drawn["class-counts"]
+    assert (figure["encoding"]["y"]["field"], figure["encoding"]["x"]["scale"]["type"]) == ("rank", "log")
+    assert figure["params"][0]["value"] == dict(zip("12345", columns["name"], strict=True))
+    text = save(figure, tmp_path / "counts.svg").read_text(encoding="utf-8")
+    assert [f">{name}</text>" in text for name in ("cat", "dog $5$", "owl", "&lt;b&gt;gone&lt;/b&gt;")] == 4 * [True]
+
+
+@pytest.mark.parametrize("num_classes", [40, 41, 1000, 30_000])
+def test_of_many_classes_the_first_the_last_and_evenly_spaced_ones_are_named(num_classes: int) -> None:
+    prior = eq.Prior.from_counts(list(range(num_classes)))  # class 0 is absent, and the last is the largest
+    classes = class_data(prior, drawn_classes(prior, 1))
+    chart = class_counts(classes, prior)
+    called = {int(rank): name for rank, name in chart["params"][0]["value"].items()}
+    assert all(name == str(num_classes - rank) for rank, name in called.items())
+    if num_classes <= MOST_ROWS:
+        assert list(called) == list(range(1, num_classes + 1))
+        assert chart["height"] == 16 * num_classes
+        return
+    assert chart["encoding"]["x"]["axis"]["values"] == list(called)
+    assert (len(called), min(called), max(called)) == (9, 1, num_classes)
+    assert set(called) <= set(classes["rank"])  # of 30,000 classes the chart draws 24,000
+    steps = np.diff(list(called))
+    assert max(steps) - min(steps) <= 2  # rounded twice, where not all classes are drawn
+
+
+def test_a_name_that_looks_like_a_colour_of_the_page_is_drawn_as_it_is() -> None:
+    prior = eq.Prior.from_counts({"var(--owl)": 9, "cat": 5})
+    classes = class_data(prior, [0, 1])
+    assert finished(class_counts(classes, prior))["params"][0]["value"] == {"1": "var(--owl)", "2": "cat"}
 
 
 def test_accuracies_are_drawn_by_group_with_intervals(drawn: dict[str, Spec], judged: Judged) -> None:
@@ -205,7 +232,7 @@ def test_p_of_y_is_drawn_with_its_distance_from_uniform(drawn: dict[str, Spec], 
 def test_sweeps_show_the_world_and_tau(drawn: dict[str, Spec], judged: Judged) -> None:
     assert judged.sweep is not None
     accuracy = 100 * judged.sweep.accuracy()
-    told, as_it_is = (only(drawn["world-sweep"], how=how) for how in ("told the prior", "as it is"))
+    told, as_it_is = (only(drawn["world-sweep"], how=how) for how in ("given the prior", "as it is"))
     assert [row["alpha"] for row in told] == WORLDS.tolist()
     assert [row["accuracy"] for row in told] == pytest.approx(accuracy.diagonal(), abs=0.0501)  # one digit
     assert [row["accuracy"] for row in as_it_is] == pytest.approx(accuracy[:, 0], abs=0.0501)

@@ -17,6 +17,9 @@ from typer.testing import CliRunner
 
 import equipoise as eq
 from equipoise.cli import app
+from equipoise.data.images import read_images
+from equipoise.data.prediction_priors import training_prior
+from equipoise.data.predictions import open_predictions
 from equipoise.data.sources import Source, read_prior, read_source
 from equipoise.report.inspection import chart, look, scale
 
@@ -67,15 +70,35 @@ def test_a_list_of_paths_with_labels_is_read_by_its_last_column(tmp_path: Path) 
     assert eq.Prior.from_file(path).counts.tolist() == [1, 0, 1]
 
 
-def test_an_image_folder_is_counted_by_its_files_and_empty_classes_stay(tmp_path: Path) -> None:
+def test_an_image_folder_is_counted_by_its_files_and_a_folder_without_an_image_is_no_class(tmp_path: Path) -> None:
+    """As in training: both leave it out and say so in the same words."""
     for name, number in {"b": 2, "a": 3, "c": 0}.items():
         (tmp_path / name / "deeper").mkdir(parents=True)
         for i in range(number):
             (tmp_path / name / "deeper" / f"{i}.JPG").touch()
         (tmp_path / name / "notes.md").touch()
     source = read_source(tmp_path)
-    assert source.prior == eq.Prior.from_counts({"a": 3, "b": 2, "c": 0})
+    assert source.prior == eq.Prior.from_counts({"a": 3, "b": 2})
     assert source.unit == "images"
+    trained = read_images(tmp_path)
+    assert source.notes == trained.notes == ("left out 1 folder without an image: c",)
+    assert source.prior == trained.prior
+    said = CliRunner().invoke(app, ["inspect", str(tmp_path)])
+    assert said.exit_code == 0
+    assert "left out 1 folder without an image: c" in said.stderr
+    assert "5 images, 2 classes" in said.stdout
+
+
+def test_a_class_that_predictions_have_and_a_folder_lacks_counts_as_none(tmp_path: Path) -> None:
+    """So that a model with more classes can be judged by the folder it was trained on."""
+    for name in ("a", "b", "c"):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        if name != "c":
+            (tmp_path / "train" / name / "0.jpg").touch()
+    logits = np.random.default_rng(0).normal(size=(6, 3))
+    np.savez(tmp_path / "test.npz", logits=logits, labels=[0, 1, 2] * 2, class_names=["a", "b", "c"])
+    prior, _ = training_prior(tmp_path / "train", [open_predictions(tmp_path / "test.npz")])
+    assert prior == eq.Prior.from_counts({"a": 1, "b": 1, "c": 0})
 
 
 def test_cifars_folder_and_the_folder_above_it_are_the_same(tmp_path: Path) -> None:
@@ -361,7 +384,7 @@ def test_one_of_something_is_said_in_the_singular(tmp_path: Path) -> None:
     assert "1 item, 1 class; only one occurs" in said
     assert "1 of 1 class holds half of the data" in said
     page = (tmp_path / "a.html").read_text()
-    assert "1 item, 1 class; only one occurs. Half of the data is in 1 of 1 class." in page
+    assert "1 item, 1 class; only one occurs. 1 of 1 class holds half of the data." in page
     assert "1<small> class</small>" in page
 
 

@@ -105,7 +105,7 @@ def test_the_best_threshold_of_a_class_is_where_its_f1_is_highest() -> None:
 def test_without_any_positive_the_conclusion_is_a_sentence() -> None:
     logits, target = sample()
     found = made(eq.judge_multilabel(logits, 0 * target, PRIOR)).conclusion()
-    assert found.endswith("has no average precision and no F1: none of the test items is positive for any class.")
+    assert found.endswith("has no average precision and no F1, as no test item is positive for any class.")
 
 
 def test_an_empty_group_and_a_class_without_positives_are_dashes_and_said() -> None:
@@ -117,7 +117,7 @@ def test_an_empty_group_and_a_class_without_positives_are_dashes_and_said() -> N
     assert shown["columns"]["precision"][2:] == [None, None]
     assert shown["columns"]["best"][2:] == [None, None]
     assert '<td role="cell" data-label="mAP tail"><span>–</span></td>' in page
-    assert "2 of 4 classes have no positive test item: no score, and in no mean." in page
+    assert "2 of 4 classes have no positive test item, and are left out of means." in page
 
 
 def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,12 +126,14 @@ def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     masked[:5, 0] = -1
     monkeypatch.setattr(multilabel_data, "MOST_RESAMPLED", 10)
     page = made(judged(), eq.judge_multilabel(logits, masked, PRIOR)).to_html()
-    assert "No intervals: there are too many scores to draw the items again." in page
-    assert "The models were judged on different test items" in page
+    assert "There are no intervals, as there are too many scores to resample." in page
+    assert "The models were evaluated on different test items" in page
     assert data_of(page)["models"][0]["headline"]["map"]["low"] is None
-    assert "95 % interval" not in page.partition("Who is missed")[0]
+    numbers_and_classes = page[page.index('<section id="numbers">') : page.index('<section id="table">')]
+    assert "Each point is a class" in numbers_and_classes
+    assert "95 % interval" not in numbers_and_classes
     assert "Bars are 95 % intervals" in made_with_intervals()
-    assert "5 labels are not known and left out." in made(eq.judge_multilabel(logits, masked, PRIOR)).to_html()
+    assert "5 unknown labels are left out." in made(eq.judge_multilabel(logits, masked, PRIOR)).to_html()
 
 
 def made_with_intervals() -> str:
@@ -279,7 +281,7 @@ def test_the_command_recognises_several_labels(files: Path) -> None:
     words = report(files / "bce.npz", files / "balanced.npz", "--counts", files / "counts.json", "--out", out)
     expected = eq.evaluate_multilabel(*sample(2.0), PRIOR).scores()
     assert f"balanced {100 * expected['map']:.1f} {100 * expected['map_head']:.1f}" in words
-    assert "balanced: a label is predicted from a probability of 50 %." in words
+    assert "balanced: a label is predicted at a probability of 50 % or more." in words
     page = out.read_text()
     assert "Several labels, from head to tail" in page
     assert data_of(page)["models"][1]["headline"]["map"]["value"] == pytest.approx(expected["map"], abs=1e-6)

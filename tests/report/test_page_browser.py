@@ -253,10 +253,10 @@ def test_the_map_is_read_and_zoomed_by_keys(open_page: Open, page: Path, report:
     share = matrix.dense() / matrix.dense().sum(1, keepdims=True)
     canvas.send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
     said = text(driver, '[data-heat="after"] output')
-    assert said == f"bird 01 is right on {percent(float(share[1, 1]))} % of its test items"
+    assert said == f"bird 01 is recognised in {percent(float(share[1, 1]))} % of its test items"
     canvas.send_keys(Keys.ARROW_RIGHT)
     said = text(driver, '[data-heat="after"] output')
-    assert said.startswith("bird 01 is taken for bird 02 in ")
+    assert said.startswith("bird 01 is mistaken for bird 02 in ")
     canvas.send_keys("+", "+")
     assert "classes 1 to 15 of 60" in (canvas.get_attribute("aria-label") or "")
     canvas.send_keys("-")
@@ -325,7 +325,7 @@ def test_alternative_texts_tell_class_and_accuracy(open_page: Open, page: Path, 
     row = report.models[0].runs[0].per_class
     for picture in pictures[:3]:
         words = str(picture.get_attribute("alt"))
-        name = words.partition(", taken for ")[0]
+        name = words.partition(", mistaken for ")[0]
         assert words.endswith(f"accuracy of {name}: {percent(row[NAMES.index(name)].accuracy)} %")
     assert driver.get_log("browser") == []  # the policy lets them be shown
 

@@ -60,8 +60,8 @@ def test_the_distance_from_uniform_is_one_number_in_table_and_chart(report: eq.R
 def test_the_conclusion_says_what_changed_for_whom_and_whether_it_is_chance(report: eq.Report) -> None:
     words = report.conclusion()
     one, other = (headlines(model) for model in report.models)
-    assert words.startswith("From A to B, the mean accuracy over classes rises by ")
-    called = {"few": "those with few", "medium": "those in between", "many": "those with many"}
+    assert words.startswith("From A to B, the mean accuracy per class rises by ")
+    called = {"few": "classes with few", "medium": "classes in between", "many": "classes with many"}
     for group, those in called.items():
         was, now = one[group], other[group]
         assert was is not None
@@ -75,10 +75,26 @@ def test_the_conclusion_says_what_changed_for_whom_and_whether_it_is_chance(repo
 
 def test_a_change_that_chance_would_make_is_called_so() -> None:
     target = torch.arange(12) % 6
-    other = logits()[:12] + 0.01 * torch.randn(12, 6, generator=torch.Generator().manual_seed(1))
-    made = eq.Report({"A": eq.judge(logits()[:12], target, PRIOR), "B": eq.judge(other, target, PRIOR)})
-    assert "%: within chance." in made.conclusion()
-    assert "more than chance" not in made.conclusion()
+    other = torch.nn.functional.one_hot(target, 6).float()
+    other[0] = torch.eye(6)[1]
+    one = other.clone()
+    one[6] = torch.eye(6)[2]
+    made = eq.Report({"A": eq.judge(one, target, PRIOR), "B": eq.judge(other, target, PRIOR)})
+    words = made.conclusion()
+    assert ", from 83.3 to 91.7 %, which may be chance." in words
+    assert "classes with many gain 25.0 points" in words
+    assert words.endswith(", perhaps by chance.")
+    assert "classes with few do not change (" in words
+    assert (words.count("chance"), "more than chance" in words) == (2, False)
+
+
+def test_nothing_that_did_not_change_is_called_chance() -> None:
+    target = torch.arange(12) % 6
+    same = eq.judge(logits()[:12], target, PRIOR)
+    words = eq.Report({"A": same, "B": same}).conclusion()
+    assert "the mean accuracy per class does not change (95 %: " in words
+    assert f"), at {100 * same.evaluation.balanced_accuracy:.1f} %. By training items: " in words
+    assert "chance" not in words
 
 
 def test_a_model_alone_is_concluded_by_its_tail(report: eq.Report) -> None:
@@ -230,9 +246,9 @@ def test_the_surest_mistakes_are_pictured_with_class_and_accuracy(photos: list[s
     assert first["source"].startswith("data:image/jpeg;base64,")
     row = next(judged.evaluation.per_class[j] for j in range(6) if NAMES[j] == first["name"])
     wrong = (judged.answers.target == row.index) & (
-        judged.answers.predicted == NAMES.index(first["below"].removeprefix("taken for "))
+        judged.answers.predicted == NAMES.index(first["below"].removeprefix("mistaken for "))
     )
-    assert first["sure"] == f"{100 * judged.answers.confidence[wrong].max():.1f} % sure"
+    assert first["sure"] == f"confidence {100 * judged.answers.confidence[wrong].max():.1f} %"
     assert f"accuracy of {first['name']}: {100 * (row.accuracy or 0):.1f} %" in first["words"]
     assert len(made.to_html()) < 3_000_000
 
@@ -245,7 +261,7 @@ def test_only_files_below_the_folder_are_opened(photos: list[str], tmp_path: Pat
     for path in ("../secret.png", str(tmp_path / "secret.png"), "link.png", "no image.png", "gone.png", ""):
         made = eq.Report({"A": judged}, paths=[path] * 300, images=tmp_path / "photos")
         assert data_of(made)["models"][0]["pictures"] == []
-        assert "The surest mistakes" not in made.to_html()
+        assert "The most confident mistakes" not in made.to_html()
     absolute = eq.Report({"A": judged}, paths=[str(tmp_path / "secret.png")] * 300)
     assert data_of(absolute)["models"][0]["pictures"]
     relative = eq.Report({"A": judged}, paths=photos)
@@ -365,7 +381,7 @@ def test_several_labels_are_concluded_by_the_paired_bootstrap() -> None:
     classes = np.quantile(other.precision[:, 0] - one.precision[:, 0], [0.025, 0.975])
     assert [found["low"][0], found["high"][0]] == pytest.approx(1000 * classes, abs=0.51)
     words = made.conclusion()
-    assert words.startswith("From A to B, the mean average precision over classes rises by ")
+    assert words.startswith("From A to B, the mean average precision rises by ")
     assert "the tail gains" in words
     assert (
         json.loads(json.dumps(made.to_dict()["models"][0]["headline"]["map"]["value"])) == made.models[0].scores["map"]
@@ -378,7 +394,7 @@ def test_without_draws_a_change_of_several_labels_has_no_interval() -> None:
     found = data_of(made)["changes"]["0-1"]
     assert found["headline"]["map"]["low"] is None
     assert found["low"] == [None] * 6
-    assert "whether by chance is not known" in made.conclusion()
+    assert "; without an interval, this may be chance." in made.conclusion()
     alone = multilabel()
     alone.models = alone.models[:1]
     assert "A has a mean average precision of" in alone.conclusion()

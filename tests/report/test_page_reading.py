@@ -68,7 +68,7 @@ def test_models_are_called_by_their_names_in_charts_and_headings(open_page: Open
     cut = f"{MODELS[1][:23]}…"
     heads = [head.text for head in driver.find_elements(By.CSS_SELECTOR, "#class-heads button")]
     assert heads[3:6] == [f"{score}, {MODELS[0]}", f"{score}, {cut}", "change"]
-    assert f"Columns that name no model are of {MODELS[1]}." in text(driver, "#table .how")
+    assert f"Columns without the name of a model belong to {MODELS[1]}." in text(driver, "#table .how")
     header = driver.execute_script("return equipoise.csv()").splitlines()[0]
     assert f'"{MODELS[0]}: {score}, %"' in header
     assert f'"{MODELS[1]}: {score}, %"' in header
@@ -179,8 +179,8 @@ def test_pictures_show_what_is_missed_with_its_recall(open_page: Open, page: Pat
         name, said, sure = (part.text for part in picture.find_elements(By.CSS_SELECTOR, "figcaption > *"))
         assert alt.startswith(f"{name}, {'missed with a' if missed else said}")
         assert said in alt
-        assert re.fullmatch(r"probability [\d.]+ %" if missed else r"[\d.]+ % sure", sure)
-    title = "What is missed most" if missed else "The surest mistakes"
+        assert re.fullmatch(r"probability [\d.]+ %" if missed else r"confidence [\d.]+ %", sure)
+    title = "What is missed most" if missed else "The most confident mistakes"
     assert text(driver, "#pictures h2") == title
     assert title in text(driver, ".contents")
     assert driver.get_log("browser") == []

@@ -134,7 +134,7 @@ def test_seeds_of_a_model_are_averaged_and_that_is_said() -> None:
     assert found is not None
     assert found.value == pytest.approx(np.mean([run.top1 for run in runs]))
     assert found.low == pytest.approx(wilson_interval(round(300 * found.value), 300)[0], abs=2e-3)
-    assert "Softmax 3 runs (± " in " ".join(Texts(report.to_html()).texts)
+    assert "Softmax, 3 runs (± " in " ".join(Texts(report.to_html()).texts)
 
 
 def test_an_absent_class_counts_as_one_item_in_what_the_slider_says() -> None:
@@ -154,8 +154,8 @@ def test_an_empty_group_is_a_dash_and_not_a_zero() -> None:
 def test_what_is_not_known_is_left_out() -> None:
     evaluation = eq.evaluate(logits(), TARGET, PRIOR)
     page = eq.Report([evaluation]).to_html()
-    assert "How sure, and how right" in page
-    for missing in ("Who swallows whom", "If the world were different", 'id="pick-before"'):
+    assert "Confidence and accuracy" in page
+    for missing in ("<h2>Confusions", "If class frequencies change", 'id="pick-before"'):
         assert missing not in page
 
 
@@ -163,8 +163,8 @@ def test_a_sample_and_different_test_sets_are_said(results: dict[str, eq.Judged]
     part = eq.judge(logits(), TARGET, PRIOR, logits_mean="uniform", swept=[0, 1, 2])
     other = eq.evaluate(logits()[:100], TARGET[:100], PRIOR)
     text = " ".join(Texts(eq.Report({"one": part, "two": other}).to_html()).texts)
-    assert "one: the prior sweep looks at a seeded sample of 3 of 300 rows." in text
-    assert "judged on different test items" in text
+    assert "one: the prior sweep uses a seeded sample of 3 of 300 rows." in text
+    assert "evaluated on different test items" in text
     assert "sample" not in " ".join(Texts(eq.Report(results).to_html()).texts)
 
 
@@ -250,7 +250,7 @@ def test_the_axis_of_training_items_is_that_of_the_training_set() -> None:
     assert axis([60, 60]) == [30, 120]
 
 
-@pytest.mark.parametrize(("classes", "beside", "words"), [(6, 0, "The line joins them"), (100, 5, "of neighbouring")])
+@pytest.mark.parametrize(("classes", "beside", "words"), [(6, 0, "line connects them"), (100, 5, "of neighbouring")])
 def test_the_line_through_few_classes_goes_through_them(classes: int, beside: int, words: str) -> None:
     prior = eq.Prior.from_counts(np.arange(classes) + 1)
     window = specs.class_accuracy(prior)["layer"][1]["transform"][0]
@@ -448,7 +448,7 @@ def test_the_command_compares_files_whatever_the_counts_are_in(files: Path, coun
     assert f"{100 * expected.top1:.1f}" in text
     assert data["models"][0]["sweep"]["as_it_is"] == 0
     assert data["models"][1]["sweep"]["as_it_is"] == 20  # the file says so
-    assert "softmax: assumed to mean the training prior" in " ".join(Texts(out.read_text()).texts)
+    assert "softmax: assumed to be for the training prior" in " ".join(Texts(out.read_text()).texts)
 
 
 def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
@@ -463,7 +463,7 @@ def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
     told = runner(["evaluate", *map(str, arguments)])
     assert told.exit_code == 0, told.output
     assert f"balanced {100 * eq.evaluate(logits(2.0), TARGET, PRIOR).top1:.1f}" in " ".join(told.output.split())
-    assert "assumed to mean" not in told.output  # that is for the sweep
+    assert "assumed to be for" not in told.output  # that is for the sweep
     as_json = runner(["evaluate", *map(str, arguments), "--json", "--many", "500", "--few", "20"])
     found = json.loads(as_json.stdout)
     assert "page" not in found
@@ -487,7 +487,7 @@ def test_the_command_takes_names_and_what_logits_mean(files: Path) -> None:
     report(*both, "--logits-mean", "uniform", "--name", "A", "--name", "<B>", "--title", "Mine")
     data = data_of(out.read_text())
     assert [(model["name"], model["sweep"]["as_it_is"]) for model in data["models"]] == [("A", 20), ("<B>", 20)]
-    assert "assumed to mean" not in out.read_text()
+    assert "assumed to be for" not in out.read_text()
     report(*both, "--logits-mean", "uniform", "--logits-mean", "train")
     assert [model["sweep"]["as_it_is"] for model in data_of(out.read_text())["models"]] == [20, 0]
 
@@ -498,7 +498,7 @@ def test_the_command_shows_run_records(tmp_path: Path) -> None:
     data = data_of((tmp_path / "runs.html").read_text())
     top1 = [json.loads(path.read_text())["top1"] for path in (folder / "softmax").glob("*.json")]
     assert 100 * data["models"][0]["headline"]["top1"]["value"] == pytest.approx(np.mean(top1), abs=0.01)
-    assert "How sure, and how right" not in (tmp_path / "runs.html").read_text()
+    assert "Confidence and accuracy" not in (tmp_path / "runs.html").read_text()
     assert "softmax" in text
 
 
@@ -506,9 +506,9 @@ def test_the_command_names_what_is_wrong(files: Path) -> None:
     one, counts = files / "softmax.npz", files / "counts.json"
     assert "--counts is missing" in report(one, code=2)
     assert "--logits-mean is 'equal'" in report(one, "--counts", counts, "--logits-mean", "equal", code=2)
-    assert "2 times --name for 1 files" in report(one, "--counts", counts, "--name", "a", "--name", "b", code=2)
+    assert "2 values of --name for 1 files" in report(one, "--counts", counts, "--name", "a", "--name", "b", code=2)
     assert "a file is given twice" in report(one, one, "--counts", counts, code=2)
-    assert "stands alone" in report(files, one, code=2)
+    assert "cannot be combined with other inputs" in report(files, one, code=2)
     assert "leave --counts" in report(files, "--counts", counts, code=2)
     (files / "few.json").write_text("[5, 4]")
     assert "softmax.npz has 6 columns of classes" in report(one, "--counts", files / "few.json", code=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ NAMES = [
     "{{data}} ${1} </script>",
 ]
 PRIOR = eq.Prior.from_counts([900, 300, 90, 40, 9, 2], class_names=NAMES)
+COUNTS, BARS = 'figure[data-chart="counts"]', ".mark-rect path"
 MODELS = ["<b>Softmax</b>", "Balanced & Softmax"]
 
 
@@ -237,6 +239,27 @@ def test_the_page_of_a_training_set_opens_too(open_page: Open, tmp_path: Path) -
     path = save_inspection(look(read_source(tmp_path / "counts.json")), tmp_path / "tail.html")
     driver = open_page(path, 390)
     assert driver.get_log("browser") == []
-    assert len(driver.find_elements(By.CSS_SELECTOR, 'figure[data-chart="counts"] .mark-rect path')) == len(NAMES)
+    names = [label.text for label in driver.find_elements(By.CSS_SELECTOR, f"{COUNTS} .role-axis-label text")]
+    assert [name in names for name in (NAMES[0], NAMES[2], NAMES[3])] == [True, True, True]
+    spoken = [bar.get_attribute("aria-label") for bar in driver.find_elements(By.CSS_SELECTOR, f"{COUNTS} {BARS}")]
+    assert spoken == [f"{name}: {n} training items" for name, n in zip(NAMES, PRIOR.counts, strict=True)]
     assert "BalancedSoftmaxLoss" in text(driver, ".advice")
     assert driver.execute_script("return document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize(("width", "least"), [(390, 3), (1280, 9)])
+def test_names_of_many_classes_do_not_overlap(open_page: Open, tmp_path: Path, width: int, least: int) -> None:
+    counts = {f"bird no. {number}": 400 - number for number in range(200)}
+    (tmp_path / "counts.json").write_text(json.dumps(counts))
+    driver = open_page(save_inspection(look(read_source(tmp_path / "counts.json")), tmp_path / "tail.html"), width)
+    assert len(driver.find_elements(By.CSS_SELECTOR, f"{COUNTS} {BARS}")) == 200
+    boxes = driver.execute_script(
+        f"const found = [...document.querySelectorAll('{COUNTS} .role-axis-label text')];"
+        "const seen = found.filter(label => label.getAttribute('opacity') !== '0' && /no/.test(label.textContent));"
+        "return seen.map(label => [label.textContent, label.getBoundingClientRect()])"
+    )
+    assert [boxes[0][0], boxes[-1][0]] == ["bird no. 0", "bird no. 199"]
+    assert len(boxes) >= least
+    assert all(left["right"] < right["left"] for (_, left), (_, right) in pairwise(boxes))
+    assert boxes[0][1]["left"] >= 0
+    assert boxes[-1][1]["right"] <= width

@@ -111,14 +111,14 @@ def test_a_run_that_diverges_leaves_no_record_and_does_not_stop_the_others(queue
     done, records, said = queue("diverges", "softmax", together=2)
     assert [record.method for record in records] == ["softmax"]
     assert [cell.method for cell in done] == ["softmax"]
-    assert any("infinite or not a number" in line for line in said)
+    assert any("infinite or NaN" in line for line in said)
 
 
 def test_what_needs_a_backbone_that_diverges_is_given_up(queue: Callable[..., tuple]) -> None:
     done, records, said = queue("second_of_diverges", "softmax")
     assert [record.method for record in records] == ["softmax"] == [cell.method for cell in done]
-    assert sum("infinite or not a number" in line for line in said) == 1
-    assert any("second_of_diverges/0: left out, as it starts from" in line for line in said)
+    assert sum("infinite or NaN" in line for line in said) == 1
+    assert any("second_of_diverges/0: skipped, as it starts from" in line for line in said)
 
 
 def test_smoke_tests_and_choices_say_what_they_are(queue: Callable[..., tuple]) -> None:

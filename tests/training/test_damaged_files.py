@@ -79,7 +79,7 @@ def test_a_full_disk_while_files_are_written_is_named_and_what_was_judged_is_rec
     assert [record.method for record in records] == ["one"]
     path = queue.file("one", "weights.pt")
     assert any(f"{path} could not be written (" in line and "No space left" in line for line in said)
-    assert any("second/0: left out, as it starts from" in line for line in said)
+    assert any("second/0: skipped, as it starts from" in line for line in said)
     assert list(queue.checkpoints.iterdir()) == []
 
 

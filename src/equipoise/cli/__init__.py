@@ -47,8 +47,8 @@ class VisibleErrors(TyperGroup):
 
 app = typer.Typer(
     cls=VisibleErrors,
-    help="Class imbalance: look at the tail of a training set, train and compare models on it, move predictions to "
-    "another class prior, and train the experiments of the paper.\n\n\bequipoise inspect photos/train\n"
+    help="Tools for class imbalance: inspect a training set, train and compare models, adapt predictions to another "
+    "class prior, and run the experiments of the paper.\n\n\bequipoise inspect photos/train\n"
     "equipoise train photos --loss balanced_softmax\nequipoise COMMAND -h",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,

@@ -61,15 +61,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the changes as JSON 
 @refusing()
 def adapt(
     predictions: PredictionFile,
-    source: Annotated[str, typer.Option(help=f"The prior that the predictions mean: {PRIOR}.")],
+    source: Annotated[str, typer.Option(help=f"The prior that the predictions are for: {PRIOR}.")],
     target: Annotated[str, typer.Option(help=f"The prior in use: estimate (from the predictions), {PRIOR}.")],
-    out: Annotated[Path, typer.Option(help="The adapted predictions: everything from the input, and both priors.")],
+    out: Annotated[Path, typer.Option(help="The file to write: everything from the input, adapted, and both priors.")],
     method: Annotated[str, typer.Option(help="How to estimate: em, or bbse, which needs --validation.")] = "em",
     validation: Annotated[
         Path | None, typer.Option(help="A file of labelled predictions by the same model, for the estimate.")
     ] = None,
     label: Label = None,
-    column: Annotated[str | None, typer.Option(help="The label column of --source and --target, in a table.")] = None,
+    column: Annotated[
+        str | None, typer.Option(help="The label column of --source and --target, if they are tables.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Adapt predictions to another class prior, and show what changed.
@@ -181,7 +183,7 @@ def _shifted(found: _Whole, meant: Prior, wanted: Prior) -> tuple[Tensor, list[s
     nowhere = (adapted == -torch.inf).all(1)
     if nowhere.any():
         row = int(nowhere.nonzero()[0])
-        raise ValueError(f"row {row} of {found.file.path} is possible only for classes that --target rules out")
+        raise ValueError(f"row {row} of {found.file.path} is possible only for classes that --target excludes")
     same = np.allclose(meant.probabilities, wanted.probabilities, rtol=1e-6, atol=0)
     more = ["--source and --target are the same prior: nothing changed."] if same else []
     return adapted, [str(note.message) for note in notes] + more
@@ -207,7 +209,7 @@ def _write(out: Path, found: _Whole, adapted: Tensor, priors: dict[str, Any]) ->
 
 
 def _doubts(estimate: PriorEstimate) -> list[str]:
-    found = [f"The estimate is not to be trusted: {doubt}" for doubt in estimate.doubts]
+    found = [f"The estimate cannot be trusted: {doubt}" for doubt in estimate.doubts]
     if estimate.trusted and estimate.method == "em" and not estimate.calibration_checked:
         found.append("Calibration was not checked: pass --validation to check it.")
     return found
@@ -219,7 +221,7 @@ def _estimate(found: _Whole, meant: Prior, method: str, validation: Path | None,
 
     held_out = None
     if method == "bbse" and validation is None:
-        raise ValueError("--method bbse measures the model's confusions: pass --validation, or use --method em")
+        raise ValueError("--method bbse needs the model's confusions: pass --validation, or use --method em")
     if validation is not None:
         other = _read(validation, label, labelled=True)
         ours = found.file.columns or meant.class_names
@@ -267,7 +269,7 @@ def _judged(found: _Whole, adapted: Tensor) -> Table:
         share = key in ("accuracy", "balanced_accuracy")
         numbers = [scores[when][key] for when in ("before", "after")]
         rows.append((title, *(percent(number) if share else f"{number:.3f}" for number in numbers)))
-    return Table(("", "before", "after"), rows, title=f"Against the {len(adapted):,} labels of the file")
+    return Table(("", "before", "after"), rows, title=f"Scores on the {len(adapted):,} labels")
 
 
 def _scores(found: _Whole, adapted: Tensor) -> dict[str, dict[str, float]]:

@@ -63,7 +63,7 @@ def train_classifiers(
 def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: bool) -> Kernels:
     """The requested kernels."""
     if fused and (place.type != "cuda" or compiled):
-        raise typer.BadParameter("--fused needs a GPU and takes the place of --compile: pass one of the two")
+        raise typer.BadParameter("--fused needs a GPU and replaces --compile: pass only one of the two")
     frozen = compiled_features() if compiled else features
     trained = asked = frozen
     if fused:
@@ -150,5 +150,5 @@ def present_cells(cells: list[Cell], data: Path, *, download: bool = False) -> l
     if left and len(left) == len(cells):
         raise typer.BadParameter(f"{lacks}: pass the folder that has it as --data, or --download")
     if left:
-        typer.echo(f"{lacks}: leaving out {counted(len(left), 'run')}")
+        typer.echo(f"{lacks}: skipping {counted(len(left), 'run')}")
     return [cell for cell in cells if cell not in left]

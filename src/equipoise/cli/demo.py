@@ -18,9 +18,9 @@ console = Console()
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the report.")] = Path("demo"),
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
-    imbalance: Annotated[float, typer.Option(min=1, help="How many more zeros than nines to train on.")] = 50,
-    iterations: Annotated[int, typer.Option(min=1, help="Training steps of a run.")] = 600,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per method.")] = 3,
+    imbalance: Annotated[float, typer.Option(min=1, help="Ratio of zeros to nines in the training set.")] = 50,
+    iterations: Annotated[int, typer.Option(min=1, help="Training steps per run.")] = 600,
 ) -> None:
     """Train three losses on long-tailed digits on the CPU (a minute or two), print a table and write the report.
 
@@ -46,7 +46,7 @@ def demo(
     settings = Settings(imbalance=imbalance, seeds=seeds, iterations=iterations)
     digits = load_digits_lt(imbalance)
     console.print(f"Training set: {digits.prior}", soft_wrap=True)
-    console.print(f"Test set: {len(digits.test_labels)} images, equally many of each digit\n")
+    console.print(f"Test set: {len(digits.test_labels)} images, the same number of each digit\n")
 
     start = time.perf_counter()
     results: dict[str, list[Judged]] = {method: [] for method in METHODS}

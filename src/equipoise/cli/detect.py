@@ -35,7 +35,7 @@ TrainingPrior = Annotated[
 ]
 
 detect_app = typer.Typer(
-    help="Detectors: evaluate, export and draw their detections; needs the extra detection.\n\n"
+    help="Evaluate, export and draw the output of detectors; needs the extra detection.\n\n"
     "\bequipoise detect eval results.json --annotations val.json",
     no_args_is_help=True,
 )
@@ -80,7 +80,7 @@ def evaluate(
             found = found.adjusted(counted, rate[0], tau)
         if (shares := _shares(softmax, prior, target_rate)) is not None:
             found = found.adjusted_softmax(shares, tau)
-            said.append(f"{results} has one score per box: moved as if the rest of each box were background")
+            said.append(f"{results} has one score per box: shifted as if the rest of the probability were background")
         if as_json:
             print_json(_measured(truth, found, caps, fixed=fixed, pool=pool))
             return
@@ -215,7 +215,7 @@ def table_(
 def submit(
     weights: Annotated[Path, typer.Argument(help="A .weights.pt file that `equipoise run` kept.")],
     annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
-    images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
+    images: Annotated[Path, typer.Option(help="The folder that its file names are relative to.")],
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results.json"),
     backbone: Backbone = None,
     stride: o.Stride = None,
@@ -325,12 +325,12 @@ def _adjust(
 
 def _files_of(pictures: list[Path]) -> list[Path]:
     """The named image files, and those in named folders."""
-    from equipoise.data.sources import IMAGES
+    from equipoise.data.class_folders import IMAGES
 
     found: list[Path] = []
     for path in pictures:
         if not path.exists():
-            raise ValueError(f"there is no picture {path}")
+            raise ValueError(f"there is no image {path}")
         inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES) if path.is_dir() else [path]
         if not inside:
             raise ValueError(f"{path} holds no images: expected {', '.join(sorted(IMAGES))} files")
@@ -343,7 +343,7 @@ def _files_of(pictures: list[Path]) -> list[Path]:
 def predict(
     pictures: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
     weights: Weights,
-    annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the categories of the training.")],
+    annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the training categories.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("predictions"),
     threshold: Annotated[float, typer.Option(help="Draw detections that score at least this.")] = 0.3,
     backbone: Backbone = None,
@@ -393,7 +393,7 @@ def compare(
     first: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
     second: Annotated[Path, typer.Argument(help="Another results file for the same images.")],
     annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file of the images.")],
-    images: Annotated[Path, typer.Option(help="The folder that its file names start from.")],
+    images: Annotated[Path, typer.Option(help="The folder that its file names are relative to.")],
     prior: Annotated[
         Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
     ] = None,
@@ -405,7 +405,7 @@ def compare(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the two pictures.")] = Path("compared"),
 ) -> None:
-    """Draw the 20 best detections of two results files in one image, and the shares of classes among their best.
+    """Draw the 20 best detections of two results files in an image, and the share of class groups among the best.
 
     \bequipoise detect compare plain.json balanced.json --annotations val.json --images photos --prior train.json
     """

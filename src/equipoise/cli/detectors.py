@@ -64,7 +64,7 @@ class Source:
 def changes_of(size: Sequence[int] | None, longest: int | None, federated: bool) -> tuple[dict[str, Any], str]:
     """The changes that the options make to every recipe, and what they add to the name of the records."""
     if longest is not None and not size:
-        raise typer.BadParameter("--longest goes with --size")
+        raise typer.BadParameter("--longest needs --size")
     changes: dict[str, Any] = {"federated": True} if federated else {}
     if size:
         changes |= {"min_sizes": tuple(sorted(size)), "max_size": longest or round(max(size) * 5 / 3)}

@@ -123,18 +123,35 @@ def readable(given: ImageSource, data: ImageData, device: torch.device, log: Any
     found: list[ImageList] = []
     kept_in_memory = data.fits(device)
     doing = "decoding" if kept_in_memory else "checking"
-    log(f"{doing} {len(data.train):,} images to train on and {len(data.test):,} to judge on")
+    log(f"{doing} {len(data.train):,} training and {len(data.test):,} evaluation images")
     with counting(log) as begin:
-        for images, what in ((data.train, "to train on"), (data.test, "to judge on")):
-            reading: dict[str, Any] = {"workers": workers or None, "progress": begin(f"{doing} images {what}")}
+        for images, what in ((data.train, "training"), (data.test, "evaluation")):
+            reading: dict[str, Any] = {"workers": workers or None, "progress": begin(f"{doing} {what} images")}
             decoded = decode(images, stored_side(data.size), **reading) if kept_in_memory else None
             bad = decoded.bad if decoded is not None else check_images(images, **reading)
             if len(bad) and given.on_bad_image == "refuse":
                 raise ValueError(f"{images.source}: {bad}; pass --on-bad-image skip to skip them")
+            kept = images.without(bad, all_classes=images is data.train) if len(bad) else images
             if len(bad):
                 log(visible(f"{images.source}: {bad}; skipped"))
-            kept = images.without(bad) if len(bad) else images
             if decoded is not None:
                 pixels[kept.digest] = decoded.pixels[decoded.good] if len(bad) else decoded.pixels
             found.append(kept)
     return replace(data, train=found[0], test=found[1], pixels=pixels)
+
+
+def shared_files(train: ImageList, test: ImageList) -> int:
+    """How many files are in both lists; of images inside tables none is counted."""
+    if train.embedded is not None or test.embedded is not None:
+        return 0
+    own, other = (
+        {os.path.normpath(os.path.join(root, path)) for path in images.paths}
+        for images, root in ((train, train.root.resolve()), (test, test.root.resolve()))
+    )
+    return len(own & other)
+
+
+def files_of(images: ImageList) -> list[str] | None:
+    """Where each image is, for pictures of mistakes; None for images that are no files of their own."""
+    files = [images.open(index) for index in range(len(images))] if isinstance(images.open(0), str) else []
+    return [str(Path(file).resolve()) for file in files if isinstance(file, str)] or None

@@ -44,7 +44,10 @@ def inspect(
     from equipoise.report.inspection import look
 
     with refusing(), given([source]) as (path,):
-        seen = look(replace(read_source(path, column=column), path=source))
+        found = read_source(path, column=column)
+        seen = look(replace(found, path=source))
+    for note in found.notes:
+        typer.echo(visible(f"{source}: {note}"), err=True)
     if as_json:
         print_json(seen.to_dict())
     else:

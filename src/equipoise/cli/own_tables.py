@@ -245,5 +245,5 @@ def _beside_first(table: MethodsTable, records: Sequence[Any], columns: Sequence
         known = [[ours - theirs for ours, theirs in column if None not in (ours, theirs)] for column in both]
         rows.append([name, *(mean_std(values, digits=2, sign=True) for values in known), str(len(pairs))])
     header = ["difference", *("top-1" if column == "top1" else column for column in columns), "seeds"]
-    title = f"Beside {first} of the same seed, mean ± standard deviation"
+    title = f"Difference from {first} with the same seed, mean ± standard deviation"
     return [Table(header, rows, title=title)] if rows else []

@@ -29,13 +29,13 @@ def predict(
     photos: Annotated[
         list[Path], typer.Argument(help="Photos, folders of photos, or lists of paths (.txt: one per line).")
     ],
-    method: Annotated[str | None, typer.Option(metavar="NAME", help="Which method, where the run has several.")] = None,
+    method: Annotated[str | None, typer.Option(metavar="NAME", help="The method, if the run has several.")] = None,
     target: Annotated[
         Path | None,
         typer.Option(
             metavar="PRIOR",
             help="The class frequencies where the model is used: counts or labels in any file that inspect reads. By "
-            "default equal classes for adjusted and after a balanced loss, the training set's after a plain loss.",
+            "default equal for adjusted and after a balanced loss, those of the training set after a plain loss.",
         ),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="Classes per photo.")] = 1,
@@ -45,10 +45,10 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines.")] = False,
     device: o.Device = None,
 ) -> None:
-    """Classify photos with a trained model; with --target, for a world with other class frequencies.
+    """Classify photos with a trained model, with --target for other class frequencies than those of training.
 
-    A photo that cannot be read has no label but an error, in the column (or key) of that name; the others are
-    classified all the same, and the exit status is 1. It is 2 if nothing could be done.
+    A photo that cannot be read has no label but an error, in the column or key `error`; the others are still
+    classified, and the exit status is 1. It is 2 if nothing could be done.
 
     \b
     equipoise predict runs/first --method balanced_softmax photo.jpg
@@ -118,7 +118,8 @@ def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanc
 
 def photo_paths(given: list[Path]) -> Iterator[Path]:
     """Every photo that was named, in a folder or a list."""
-    from equipoise.data.sources import IMAGES, list_lines
+    from equipoise.data.class_folders import IMAGES
+    from equipoise.data.sources import list_lines
 
     for path in given:
         if path.is_dir():

@@ -12,7 +12,7 @@ from equipoise.cli.shared import refusing
 from equipoise.training.records import counted, import_records
 
 records_app = typer.Typer(
-    help="The records of runs, one small JSON each: import new ones.\n\n\bequipoise records import records.jsonl",
+    help="Import the records of new runs, one small JSON file each.\n\n\bequipoise records import records.jsonl",
     no_args_is_help=True,
 )
 

@@ -14,7 +14,6 @@ from rich.console import Console
 
 from equipoise.cli.shared import counting_bar, given, print_json, refusing
 from equipoise.data.reading import visible
-from equipoise.metrics.evaluation import percent
 from equipoise.report.groups import USUAL, Cuts
 from equipoise.report.tables import Table
 
@@ -30,7 +29,7 @@ DEFAULT_TITLE = "The tail, before and after"
 PredictionFiles = Annotated[
     list[Path],
     typer.Argument(
-        help="Files of predictions, from before to after: .npz with logits or probabilities [N, K] and labels [N], "
+        help="Files of predictions to compare, in order: .npz with logits or probabilities [N, K] and labels [N], "
         "or .parquet or .csv with a label column and one column per class; - is stdin. Several labels per item: "
         "targets [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS. Or the folder of a run "
         "that equipoise train wrote, which holds the counts too, or a folder of run records."
@@ -46,32 +45,32 @@ LogitsMean = Annotated[
     list[str] | None,
     typer.Option(
         metavar="train|uniform",
-        help="The prior that predictions mean: train after a plain loss, uniform after a balanced one. Give it once, "
-        "or once per file in their order; train by default.",
+        help="The prior that the predictions are for: train after a plain loss, uniform after a balanced one. Give it "
+        "once, or once per file in the same order; train by default.",
     ),
 ]
 Threshold = Annotated[
     str | None,
     typer.Option(
         metavar="P|FILE.json",
-        help="Several labels per item: the probability from which a label is predicted, or one per class; 0.5, or the "
-        "thresholds of an .npz file, by default.",
+        help="With several labels per item: the probability at which a label is predicted, or one per class. By "
+        "default 0.5, or the thresholds of an .npz file.",
     ),
 ]
 Images = Annotated[
     str | None,
     typer.Option(
         metavar="DIR|none",
-        help="The folder that `paths` of an .npz file start from: shows pictures of the surest mistakes, or of what is "
-        "missed most. Absolute paths need no folder; none leaves all pictures out.",
+        help="The folder that `paths` in an .npz file are relative to, for pictures of the most confident mistakes, or "
+        "of what is missed most. Absolute paths need no folder; none leaves all pictures out.",
     ),
 ]
-Name = Annotated[list[str] | None, typer.Option(help="A model's name, once per file in their order.")]
+Name = Annotated[list[str] | None, typer.Option(help="A model's name; one per file, in the same order.")]
 Label = Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")]
-Column = Annotated[str | None, typer.Option(help="The label column of --counts, where it is a table.")]
-Many = Annotated[int, typer.Option(metavar="N", help="More training items than this are many, or the head.")]
-Few = Annotated[int, typer.Option(metavar="N", help="Fewer training items than this are few, or the tail.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON in place of a table.")]
+Column = Annotated[str | None, typer.Option(help="The label column of --counts, if it is a table.")]
+Many = Annotated[int, typer.Option(metavar="N", help="Classes with more training items are many, or the head.")]
+Few = Annotated[int, typer.Option(metavar="N", help="Classes with fewer training items are few, or the tail.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead of a table.")]
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,9 @@ def report(
     few: Few = USUAL.few,
     images: Images = None,
     title: Annotated[str, typer.Option(help="The page's title.")] = DEFAULT_TITLE,
-    figures: Annotated[Path | None, typer.Option(help="Also write every figure there, as PNG and SVG.")] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Also write every figure to this folder, as PNG and SVG.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare models, class by class and from head to tail, on one self-contained HTML page.
@@ -195,7 +196,7 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
     from equipoise.report.page import Report
 
     if len(folders) > 1:
-        raise ValueError("a folder of run records stands alone: pass one folder, or files of predictions")
+        raise ValueError("a folder of run records cannot be combined with other inputs: pass it alone")
     passed = {
         "--counts": options.counts is not None,
         "--logits-mean": bool(options.logits_mean),
@@ -262,8 +263,8 @@ def _single_label_report(
             results[name] = judge_file(file, prior, where, logits_mean=mean, advance=partial(progress.advance, task))
             if options.page and not means and file.logits_mean is None:
                 notes[name] = [
-                    "assumed to mean the training prior, as after a plain loss. After a balanced loss pass "
-                    "--logits-mean uniform: it matters for the prior sweep only."
+                    "assumed to be for the training prior, as after a plain loss. After a balanced loss, pass "
+                    "--logits-mean uniform; this affects only the prior sweep."
                 ]
     return Report(results, notes=notes, **pictured, **options.shared)
 
@@ -289,7 +290,7 @@ def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, 
     with counting_bar(Console(stderr=True), transient=True) as progress:
         for name, file in files.items():
             limits: Any = _thresholds(options.threshold, file) if options.threshold else file.thresholds
-            notes[name] = [] if limits is not None else ["a label is predicted from a probability of 50 %."]
+            notes[name] = [] if limits is not None else ["a label is predicted at a probability of 50 % or more."]
             task = progress.add_task(visible(f"judging {file.path.name}"), total=file.num_items)
             advance = partial(progress.advance, task)
             limits = 0.5 if limits is None else limits
@@ -330,7 +331,7 @@ def _one_per_file(values: list[str], paths: list[Path], option: str, *, share: b
     if share and len(values) == 1:
         return values * len(paths)
     if values and len(values) != len(paths):
-        raise ValueError(f"{len(values)} times {option} for {len(paths)} files: give it once per file, in their order")
+        raise ValueError(f"{len(values)} values of {option} for {len(paths)} files: give one per file, in order")
     if not share and len(set(values)) < len(values):
         raise ValueError(f"two files have the same {option}: {', '.join(values)}")
     return values
@@ -353,17 +354,11 @@ def _summary(made: Report | MultilabelReport) -> Table:
     from equipoise.report.page import Report
 
     if isinstance(made, Report):
-        heads = ["top-1", "over classes", "many", "medium", "few"]
+        heads = ["top-1", "class mean", "many", "medium", "few"]
         title = "Accuracy on the test set, %, with 95 % intervals"
         scores: list[tuple[str, list[Any]]] = [(m.name, [*page_data.headlines(m).values()]) for m in made.models]
     else:
-        heads = ["mAP", "head", "medium", "tail", "micro-AP", "mean F1", "F1, pairs", "ECE"]
+        heads = ["mAP", "head", "medium", "tail", "micro-AP", "mean F1", "micro-F1", "ECE"]
         title = "Several labels per item, %, with 95 % intervals"
         scores = [(model.name, [*multilabel_data.headlines(model).values()]) for model in made.models]
-    rows = []
-    for name, found in scores:
-        rows.append([name, *(percent(v.value if v else None) for v in found)])
-        known = [v is not None and v.low is not None for v in found]
-        ends = [f"{percent(v.low)}–{percent(v.high)}" if k else "" for v, k in zip(found, known, strict=True)]
-        rows.append(["", *ends])
-    return Table(["model", *heads], rows, title=title)
+    return Table(["model", *heads], page_data.headline_rows(scores), title=title)

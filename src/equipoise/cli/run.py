@@ -282,7 +282,7 @@ def run_voc_mlt(
 
 
 @run_app.command(
-    "prior-shift", cls=o.SeedsCommand, short_help="What knowing the prior is worth when it changes: digits, on a CPU."
+    "prior-shift", cls=o.SeedsCommand, short_help="The value of knowing the prior when it changes: digits, on a CPU."
 )
 def run_prior_shift(
     only: o.Only = None,

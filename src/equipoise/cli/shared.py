@@ -139,7 +139,8 @@ def check_writable(out: Path, checkpoints: Path) -> None:
 def counting_bar(console: Console, *, transient: bool = False) -> Progress:
     """A bar with how many items are done, and the elapsed and remaining time."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, TimeRemainingColumn(), console=console, transient=transient)
+    more = (TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("to go"))
+    return Progress(*columns, *more, console=console, transient=transient)
 
 
 @contextmanager
@@ -159,7 +160,7 @@ def progress() -> Iterator[tuple[Callable[[str], None], Callable[[Status], None]
         yield typer.echo, line
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} of {task.total:,}"))
-    more = (TextColumn("{task.fields[speed]}"), TimeElapsedColumn())
+    more = (TextColumn("{task.fields[speed]}"), TimeElapsedColumn(), TextColumn("elapsed"))
     with Progress(*columns, *more, console=console, transient=True) as bar:
         task = bar.add_task("iterations", total=1, speed="", visible=False)
 

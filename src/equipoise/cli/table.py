@@ -37,7 +37,7 @@ def table(
         bool, typer.Option("--write", help="In a checkout: also render it into the documents, and draw the figure.")
     ] = False,
 ) -> None:
-    """Print the table of an experiment from its records, beside the published numbers.
+    """Print the table of an experiment from its records, next to the published numbers.
 
     \bequipoise table table1
     equipoise table voc2012-lt --results my/results
@@ -96,7 +96,7 @@ def _of_a_checkout(root: Path) -> Iterator[None]:
         if not str(error.name).startswith("equipoise."):
             raise
         raise ValueError(
-            "--write renders this project's own documents, and the installed package leaves out how: run it in a "
+            "--write renders this project's own documents, which the installed package cannot do: run it in a "
             "checkout of the repository, installed with pip install -e '.[cli,report]'"
         ) from None
     except FileNotFoundError as error:

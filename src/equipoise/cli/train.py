@@ -35,27 +35,25 @@ def train(
     ] = Path("runs/first"),
     loss: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME", help="balanced_softmax by default; softmax, crt, ...; all for every one. Repeatable."
-        ),
+        typer.Option(metavar="NAME", help="balanced_softmax by default; softmax, crt, ..., or all. Repeatable."),
     ] = None,
     model: Annotated[str, typer.Option(metavar="NAME", help="A classifier of torchvision or timm.")] = "resnet18",
     weights: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="What the backbone starts from: a file, or pretrained to fetch it."),
+        typer.Option(metavar="FILE", help="Weights of the backbone: a file, or pretrained to download them."),
     ] = None,
     stride: o.Stride = None,
     freeze: Annotated[
-        bool, typer.Option("--freeze", help="Keep the backbone as it is and train heads on its features: seconds each.")
+        bool, typer.Option("--freeze", help="Freeze the backbone and train heads on its features, in seconds each.")
     ] = False,
-    epochs: Annotated[float, typer.Option(metavar="N", min=0.0, help="Times every image is seen.")] = 30.0,
+    epochs: Annotated[float, typer.Option(metavar="N", min=0.0, help="Passes over the training images.")] = 30.0,
     size: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=8,
-            help="Side of the pictures that the model sees. By default near their own: up to 224 on a GPU, up to "
-            "64 on a CPU, where larger ones take long.",
+            help="Image size in pixels. By default close to that of the images: up to 224 on a GPU, up to 64 on a "
+            "CPU, where larger sizes are slow.",
         ),
     ] = None,
     batch: Annotated[
@@ -84,7 +82,8 @@ def train(
     mixup: Annotated[float, typer.Option(metavar="ALPHA", min=0.0, help="Mixup; 0.2 is usual.")] = 0.0,
     cutmix: Annotated[float, typer.Option(metavar="ALPHA", min=0.0, help="CutMix; 1 is usual.")] = 0.0,
     ema: Annotated[
-        float, typer.Option(metavar="X", min=0.0, max=1.0, help="Keep a moving average of the weights; 0.999, say.")
+        float,
+        typer.Option(metavar="X", min=0.0, max=1.0, help="Decay of the moving average of the weights, say 0.999."),
     ] = 0.0,
     sampler: Annotated[str, typer.Option(metavar="NAME", help="instance, or class_balanced.")] = "instance",
     accumulate: Annotated[
@@ -94,39 +93,40 @@ def train(
         Path | None, typer.Option("--train", metavar="FILE", help="The training images, instead of SOURCE.")
     ] = None,
     val_list: Annotated[
-        Path | None, typer.Option("--val", metavar="FILE", help="The images to judge on, a folder or a list.")
+        Path | None, typer.Option("--val", metavar="FILE", help="The images to evaluate on, a folder or a list.")
     ] = None,
     images: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder that paths of lists start from.")
+        Path | None, typer.Option(metavar="DIR", help="The folder that paths in lists are relative to.")
     ] = None,
     held_out: Annotated[
-        float, typer.Option(metavar="SHARE", help="The share of each class to judge on, where there is no val.")
+        float,
+        typer.Option(metavar="SHARE", help="The share of each class to hold out, if there is no val."),
     ] = 0.2,
     on_bad_image: Annotated[
-        str, typer.Option(metavar="skip|refuse", help="What happens where images cannot be read.")
+        str, typer.Option(metavar="skip|refuse", help="What to do with images that cannot be read.")
     ] = "skip",
     export: Annotated[bool, typer.Option("--export", help="Also write ONNX and a torch.export program.")] = False,
     compiled: o.Compiled = False,
     resident: Annotated[
-        bool | None, typer.Option(help="Keep decoded images in memory; by default where they fit.")
+        bool | None, typer.Option(help="Keep decoded images in memory; by default if they fit.")
     ] = None,
     decode: Annotated[
         str,
         typer.Option(
             metavar="auto|cpu|gpu",
-            help="Where JPEG files that do not stay in memory are decoded; auto: on the GPU if torchvision can.",
+            help="Where to decode JPEG files that are not kept in memory; auto: on the GPU if torchvision can.",
         ),
     ] = "auto",
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Processes or threads that decode; one per core by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="What all random numbers are drawn from.")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The seed of all random numbers.")] = 0,
     budget: o.Budget = None,
     iterations: o.Iterations = None,
     device: o.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line, for programs.")] = False,
 ) -> None:
-    """Train image classifiers, judge them by many, medium and few, and leave models that can be served.
+    """Train image classifiers, evaluate them on classes with many, medium and few images, and save models to serve.
 
     \b
     equipoise train photos/ --out runs/first

@@ -16,12 +16,12 @@ import typer
 from rich.console import Console
 from torch import nn
 
-from equipoise.cli.image_sources import ImageSource, read_lists, readable, size_for
+from equipoise.cli.image_sources import ImageSource, files_of, read_lists, readable, shared_files, size_for
 from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
 from equipoise.cli.shared import device_of, perhaps, refusing
 from equipoise.data.images import ImageList
-from equipoise.data.reading import read_json, visible
+from equipoise.data.reading import read_json, shown, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
 from equipoise.models.classifiers import SMALL, make_backbone
@@ -30,6 +30,7 @@ from equipoise.models.weights import stride_by_name
 from equipoise.prior import Prior
 from equipoise.report.curves import draw_curves
 from equipoise.report.page import Report
+from equipoise.report.page_data import Headline, headline_rows, headlines
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
 from equipoise.training.image_records import ImageRecord
@@ -150,7 +151,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     if leads and options.budget is None and len(done) < len(wanted):  # or it is trained by another process
         lost = ", ".join(name for name in wanted if name not in done)
         rate = next(iter(recipes.values())).lr
-        log(f"no model of {lost}. If the loss became infinite, try a lower --lr than {rate:g}")
+        log(f"no model was trained for {lost}. If the loss became infinite, try an --lr below {rate:g}")
         raise typer.Exit(1)
 
 
@@ -180,7 +181,7 @@ def check_words(options: TrainOptions) -> None:
     if not 0 < options.held_out < 1:
         raise typer.BadParameter(f"--held-out {options.held_out}: expected a share between 0 and 1")
     if options.freeze and options.weights is None:
-        raise typer.BadParameter("--freeze keeps a backbone of random numbers: give it --weights FILE or pretrained")
+        raise typer.BadParameter("--freeze would keep random weights: pass --weights FILE or --weights pretrained")
     if options.freeze and (options.mixup or options.cutmix):
         raise typer.BadParameter("--freeze trains on features, which are computed once: leave --mixup and --cutmix out")
     check_numbers(options)
@@ -188,8 +189,8 @@ def check_words(options: TrainOptions) -> None:
     balanced = [name for name in options.losses if name in WITH_PRIOR]
     if options.sampler == "class_balanced" and balanced:
         raise typer.BadParameter(
-            f"{balanced[0]} wants the prior of what is sampled, and class-balanced samples have none: it would balance "
-            "twice. Leave --sampler out, or train softmax with it"
+            f"{balanced[0]} already balances the classes; class-balanced sampling would balance them twice: "
+            "leave --sampler out, or train softmax with it"
         )
 
 
@@ -335,29 +336,21 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
     groups = ", ".join(f"{len(members)} {name}" for name, members in prior.groups().items())
     most, least = int(prior.counts.max()), int(prior.counts.min())
     log(
-        f"{len(data.train):,} images to train on, {len(data.test):,} to judge on ({data.evaluated_on}); "
+        f"{len(data.train):,} training images, {len(data.test):,} evaluation images ({data.evaluated_on}); "
         f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
     )
+    unseen = [data.test.class_names[index] for index in np.flatnonzero(data.test.prior.counts == 0)]
+    if unseen:
+        log(f"{counted(len(unseen), 'class')} without an image to judge on, so trained but not judged: {shown(unseen)}")
     chosen = "" if options.size is not None else " (chosen here; --size sets another)"
     both = shared_files(data.train, data.test)
     if both:
-        log(f"WARNING: {both:,} of the images to judge on are also trained on: accuracy will look too good")
+        log(f"WARNING: {both:,} evaluation images are also training images: accuracy will look too good")
     log(f"{options.model} at {data.size} × {data.size} pixels{chosen}")
     batch = batch_for(options, data)
     if options.batch not in (None, batch):
-        why = "there are no more images" if batch == len(data.train) else "every process and part gets as many"
+        why = "there are no more images" if batch == len(data.train) else "every process and part gets the same number"
         log(f"batches of {batch:,} images instead of {options.batch:,}: {why}")
-
-
-def shared_files(train: ImageList, test: ImageList) -> int:
-    """How many files are in both lists; of images inside tables none is counted."""
-    if train.embedded is not None or test.embedded is not None:
-        return 0
-    own, other = (
-        {os.path.normpath(os.path.join(root, path)) for path in images.paths}
-        for images, root in ((train, train.root.resolve()), (test, test.root.resolve()))
-    )
-    return len(own & other)
 
 
 def kind_of(
@@ -406,26 +399,32 @@ def conclude(
             mean: Any = str(file["logits_mean"])
             results[name] = judge(file["logits"], file["labels"], prior, logits_mean=mean)
     title = "The tail, before and after" if len(results) > 1 else "The tail"
-    page = Report(results, title=title, paths=files_of(test)).save(options.out / "report.html")
+    made = Report(results, title=title, paths=files_of(test))
+    page = made.save(options.out / "report.html")
     draw_curves(records, options.out / "curves.svg")
-    columns = ("top1", "many", "medium", "few")
+    scores = {model.name: headlines(model) for model in made.models}
     if as_json:
         for name, one in records.items():
-            typer.echo(json.dumps({"method": name} | {column: getattr(one, column) for column in columns}))
+            typer.echo(json.dumps({"method": name} | numbers_of(one, scores[name])))
         return records
-    numbers = {name: [getattr(one, column) for column in columns] for name, one in records.items()}
-    rows = [[name, *("–" if value is None else f"{value:.1f}" for value in row)] for name, row in numbers.items()]
     where = next(iter(records.values())).evaluated_on
-    Table(["method", "top-1", "many", "medium", "few"], rows, title=f"Accuracy on {where}, %").print(Console())
+    rows = headline_rows((name, [*found.values()]) for name, found in scores.items())
+    heads, title = (
+        ["method", "top-1", "balanced", "many", "medium", "few"],
+        f"Accuracy on {where}, %, with 95 % intervals",
+    )
+    Table(heads, rows, title=title).print(Console())
     typer.echo(f"page: {visible(page)}")
     typer.echo(f"to use a model: equipoise predict {visible(options.out / next(reversed(records)))} PHOTO")
     return records
 
 
-def files_of(images: ImageList) -> list[str] | None:
-    """Where each image is, for pictures of mistakes; None for images that are no files of their own."""
-    files = [images.open(index) for index in range(len(images))] if isinstance(images.open(0), str) else []
-    return [str(Path(file).resolve()) for file in files if isinstance(file, str)] or None
+def numbers_of(record: ImageRecord, scores: Mapping[str, Headline | None]) -> dict[str, Any]:
+    """Accuracies in percent, for programs, and the 95 % intervals of those that there are."""
+    columns = {"top1": "top1", "balanced_accuracy": "balanced", "many": "many", "medium": "medium", "few": "few"}
+    found = {column: scores[name] for column, name in columns.items()}
+    ends = {column: [round(100 * v.low, 4), round(100 * v.high, 4)] for column, v in found.items() if v is not None}
+    return {column: getattr(record, column) for column in columns} | {"intervals": ends}
 
 
 def told_as_json(text: str) -> None:

@@ -2,7 +2,8 @@
 
 What a GPU decodes badly or not at all is decoded on the CPU, by the worker that read it: other formats, CMYK and raw
 RGB, progressive files (nvJPEG decodes these one by one, partly on the host), images of more than 67 million pixels.
-Pixels differ a little from Pillow's: nvJPEG rounds in its own way, Pillow decodes large files at a reduced scale.
+Pixels differ a little from Pillow's: nvJPEG repeats subsampled colour, which libjpeg interpolates; the middle square is
+cut at whole pixels, not at half ones; Pillow decodes large files at a reduced scale.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from equipoise.data.image_files import Pixels, Resize, check_size, jpeg_header, open_rgb, read_bytes
+from equipoise.data.image_files import Pixels, Resize, check_size, jpeg_header, open_rgb, read_bytes, square_of
 from equipoise.data.images import ImageList
 from equipoise.prior import IntArray
 
@@ -58,8 +59,8 @@ class EncodedStream(Dataset[Encoded]):
         with self.images.naming(index):
             content = read_bytes(self.images.open(index))
             header = jpeg_header(content)
-        if header is None or header.width * header.height > AT_ONCE:
-            return Encoded(b"", 0, 0, -1, self.images.square(index, self.size, self.resize))
+            if header is None or header.width * header.height > AT_ONCE:
+                return Encoded(b"", 0, 0, -1, square_of(content, self.size, self.resize))
         return Encoded(content, *header, None)
 
 

@@ -135,7 +135,12 @@ def decode(
 
 def square(images: Images, index: int, size: int, resize: Resize = "shorter") -> Pixels:
     """One image as a square, uint8 [3, size, size], as in a row of `decode`; raises what Pillow raises."""
-    image = open_rgb(images.open(index), at_least=size)
+    return square_of(images.open(index), size, resize)
+
+
+def square_of(source: str | bytes, size: int, resize: Resize = "shorter") -> Pixels:
+    """A file, or the bytes of one, as such a square."""
+    image = open_rgb(source, at_least=size)
     return np.asarray(_to_square(image, size, resize)).transpose(2, 0, 1)
 
 

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from equipoise.data.class_folders import IMAGES, class_folders
 from equipoise.data.image_tables import ArrowImages, Embedded, ParquetImages, class_label_names, saved_files
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
 from equipoise.data.reading import SEPARATORS, read_json, read_table, shown, twice
-from equipoise.data.sources import IMAGES, LABEL_COLUMNS, class_folders, full_cell, is_whole, label_column, list_lines
+from equipoise.data.sources import LABEL_COLUMNS, full_cell, is_whole, label_column, list_lines
 from equipoise.data.tags import LISTS, is_list
 from equipoise.prior import IntArray
 
@@ -82,25 +83,10 @@ def list_images(source: Path, columns: Columns) -> Listed:
 
 
 def _folder(source: Path) -> Listed:
-    found = class_folders(source)
-    empty = [name for name, files in found.items() if not files]
-    names = tuple(name for name, files in found.items() if files)
-    labels = np.repeat(np.arange(len(names)), [len(found[name]) for name in names])
-    loose = sorted(entry.name for entry in os.scandir(source) if _is_image(entry))
-    notes: tuple[str, ...] = (f"left out {_folders(len(empty))} without an image: {shown(empty)}",) if empty else ()
-    if loose:
-        images = "1 image" if len(loose) == 1 else f"{len(loose):,} images"
-        notes += (f"left out {images} beside the folders of the classes: {shown(loose)}",)
-    return Listed([path for name in names for path in found[name]], labels.astype(np.int64), names, notes=notes)
-
-
-def _is_image(entry: os.DirEntry[str]) -> bool:
-    """Whether it has the ending of an image; hidden files are left out, as in the folders of the classes."""
-    return os.path.splitext(entry.name)[1].lower() in IMAGES and not entry.name.startswith(".") and entry.is_file()
-
-
-def _folders(number: int) -> str:
-    return "1 folder" if number == 1 else f"{number:,} folders"
+    found, notes = class_folders(source)
+    labels = np.repeat(np.arange(len(found)), [len(files) for files in found.values()])
+    paths = [path for files in found.values() for path in files]
+    return Listed(paths, labels.astype(np.int64), tuple(found), notes=notes)
 
 
 def _lines(source: Path) -> Listed:

@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
+from equipoise.data.class_folders import IMAGES
 from equipoise.data.image_files import BadImages, Pixels, Resize, open_rgb, quiet, square, why_bad
 from equipoise.data.image_lists import Columns, Listed, list_images
 from equipoise.data.image_tables import Embedded
 from equipoise.data.reading import reading, shown, twice, visible
-from equipoise.data.sources import IMAGES, is_whole, number_labels
+from equipoise.data.sources import is_whole, number_labels
 from equipoise.prior import IntArray, Prior
 
 if TYPE_CHECKING:
@@ -119,14 +120,15 @@ class ImageList:
         rows = None if self.rows is None else self.rows[chosen]
         return replace(self, paths=paths, labels=self.labels[chosen], rows=rows)
 
-    def without(self, bad: BadImages) -> ImageList:
-        """The list without the images that cannot be decoded; a class that loses its last one is refused."""
+    def without(self, bad: BadImages, *, all_classes: bool = True) -> ImageList:
+        """The list without the images that cannot be decoded; a class that loses its last one is refused, unless
+        `all_classes` is False, as for images to evaluate on."""
         kept = self.subset(np.setdiff1d(np.arange(len(self)), bad.indices))
         if not len(kept):
             raise ValueError(f"{self.source}: {bad}. No image is left")
         counts, left = (_counts(labels, self.num_classes) for labels in (self.labels, kept.labels))
         lost = np.flatnonzero((counts > 0) & (left == 0))
-        if len(lost):
+        if len(lost) and all_classes:
             names = shown(self.class_names[index] for index in lost)
             raise ValueError(f"{self.source} has no readable image of {_classes(len(lost))} {names}: {bad}")
         return kept

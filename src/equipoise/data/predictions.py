@@ -2,7 +2,8 @@
 
     .npz               arrays `logits` or `probabilities` [N, K] and `labels` [N]; optional `class_names` [K] and
                        `logits_mean` ("train" or "uniform"). Compressed or not, it is streamed; only an array that is
-                       stored column by column is read whole. Other arrays are ignored
+                       stored column by column is read whole. Other arrays are ignored. Probabilities that are called
+                       logits are refused
     .parquet, .csv     a label column and one column per class, named after it; labels are these names, or numbers
 
 Logits are floats or integers; -inf rules a class out, but not every class of a row. Labels are class indices (floats
@@ -28,14 +29,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from equipoise.arrays import MOST_CLASSES
+from equipoise.arrays import MOST_CLASSES, are_probabilities, distributions
 from equipoise.data.parquet import open_parquet, read_columns
 from equipoise.data.reading import SEPARATORS, npy_header, read_table, reading, shown, twice
 from equipoise.data.sources import LABEL_COLUMNS, as_text, is_number, is_whole, label_column
 from equipoise.prior import FloatArray, IntArray
 
 ELEMENTS_AT_ONCE = 1 << 23
-TOLERANCE = 1e-3  # of the sum of a row of probabilities; half precision gets more
 TARGETS = ("targets", "target")  # the other name that a multi-hot array may have, besides "labels"
 INDEX_COLUMN = "__index_level_0__"  # the name that pandas gives its index in a .parquet file; in a .csv it has none
 NAME_BYTES = 4096  # of a name in an array: 1,024 characters
@@ -122,10 +122,13 @@ class Predictions(ABC):
         if bad.any():
             row, column = np.argwhere(bad)[0]
             raise self.fail(row, f", {self.column(column)} is {outputs[row, column]}: predictions must be finite")
+        half = outputs.dtype == np.float16
+        if not (self.probabilities or self._first) and are_probabilities(outputs, half=half, several=self.multilabel):
+            raise ValueError(f"{self.path}: its logits are probabilities: name the array 'probabilities', not 'logits'")
         if self.multilabel:
             self._check_chances(outputs)
             return
-        wrong = ~_distributions(outputs) if self.probabilities else np.isneginf(outputs).all(axis=1)
+        wrong = ~distributions(outputs, half=half) if self.probabilities else np.isneginf(outputs).all(axis=1)
         if wrong.any():
             values = outputs[row := int(wrong.argmax())]
             sums = f"sum {values.sum(dtype=np.float64):.4g}, least {values.min():.4g}"
@@ -180,13 +183,6 @@ class Predictions(ABC):
                 what = unknown if str(value) else "missing. Fill or drop the row"
             raise self.fail(row, f": its label is {what}")
         return found
-
-
-def _distributions(outputs: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which rows are probability distributions."""
-    tolerance = 0.03 if outputs.dtype == np.float16 else TOLERANCE
-    near: NDArray[np.bool_] = np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) <= tolerance
-    return near & (outputs >= 0).all(axis=1)
 
 
 def open_predictions(path: str | os.PathLike[str], *, label: str | None = None, labelled: bool = True) -> Predictions:
@@ -415,7 +411,7 @@ class TablePredictions(Predictions):
     def _look(self) -> None:
         """Whether the first batch holds probabilities."""
         outputs = next((outputs for outputs, _ in self.raw_batches()), np.zeros((0, 1)))
-        self.probabilities = len(outputs) > 0 and bool(_distributions(outputs).all())
+        self.probabilities = len(outputs) > 0 and bool(distributions(outputs, half=outputs.dtype == np.float16).all())
 
 
 class ParquetPredictions(TablePredictions):

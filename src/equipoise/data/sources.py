@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arrays import MOST_CLASSES
+from equipoise.data.class_folders import class_folders
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
 from equipoise.data.reading import SEPARATORS, npy_header, read_json, read_table, reading, shown
 from equipoise.data.tags import (
@@ -45,8 +46,6 @@ from equipoise.data.tags import (
 )
 from equipoise.prior import Prior
 
-IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
-SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test"})
 TEXTS = 1 << 16  # labels per batch
 LABEL_COLUMNS = ("label", "labels", "target", "class", "y", "tags")
 
@@ -61,7 +60,8 @@ class Source:
     unit: str = "items"
     multilabel: bool = False
     column: str | None = None
-    labels: bool = False  # counted from labels, which do not show classes that never occur
+    labels: bool = False  # counted from labels or images, which do not show classes that never occur
+    notes: tuple[str, ...] = ()  # sentences about what was left out
 
 
 def read_source(path: str | os.PathLike[str], *, column: str | None = None, counts_of: int | None = None) -> Source:
@@ -205,7 +205,7 @@ def _folder(path: Path, column: str | None) -> Source:
         return _parquet(path, column)
     if (path / "state.json").is_file():
         return Source(path, _saved(path, column), column=column, labels=True)
-    return Source(path, _image_folder(path), "images")
+    return _image_folder(path)
 
 
 def _saved(path: Path, column: str | None) -> Prior:
@@ -221,43 +221,10 @@ def _saved(path: Path, column: str | None) -> Prior:
     return Prior.from_counts(np.pad(prior.counts, (0, len(names) - prior.num_classes)), class_names=names)
 
 
-def _image_folder(path: Path) -> Prior:
-    return Prior.from_counts({name: len(files) for name, files in class_folders(path).items()})
-
-
-def class_folders(path: Path) -> dict[str, list[str]]:
-    """The images of each class in a folder of class folders, as paths relative to `path`, in the order of torchvision's
-    `ImageFolder`. Links are followed, but no folder is visited twice; hidden files and folders are left out."""
-    classes = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
-    if not classes:
-        raise ValueError(f"{path} has no folders: expected one folder per class, CIFAR's files or Parquet files")
-    splits = [name for name in classes if name.lower() in SPLITS]
-    if splits == classes:
-        train = next((f", {path / name}" for name in splits if name.lower().startswith("train")), "")
-        raise ValueError(f"{path} holds the splits {', '.join(splits)}: pass the one you train on{train}")
-    real = {os.path.realpath(folder) for folder in (path, *(path / name for name in classes))}
-    found = {name: _images(path, name, set(real)) for name in classes}
-    if not any(found.values()):
-        raise ValueError(
-            f"{path} has {len(classes)} folders and no image in them: expected {', '.join(sorted(IMAGES))}"
-        )
-    return found
-
-
-def _images(root: Path, name: str, seen: set[str]) -> list[str]:
-    """The images below a folder of `root`; folders in `seen` are not visited again."""
-    found = []
-    start = len(str(root / name)) - len(name)
-    for place, folders, files in os.walk(root / name, followlinks=True, onerror=_raise):
-        images = [file for file in files if os.path.splitext(file)[1].lower() in IMAGES and not file.startswith(".")]
-        found += [(place, file) for file in images]
-        real = {name: os.path.realpath(os.path.join(place, name)) for name in sorted(folders) if name[0] != "."}
-        folders[:] = [name for name, path in real.items() if path not in seen and not seen.add(path)]  # type: ignore[func-returns-value]
-    return [os.path.join(place[start:], file) for place, file in sorted(found)]
-
-
-def _raise(error: OSError) -> None:
-    raise error
+def _image_folder(path: Path) -> Source:
+    found, notes = class_folders(path)
+    prior = Prior.from_counts({name: len(files) for name, files in found.items()})
+    return Source(path, prior, "images", labels=True, notes=notes)
 
 
 # -------------------------------------------------------------------- files

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.arrays import as_array, is_tensor
+from equipoise.arrays import are_probabilities, as_array, is_tensor, outside
 from equipoise.prior import IntArray
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+LOOKED_AT = 1024  # rows that show whether predictions are probabilities
 
 
 def check_probabilities(values: ArrayLike | Tensor, what: str = "probabilities") -> Tensor:
@@ -37,6 +40,19 @@ def check_distributions(scores: Tensor, given: Any, first: int = 0, *, of: str =
         row = int(wrong.nonzero()[0])
         total, least = float(sums[row]), float(scores[row].min())
         raise ValueError(f"row {first + row}{of} is not a distribution (sum {total:.4g}, least {least:.4g}): {instead}")
+
+
+def warn_of_probabilities(outputs: Tensor | NDArray[Any], *, several: bool = False) -> None:
+    """Warn if predictions [N, K] that are to be evaluated as logits are probabilities; the first rows are looked at."""
+    rows, half = as_array(outputs[:LOOKED_AT]), outputs.dtype.itemsize == 2
+    if are_probabilities(rows, half=half, several=several):
+        what = "every value is from 0 to 1" if several else "every row is ≥ 0 with a sum of 1"
+        wrong = "predicted labels, F1 and calibration" if several else "p(y) and calibration (not the accuracies)"
+        warnings.warn(
+            f"these look like probabilities ({what}), but are evaluated as logits, which makes {wrong} wrong: pass "
+            f"probabilities=True, or logits{'' if several else ', e.g. np.log(p)'}",
+            stacklevel=outside(),
+        )
 
 
 def check_labels(labels: ArrayLike | Tensor, num_items: int, num_classes: int, what: str = "labels") -> IntArray:

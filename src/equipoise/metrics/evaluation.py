@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arrays import as_array, is_tensor
-from equipoise.metrics.checks import check_distributions, check_labels
+from equipoise.metrics.checks import check_distributions, check_labels, warn_of_probabilities
 from equipoise.metrics.intervals import wilson_interval
 from equipoise.prior import FloatArray, IntArray, Prior
 
@@ -250,8 +250,9 @@ def evaluate(
     """Evaluate predictions [N, K] against class indices [N]; `prior` is that of the training set.
 
     Dense predictions [N, K, H, W] are evaluated pixel by pixel against [N, H, W]; items whose target is `ignore_index`
-    do not count. The first argument holds logits or, with `probabilities=True`, probabilities. Pass them as you would
-    serve them: unchanged after a balanced loss; after a plain loss adjusted, if you adjust them.
+    do not count. The first argument holds logits or, with `probabilities=True`, probabilities; if all rows are
+    distributions without it, a warning says so. Pass them as you would serve them: unchanged after a balanced loss;
+    after a plain loss adjusted, if you adjust them.
 
     >>> prior = Prior.from_counts([500, 5], class_names=["cat", "owl"])
     >>> result = evaluate([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]], [0, 0, 1], prior)
@@ -269,6 +270,8 @@ def evaluate(
         outputs, labels = outputs[kept], labels[kept]
     _check_inputs(outputs, prior)
     labels = check_labels(labels, len(outputs), prior.num_classes, "target")
+    if not probabilities:
+        warn_of_probabilities(outputs)
     rows = max(1, ELEMENTS_AT_ONCE // prior.num_classes)
     parts = [
         _evaluate_rows(outputs[start : start + rows], labels[start : start + rows], prior, probabilities, start)

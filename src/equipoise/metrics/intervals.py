@@ -1,6 +1,27 @@
-"""Confidence intervals of proportions."""
+"""Confidence intervals of proportions, of their mean over classes, and of changes.
+
+A mean over classes, balanced accuracy say, is a stratified sample with one stratum per class. Its interval is Wilson's
+for an effective number of items, as for proportions in surveys (Kott and Carr, 1997; compared with others by Franco,
+Little, Louis and Slud, 2019):
+
+    n_eff  =  1 + p̄(1 − p̄) / V,      V = Σ_j v_j / n_j / G²      over the G classes that have items
+
+    v_j    =  (1 − λ_j) · p_j(1 − p_j) · n_j / (n_j − 1)  +  λ_j · v
+    λ_j    =  z² w_j / (z² w_j + 4v (n_j − 1)),      w_j = (1/n_j) / Σ_i (1/n_i)
+
+The first part of v_j is the unbiased variance of one item of class j, so that many classes with few items each give
+the right width; intervals made from those of the single classes (square-and-add) are up to a third too narrow. As a
+class with few items hardly knows its variance, it is shrunk towards v, that of an item of any class: p(1 − p) m/(m − 1)
+with m = G²/Σ_j(1/n_j), where p is the mean over classes or, if that gives more, the mean weighted by w, the classes'
+shares in the uncertainty. The z² items are those of Agresti and Coull, 1998, shared out by w; a class with one item has
+the variance v. One class gives Wilson's interval; if all items are right, or none, the interval is that of m items.
+`benchmarks/intervals.py` measures how often the truth is held.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -47,23 +68,53 @@ def wilson_intervals(correct: ArrayLike, total: ArrayLike, z: float = Z) -> tupl
 def mean_interval(correct: ArrayLike, total: ArrayLike, z: float = Z) -> tuple[float, float]:
     """The interval of the mean of correct/total over the classes that have items; (0, 1) without any.
 
-        low  =  p̄ − sqrt( Σ_j (p_j − l_j)² ) / G,        high  =  p̄ + sqrt( Σ_j (u_j − p_j)² ) / G
-
-    l_j, u_j are Wilson's ends of class j, G the number of classes: the square-and-add method of Newcombe, 1998, and
-    Zou, Huang and Zhang, 2009. It stays within [0, 1], is Wilson's interval for one class, and does not shrink to a
-    point if no item of any class is right.
-
     >>> [round(end, 3) for end in mean_interval([8, 9], [10, 10])]
-    [0.633, 0.933]
+    [0.637, 0.948]
+    >>> mean_interval([8], [10]) == wilson_interval(8, 10)
+    True
     """
     k, n = np.asarray(correct, np.float64), np.asarray(total, np.float64)
-    k, n = k[n > 0], n[n > 0]
-    if len(n) == 0:
+    if not (n > 0).any():
         return 0.0, 1.0
-    low, high = wilson_intervals(k, n, z)
-    p = k / n
-    below, above = np.sqrt(((p - low) ** 2).sum()), np.sqrt(((high - p) ** 2).sum())
-    return max(float(p.mean() - below / len(n)), 0.0), min(float(p.mean() + above / len(n)), 1.0)
+    found = _mean(k[n > 0], n[n > 0], z)
+    return found.low, found.high
+
+
+@dataclass(frozen=True)
+class _Mean:
+    """A mean over classes with its interval, its variance V, and how far each class was shrunk, λ [K]."""
+
+    value: float
+    low: float
+    high: float
+    variance: float
+    shrunk: FloatArray
+
+
+def _mean(k: FloatArray, n: FloatArray, z: float) -> _Mean:
+    """The mean of k/n over classes, all of which have items."""
+    p, (share, items) = k / n, _influence(n)
+    mean = float(p.mean())
+    v = max(q * (1 - q) for q in (mean, float((share * p).sum()))) * _unbiased(items)
+    pull = z * z * share
+    shrunk = pull / (pull + min(4 * v, 1.0) * (n - 1))
+    variance = float((((1 - shrunk) * p * (1 - p) * _unbiased(n) + shrunk * v) / n).sum()) / len(n) ** 2
+    spread = mean * (1 - mean)
+    effective = 1 + spread / variance if spread > 0 else items
+    low, high = wilson_intervals(mean * effective, effective, z)
+    return _Mean(mean, float(low), float(high), variance, shrunk)
+
+
+def _influence(n: FloatArray) -> tuple[FloatArray, float]:
+    """The share of each class in the variance of the mean if all were equally hard, w [K], and the items m that one
+    class would need to have that variance."""
+    inverse = 1 / n
+    return inverse / inverse.sum(), len(n) ** 2 / float(inverse.sum())
+
+
+def _unbiased(n: Any) -> Any:
+    """The factor that turns the variance of n items into an unbiased one; that of one item does not count."""
+    return n / np.maximum(n - 1, 1e-9)
 
 
 def change_interval(
@@ -77,14 +128,13 @@ def change_interval(
 ) -> tuple[float, float]:
     """The interval of a change of accuracy: the mean over classes of (after − before)/items, [K] correct items each.
 
-        low   =  Δ − sqrt( Σ_j (a_j − l_aj)² − 2φ (a_j − l_aj)(u_bj − b_j) + (u_bj − b_j)² ) / G
-        high  =  Δ + sqrt( Σ_j (u_aj − a_j)² − 2φ (u_aj − a_j)(b_j − l_bj) + (b_j − l_bj)² ) / G
+        low   =  Δ − sqrt( (a − l_a)² − 2ρ (a − l_a)(u_b − b) + (u_b − b)² )
+        high  =  Δ + sqrt( (u_a − a)² − 2ρ (u_a − a)(b − l_b) + (b − l_b)² )
 
-    a and b are the accuracies after and before, l and u Wilson's ends, G the number of classes. φ is the correlation of
-    the two models' answers: `both` [K] counts the items that both got right; without it φ = 0, as if they had been
-    evaluated on different items (then `items_before` may differ). This is Newcombe's method 10 for paired proportions
-    (1998), with his continuity correction, φ pooled within classes, and means as in `mean_interval`. (−1, 1) without
-    any item.
+    a and b are the mean accuracies after and before, l and u the ends of their intervals (`mean_interval`), ρ the
+    correlation of the two means: `both` [K] counts the items that both models got right; without it ρ = 0, as if they
+    had been evaluated on different items (then `items_before` may differ). For one class this is Newcombe's method 10
+    for paired proportions (1998), with his continuity correction. (−1, 1) without any item.
 
     >>> [round(end, 2) for end in change_interval([60], [70], [100], [58])]
     [0.03, 0.17]
@@ -97,21 +147,31 @@ def change_interval(
     if not seen.any():
         return -1.0, 1.0
     k1, k2, n1, n2 = (values[seen] for values in (k1, k2, n1, n2))
-    p1, p2 = k1 / n1, k2 / n2
-    phi = 0.0 if both is None else _correlation(k1, k2, n2, np.atleast_1d(np.asarray(both, np.float64))[seen])
-    (low1, high1), (low2, high2) = wilson_intervals(k1, n1, z), wilson_intervals(k2, n2, z)
-    change = float((p2 - p1).mean())
+    b, a = _mean(k1, n1, z), _mean(k2, n2, z)
+    rho = 0.0
+    if both is not None:
+        together = _covariance(k1, k2, n2, np.atleast_1d(np.asarray(both, np.float64))[seen], (b, a))
+        sizes = float(np.sqrt(a.variance * b.variance))
+        rho = float(np.clip(together / sizes, -1, 1)) if sizes > 0 else 0.0
+    change = a.value - b.value
     below, above = (
-        float(np.sqrt(np.maximum(one**2 - 2 * phi * one * other + other**2, 0).sum())) / len(p1)
-        for one, other in ((p2 - low2, high1 - p1), (high2 - p2, p1 - low1))
+        float(np.sqrt(max(one**2 - 2 * rho * one * other + other**2, 0.0)))
+        for one, other in ((a.value - a.low, b.high - b.value), (a.high - a.value, b.value - b.low))
     )
     return max(change - below, -1.0), min(change + above, 1.0)
 
 
-def _correlation(before: FloatArray, after: FloatArray, items: FloatArray, both: FloatArray) -> float:
-    """φ of right and wrong answers within classes; half an item less if it is positive (Newcombe's correction)."""
-    together = float((both - before * after / items).sum())
-    spread = float((before * (1 - before / items)).sum() * (after * (1 - after / items)).sum())
-    if spread <= 0:
-        return 0.0
-    return float(np.clip((max(together - 0.5, 0.0) if together > 0 else together) / np.sqrt(spread), -1, 1))
+def _covariance(
+    before: FloatArray, after: FloatArray, items: FloatArray, both: FloatArray, means: tuple[_Mean, _Mean]
+) -> float:
+    """The covariance of two means over the same items, shrunk as their variances are, towards the lower of both
+    covariances over all classes; half an item less if it is positive (Newcombe's correction)."""
+    (share, effective), shrunk = _influence(items), np.maximum(*(mean.shrunk for mean in means))
+    every = min(
+        float((w * both / items).sum() - (w * before / items).sum() * (w * after / items).sum())
+        for w in (np.full(len(items), 1 / len(items)), share)
+    ) * _unbiased(effective)
+    own = (both - before * after / items) / np.maximum(items - 1, 1)
+    found = float((((1 - shrunk) * own + shrunk * every) / items).sum())
+    half = 0.5 * float((1 / (items * np.maximum(items - 1, 1))).mean())
+    return (max(found - half, 0.0) if found > 0 else found) / len(items) ** 2

@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from equipoise.metrics.average_precision import BINS as SCORE_BINS
 from equipoise.metrics.average_precision import bin_of, binned_average_precision, known_ranking
+from equipoise.metrics.checks import warn_of_probabilities
 from equipoise.metrics.evaluation import BINS, percent
 from equipoise.metrics.multilabel_checks import check_multilabel, check_thresholds
 from equipoise.metrics.resampling import Resampled, interval_of, resample
@@ -302,9 +303,10 @@ def evaluate_multilabel(
 ) -> MultilabelEvaluation:
     """Evaluate predictions [N, K] against labels [N, K] of 0 and 1; −1 or NaN is an unknown label.
 
-    `prior` is that of the training set. The first argument holds logits or, with `probabilities=True`, probabilities.
-    `threshold` is the probability from which a class is predicted, one for all classes or one per class. 0.5 is logit
-    0. If every label is missing, as may happen in a batch, all scores are NaN.
+    `prior` is that of the training set. The first argument holds logits or, with `probabilities=True`, probabilities;
+    if all values are from 0 to 1 without it, a warning says so. `threshold` is the probability from which a class is
+    predicted, one for all classes or one per class. 0.5 is logit 0. If every label is missing, as may happen in a
+    batch, all scores are NaN.
 
     threshold   probability from which a class is predicted: one number, or one per class
 
@@ -318,6 +320,8 @@ def evaluate_multilabel(
     if not isinstance(prior, Prior):
         raise TypeError(f"prior is a {type(prior).__name__}: pass that of the training set, e.g. Prior.from_multilabel")
     scores, truth = check_multilabel(logits, target, probabilities=probabilities, num_classes=prior.num_classes)
+    if not probabilities:
+        warn_of_probabilities(scores, several=True)
     limits = check_thresholds(threshold, prior.num_classes, probabilities=probabilities)
     known, positive, chosen = truth >= 0, truth == 1, scores >= limits
     chance = scores.astype(np.float64) if probabilities else _sigmoid(scores.astype(np.float64))

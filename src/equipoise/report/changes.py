@@ -22,7 +22,7 @@ from equipoise.report.page_data import Headline, Model, cut, headlines
 
 MOST_CLASSES = 24_000  # pairs of models × classes with an interval each; of more, only those of the first model
 Verbs = tuple[str, str, str]  # for more, less and the same
-CALLED = {"few": "those with few", "medium": "those in between", "many": "those with many"}
+CALLED = {"few": "classes with few", "medium": "classes in between", "many": "classes with many"}
 MOST_MODELS = 8  # of more, only pairs with the first or the last
 
 
@@ -75,33 +75,33 @@ def conclusion(before: Model, after: Model, found: Changes) -> str:
     overall = found.headline["balanced"]
     old, new = headlines(before)["balanced"], headlines(after)["balanced"]
     if overall is None or old is None or new is None:
-        return f"{called(before)} and {called(after)} were judged on different classes: there is nothing to compare."
-    parts = [opening("accuracy over classes", called(before), called(after), old.value, new.value, overall)]
+        return f"{called(before)} and {called(after)} were evaluated on different classes and cannot be compared."
+    parts = [opening("accuracy per class", called(before), called(after), old.value, new.value, overall)]
     top1 = found.headline["top1"]
     if top1 is not None and tenths(top1.value) != tenths(overall.value):
-        parts.append(f"Top-1 {moved(top1)}, {chance(top1)}.")
+        parts.append(f"Top-1 {moved(top1)}{chance(top1)}.")
     groups = {words: found.headline[name] for name, words in CALLED.items()}
-    return " ".join([*parts, by_group("Classes", groups, plural=True)]).strip()
+    return " ".join([*parts, by_group("By training items", groups, plural=True)]).strip()
 
 
 def opening(what: str, one: str, other: str, was: float, now: float, change: Headline) -> str:
     """The first sentence: how the mean of something moved from one model to another.
 
     >>> opening("F1", "A", "B", 0.4, 0.5, Headline(0.1, -0.05, 0.25))[25:]
-    'rises by 10.0 points (95 %: −5.0 to +25.0), from 40.0 to 50.0 %: within chance.'
+    'rises by 10.0 points (95 %: −5.0 to +25.0), from 40.0 to 50.0 %, which may be chance.'
     """
-    ends = f"from {percent(was)} to {percent(now)} %"
-    return f"From {one} to {other}, the mean {what} {moved(change, '95 %: ')}, {ends}: {chance(change)}."
+    ends = f"from {percent(was)} to {percent(now)} %" if tenths(change.value) else f"at {percent(now)} %"
+    return f"From {one} to {other}, the mean {what} {moved(change, '95 %: ')}, {ends}{chance(change)}."
 
 
 def by_group(what: str, groups: Mapping[str, Headline | None], *, plural: bool = False) -> str:
-    """How something moved in each group, if there are several."""
+    """How `what` moved in each group, if there are several."""
     known = {name: change for name, change in groups.items() if change is not None}
     if len(known) < 2:
         return ""
     verbs = ("gain", "lose", "do not change") if plural else ("gains", "loses", "does not change")
     words = [f"{name} {moved(change, verbs=verbs)}{_doubt(change)}" for name, change in known.items()]
-    return f"{what} by training items: {'; '.join(words)}."
+    return f"{what}: {'; '.join(words)}."
 
 
 def alone(model: Model) -> str:
@@ -109,7 +109,7 @@ def alone(model: Model) -> str:
     found = headlines(model)
     whole, head, tail = found["top1"], found["many"], found["few"]
     if whole is None:
-        return f"{called(model)} was judged on no items."
+        return f"{called(model)} was evaluated on no items."
     text = f"{called(model)} is right on {percent(whole.value)} % of the test items (95 %: {_range(whole)})"
     if head is None or tail is None:
         return f"{text}."
@@ -119,7 +119,7 @@ def alone(model: Model) -> str:
     size = f"{percent(abs(gap.value))} points {'below' if gap.value >= 0 else 'above'}"
     return (
         f"{text}. On classes with few training items it is right on {percent(tail.value)} % ({_range(tail)}), {size} "
-        f"the {percent(head.value)} % ({_range(head)}) of those with many: {chance(gap)}."
+        f"the {percent(head.value)} % ({_range(head)}) of those with many{chance(gap)}."
     )
 
 
@@ -153,14 +153,17 @@ def moved(change: Headline, level: str = "", verbs: Verbs = ("rises by", "falls 
 
 
 def chance(change: Headline) -> str:
-    """Whether the change is more than chance, in words."""
+    """Whether the change is more than chance, as the end of a sentence; empty if nothing changed."""
+    if not tenths(change.value):
+        return ""
     if np.isnan(change.low):
-        return "whether by chance is not known"
-    return "more than chance" if sure(change) else "within chance"
+        return "; without an interval, this may be chance"
+    return ", which is more than chance" if sure(change) else ", which may be chance"
 
 
 def _doubt(change: Headline) -> str:
-    return "" if sure(change) or np.isnan(change.low) else ", within chance"
+    known = tenths(change.value) and not np.isnan(change.low)
+    return ", perhaps by chance" if known and not sure(change) else ""
 
 
 def _range(value: Headline) -> str:

@@ -36,7 +36,9 @@ def finished(spec: Spec) -> Spec:
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", css[: css.index("}")]))
     config = CONFIG | {"font": FONT, "background": "white", "padding": 12}
     made: Spec = {"$schema": SCHEMA} | spec | {"config": config}
-    coloured: Spec = json.loads(re.sub(r"var\(--([\w-]+)\)", lambda found: colours[found[1]], json.dumps(made)))
+    coloured: Spec = json.loads(
+        re.sub(r"var\(--([\w-]+)\)", lambda found: colours.get(found[1], found[0]), json.dumps(made))
+    )
     return coloured
 
 

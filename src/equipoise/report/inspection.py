@@ -119,9 +119,9 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
     column = "" if source.column is None else f", column={source.column!r}"
     file = "FILE" if str(source.path) == "-" else str(source.path)  # stdin cannot be read again
     code = f"prior = eq.Prior.from_file({file!r}{column})"
-    advice = [Advice("Prior", "The counts above, in Python:", code)]
+    advice = [Advice("Prior", "The same counts in Python.", code)]
     if equal and not absent:
-        words = "The classes are nearly equal in size: the plain loss is right, and no sampler is needed."
+        words = "The classes are nearly equal in size, so the plain loss is right and no sampler is needed."
         plain = "BCEWithLogitsLoss" if several else "CrossEntropyLoss"
         advice.append(Advice("Loss", words, f"loss = torch.nn.{plain}()"))
     else:
@@ -130,9 +130,10 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
     if few := groups["few"].classes - len(absent):
         advice.append(_expected(few, equal, several))
     if absent:
+        them = "it" if len(absent) == 1 else "them"
         words = (
-            f"{absent_in_words(absent)}. No loss can learn {'it' if len(absent) == 1 else 'them'}: collect items, or "
-            "leave the column out of the model. Here nothing breaks: such a class is treated as if it had one item."
+            f"{absent_in_words(absent)}. No loss can learn {them}; collect items, or remove {them} from the model. "
+            "Losses treat a class without items as if it had one."
         )
         advice.append(Advice("Absent", words))
     return advice
@@ -141,15 +142,15 @@ def _advice(source: Source, groups: dict[str, Group], absent: list[str]) -> list
 def _judge(several: bool) -> Advice:
     if several:
         words = (
-            "Average precision ranks the items of one class, and cannot see how the classes compare: judge it by "
-            "group, beside micro-AP and F1, which can, with intervals. Choose a threshold per class on a validation "
-            "set: eq.f1_thresholds(logits, target)."
+            "Average precision ranks the items of one class at a time and does not compare classes. Report it by "
+            "group and with intervals, together with micro-AP and F1, which do. Choose one threshold per class on a "
+            "validation set with eq.f1_thresholds(logits, target)."
         )
         return Advice("Judge", words, "print(eq.evaluate_multilabel(logits, target, prior))")
     words = (
-        "Overall accuracy hides the tail: judge on a test set with equally many items per class, by group and with "
-        f"intervals. With 100 test items per class its accuracy is known to about ± {_half_width(100)} points, with 10 "
-        f"to about ± {_half_width(10)}."
+        "Overall accuracy hides the tail. Use a test set with the same number of items per class, and report accuracy "
+        f"by group, with intervals. With 100 test items, a class's accuracy is known to about ± {_half_width(100)} "
+        f"points; with 10, to about ± {_half_width(10)}."
     )
     return Advice("Judge", words, "print(eq.evaluate(logits, target, prior))")
 
@@ -158,19 +159,20 @@ def _for_one_label() -> list[Advice]:
     return [
         Advice(
             "Loss",
-            "Balanced Softmax: tell the loss how often each class occurs, and the model predicts as if all were "
+            "Balanced Softmax knows how often each class occurs, so that the model predicts as if all classes were "
             "equally likely. It replaces nn.CrossEntropyLoss and takes the same arguments.",
             "loss = eq.BalancedSoftmaxLoss(prior)",
         ),
         Advice(
             "Sampler",
-            "Keep plain shuffling. Balanced Softmax wants the prior of what is sampled; class-balanced sampling on top "
-            "of it balances twice, and repeats the few rare items until they are learned by heart.",
+            "Shuffle as usual. Balanced Softmax expects the prior of the sampled data; with class-balanced sampling on "
+            "top, it would balance twice, and the model would memorise the few rare items.",
             "loader = torch.utils.data.DataLoader(dataset, batch_size=128, shuffle=True)",
         ),
         Advice(
             "Afterwards",
-            "A model that the plain loss has trained already is made right for equal classes with one subtraction.",
+            "A model already trained with the plain loss needs only one subtraction to predict for equally frequent "
+            "classes.",
             "logits = eq.adjust_logits(logits, source=prior)",
         ),
     ]
@@ -183,34 +185,34 @@ def _for_several_labels(prior: Prior) -> list[Advice]:
     return [
         Advice(
             "Loss",
-            "Balanced Sigmoid: an item may have several classes, so each class has a rate of its own, and the loss is "
-            "told it.",
+            "An item may have several classes, so each class has its own frequency. Balanced Sigmoid takes these "
+            "frequencies into account.",
             "loss = eq.BalancedSigmoidLoss(prior)",
         ),
         Advice(
             "Sampler",
-            "Plain shuffling goes with this loss. Repeat factors show items with a rare class more often, by the "
-            f"square root of how rare it is, as is usual for LVIS: {counted(rare, 'class')} "
-            f"{'is' if rare == 1 else 'are'} below this threshold. Then tell the loss the prior of what is sampled, or "
-            "it balances twice. The sampler's preview says what it will show.",
+            "Shuffling as usual works with this loss. Repeat factors, common for LVIS, show items with a rare class "
+            f"more often, by the square root of its rarity; {counted(rare, 'class')} "
+            f"{'is' if rare == 1 else 'are'} below this threshold. If you use them, give the loss the prior of the "
+            "sampled data, or it balances twice. The sampler's preview shows what it will draw.",
             f"sampler = eq.RepeatFactorSampler(classes_per_item, threshold={threshold}, "
             "num_classes=prior.num_classes); loss = eq.BalancedSigmoidLoss(sampler.prior)",
         )
         if rare
-        else Advice("Sampler", "Keep plain shuffling: no class is so rare that its items should be repeated."),
+        else Advice("Sampler", "Shuffle as usual; no class is so rare that its items should be repeated."),
     ]
 
 
 def _expected(few: int, equal: bool, multilabel: bool) -> Advice:
     have = f"{counted(few, 'class')} {'has' if few == 1 else 'have'} fewer than 20 items."
     if equal:
-        return Advice("Expect", f"{have} No loss makes up for so few: start from a pretrained model, or collect more.")
-    world = "If the world you predict for is as long-tailed as the training set, say so when you serve, or "
-    otherwise = "rare classes are found too often." if multilabel else "top-1 falls."
+        return Advice("Expect", f"{have} No loss makes up for so few; start from a pretrained model, or collect more.")
+    world = "If classes are as long-tailed in use as in training, pass the prior when serving, or "
+    otherwise = "rare classes are predicted too often." if multilabel else "top-1 accuracy drops."
     return Advice(
         "Expect",
-        f"{have} The plain loss predicts such classes too seldom; a balanced loss predicts them more often, and pays "
-        f"with a few points on the largest. {world}{otherwise}",
+        f"{have} The plain loss predicts such classes too rarely. A balanced loss predicts them more often, at the "
+        f"cost of a few points on the largest classes. {world}{otherwise}",
         f"logits = {'logits + eq.sigmoid_shift(prior)' if multilabel else 'eq.adjust_logits(logits, target=prior)'}",
     )
 

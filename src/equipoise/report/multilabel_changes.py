@@ -62,20 +62,20 @@ def conclusion(before: Model, after: Model, found: Changes) -> str:
     """What changed, for which classes, and whether it is more than chance."""
     overall, f1 = found.headline["map"], found.headline["f1_macro"]
     if overall is None:
-        return f"{called(before)} and {called(after)} cannot be compared: a class with positives is missing."
+        return f"{called(before)} and {called(after)} cannot be compared, as one has no class with positives."
     was, now = before.scores["map"], after.scores["map"]
-    parts = [opening("average precision over classes", called(before), called(after), was, now, overall)]
+    parts = [opening("average precision", called(before), called(after), was, now, overall)]
     if f1 is not None:
-        parts.append(f"The mean F1 at their thresholds {moved(f1)}: {chance(f1)}.")
+        parts.append(f"Mean F1 at their thresholds {moved(f1)}{chance(f1)}.")
     groups = {CALLED[name]: found.headline[f"map_{name}"] for name in ("tail", "medium", "head")}
-    return " ".join([*parts, by_group("Average precision", groups)]).strip()
+    return " ".join([*parts, by_group("Average precision by group", groups)]).strip()
 
 
 def alone(model: Model) -> str:
     """The same for a single model."""
     scores = model.scores
     if np.isnan(scores["map"]):
-        return f"{called(model)} has no average precision and no F1: none of the test items is positive for any class."
+        return f"{called(model)} has no average precision and no F1, as no test item is positive for any class."
     groups = [
         f"{percent(scores[f'map_{name}'])} % in {words}"
         for name, words in CALLED.items()
@@ -83,8 +83,8 @@ def alone(model: Model) -> str:
     ]
     by = f": {', '.join(groups)}" if len(groups) > 1 else ""
     return (
-        f"{called(model)} has a mean average precision of {percent(scores['map'])} % over classes{by}. Its mean F1 at "
-        f"the thresholds is {percent(scores['f1_macro'])} %."
+        f"{called(model)} has a mean average precision of {percent(scores['map'])} %{by}. Its mean F1 at "
+        f"its thresholds is {percent(scores['f1_macro'])} %."
     )
 
 

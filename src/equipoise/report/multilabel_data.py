@@ -26,7 +26,7 @@ HEADLINES = (
     ("map_tail", "mAP tail", "few"),
     ("micro_ap", "micro-AP", ""),
     ("f1_macro", "mean F1", ""),
-    ("f1_micro", "F1 of all pairs", ""),
+    ("f1_micro", "micro-F1", ""),
     ("ece", "ECE", ""),
 )
 BIN_SUMS = ("items", "positives", "probability")
@@ -98,22 +98,22 @@ def notes_of(models: list[Model], drawn: list[int], num_classes: int) -> list[st
     notes = [f"{model.name}: {note}" for model in models for note in model.notes]
     first = models[0].evaluation
     if any(not np.array_equal(model.evaluation.positives, first.positives) for model in models):
-        notes.append("The models were judged on different test items: small differences may come from those.")
+        notes.append("The models were evaluated on different test items, which may explain small differences.")
     empty = int((first.positives == 0).sum())
     if empty:
-        notes.append(f"{empty:,} of {num_classes:,} classes have no positive test item: no score, and in no mean.")
+        notes.append(f"{empty:,} of {num_classes:,} classes have no positive test item, and are left out of means.")
     missing = first.num_items * num_classes - int(first.labelled.sum())
     if missing:
-        notes.append(f"{missing:,} labels are not known and left out.")
+        notes.append(f"{missing:,} unknown labels are left out.")
     if any(model.evaluation.binned for model in models):
-        notes.append("Average precision is from histograms of the scores: there are too many to keep.")
+        notes.append("Average precision is computed from histograms, as there are too many scores to keep.")
     if any(model.drawn is None for model in models):
-        notes.append("No intervals: there are too many scores to draw the items again.")
+        notes.append("There are no intervals, as there are too many scores to resample.")
     if any(model.judged.together is None for model in models):
-        notes.append("Who is missed where whom is present is not shown: there are too many classes.")
+        notes.append("Misses beside other classes are not shown, as there are too many classes.")
     if len(drawn) < num_classes:
         shown = f"{len(drawn):,} of {num_classes:,}, evenly spaced from head to tail"
-        notes.append(f"Charts of classes show {shown}; all numbers are of all classes.")
+        notes.append(f"Charts of classes show {shown}; all numbers cover all classes.")
     return notes
 
 
@@ -290,4 +290,4 @@ def _group_ece(model: Model, group: str) -> float | None:
 def how_many(prior: Prior, evaluation: MultilabelEvaluation) -> str:
     """Labels per test item, in words."""
     each = evaluation.positives.sum() / evaluation.num_items
-    return f"{each:.1f} of {prior.num_classes:,} labels each"
+    return f"with {each:.1f} of {prior.num_classes:,} labels each on average"

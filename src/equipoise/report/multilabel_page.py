@@ -19,18 +19,22 @@ from equipoise.metrics.multilabel import RESAMPLES
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.report import multilabel_data, multilabel_specs, page_data, sections
 from equipoise.report.class_table import SHAPES, score
+from equipoise.report.count_specs import class_counts
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.groups import Cuts
 from equipoise.report.inspection import how_unequal
 from equipoise.report.multilabel_changes import alone, change_data, changes
 from equipoise.report.multilabel_data import HEADLINES, headlines
-from equipoise.report.multilabel_specs import GROUPS
+from equipoise.report.multilabel_specs import GROUPS, by_place
 from equipoise.report.pictures import Paths, missed, pictures, with_paths
 from equipoise.report.sections import Section, figure, foot, pair, section, slider, text, top
 from equipoise.report.specs import COLOURS, Spec, neighbours
 from equipoise.training.records import counted
 
-BOOTSTRAP = "the middle 95 % of draws of the test items with replacement, seeded; of changes that of their differences"
+BOOTSTRAP = (
+    "Intervals are the middle 95 % of seeded bootstrap draws of the test items; those of changes are of the paired "
+    "differences."
+)
 TITLE = "Several labels, from head to tail"
 
 
@@ -91,6 +95,7 @@ class MultilabelReport:
         pairs = max(len(model["rows"]["missed"]) for model in models)
         lines = ["before", "after"] if len(models) > 1 else ["after"]
         specs = multilabel_specs.charts(self.prior, pairs=pairs, lines=lines, cuts=self.cuts)
+        specs["counts"] = class_counts(data["classes"], self.prior, by_place(self.cuts))
         return sections.page(self.title, self._body(drawn, missing if any(shown) else None), data, specs)
 
     def conclusion(self) -> str:
@@ -127,6 +132,7 @@ class MultilabelReport:
         classes = page_data.class_data(self.prior, drawn, GROUPS, self.cuts)
         found = {model.name: multilabel_data.model_data(model, drawn) for model in shown}
         both = multilabel_specs.charts(self.prior, pairs=1, lines=list(found), cuts=self.cuts)
+        both["counts"] = class_counts(classes, self.prior, by_place(self.cuts))
 
         def drawn_of(kind: str, models: dict[str, Any], spec: Spec, title: str = "") -> Spec:
             return standing_alone(spec, multilabel_data.rows_of(kind, models, classes), title=title)
@@ -167,7 +173,7 @@ class MultilabelReport:
         prior, several, first = self.prior, len(self.models) > 1, self.models[0].evaluation
         lead = (
             f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
-            f"Judged on {counted(first.num_items, 'test item')}, {multilabel_data.how_many(prior, first)}."
+            f"Evaluated on {counted(first.num_items, 'test item')} {multilabel_data.how_many(prior, first)}."
         )
         certain = any(model.drawn is not None for model in self.models)
         notes = multilabel_data.notes_of(self.models, drawn, prior.num_classes)
@@ -192,14 +198,14 @@ class MultilabelReport:
             *(f'<p class="note">{text(note)}</p>' for note in notes),
             *(part.html for part in others),
             "</main>",
-            foot(BOOTSTRAP if certain else "none"),
+            foot(BOOTSTRAP if certain else ""),
         ]
         return "\n".join(parts)
 
 
 TABLE = (
-    "Average precision (AP) ranks the items of a class; recall, precision and F1 are at its threshold. Below each its "
-    "95 % interval."
+    "Average precision (AP) ranks the items of a class; recall, precision and F1 are at its threshold. Each number has "
+    "its 95 % interval below."
 )
 SCORES = [
     score("ap", "AP", "precision", "precision_low", "precision_high"),
@@ -229,35 +235,34 @@ def _headline_section(models: list[multilabel_data.Model], certain: bool, cuts: 
             ends = f"{percent(value.low)} to {percent(value.high)}" if value and known else ""
             cells.append((percent(value.value if value else None), ends))
         rows.append((page_data.cut(model.name, 200), cells))
-    below = "; below each its 95 % interval" if certain else ""
+    below = ", with the 95 % interval below" if certain else ""
     how = (
-        f"Percent{below}. mAP is average precision, averaged over classes with positive test items: it ranks the items "
-        "of one class, so that it cannot see how the classes compare. micro-AP and F1 can. Groups are by training "
-        f"items: head more than {cuts.many:,}, tail fewer than {cuts.few:,}. A dash is a group without positives, "
-        "not a zero."
+        f"In percent{below}. mAP is the mean average precision of the classes with positive test items; it ranks the "
+        "items of one class at a time and does not compare classes, as micro-AP and F1 do. Groups are by number of "
+        f"training items: head more than {cuts.many:,}, tail fewer than {cuts.few:,}. A dash marks a group without "
+        "positives."
     )
     return sections.headline_table(how, [words for _, words, _ in HEADLINES], rows)
 
 
 def _classes_section(several: bool, num_classes: int, certain: bool) -> Section:
-    line = "is the mean of neighbouring classes" if neighbours(num_classes) else "joins them"
+    line = "is the mean of neighbouring classes" if neighbours(num_classes) else "connects them"
     return section(
         "classes",
         "Every class",
-        "Each point is a class, against how often it was seen in training"
-        f"{', with its 95 % interval' if certain else ''}: first average precision, then F1 at its threshold. The line "
-        f"{line}. Where F1 falls to the right and average precision does not, the tail is ranked well but its "
-        "threshold is wrong.",
+        "Each point is a class: its average precision, then its F1 at its threshold"
+        f"{', with 95 % intervals' if certain else ''}, against its number of training items. The line {line}. If F1 "
+        "falls to the right and average precision does not, the tail is ranked well but its thresholds are wrong.",
         pair("precision", several) + pair("f1", several),
     )
 
 
 def _slopes_section(several: bool, certain: bool) -> Section:
-    compared = " of each model by itself; whether a change is more than chance is shown above" if several else ""
+    compared = " of each model alone; see above whether a change is more than chance" if several else ""
     return section(
         "groups",
         "Head and tail",
-        f"Means over the classes of each group.{f' Bars are 95 % intervals{compared}.' if certain else ''}",
+        f"Means over the classes in each group.{f' Bars are 95 % intervals{compared}.' if certain else ''}",
         f'<div class="two">{figure("precision_slopes")}{figure("f1_slopes")}</div>',
     )
 
@@ -265,18 +270,18 @@ def _slopes_section(several: bool, certain: bool) -> Section:
 def _missed_section(several: bool) -> Section:
     return section(
         "missed",
-        "Who is missed where whom is present",
-        "Of the test items that have both classes, the share in which the first is not predicted, with its 95 % "
-        "interval; the grey mark is its share of misses without the other. Shown are pairs that differ surely, for all "
-        "pairs that were compared together.",
-        pair("missed", several, empty="No class is surely missed more often beside another than without it."),
+        "Classes missed beside others",
+        "The share of test items with both classes for which the first is not predicted, with its 95 % interval. The "
+        "grey mark is its share of misses without the other class. Only pairs with a significant difference are shown, "
+        "corrected for the number of pairs compared.",
+        pair("missed", several, empty="No class is missed significantly more often beside another than without it."),
     )
 
 
 def _pictures_section(several: bool, missing: int) -> Section:
     how = (
-        "Test images of the classes of each group that are most surely missed (by the lower end of the 95 % interval); "
-        "first those in which the class has the lowest probability."
+        "Test images of the most clearly missed classes of each group (by the lower end of the 95 % interval), those "
+        "with the lowest probability first."
     )
     return sections.pictures_section(several, missing, "What is missed most", how)
 
@@ -286,8 +291,8 @@ def _thresholds_section(several: bool) -> Section:
     return section(
         "thresholds",
         "Thresholds",
-        "Mean F1 of each group if one threshold held for all classes. Below, the threshold of each class (tick) and "
-        "the one with the best F1 on these very items (point): an optimistic guide. Choose thresholds on other items, "
+        "Mean F1 of each group at one threshold for all classes. Below, the threshold of each class (tick) and "
+        "the one with the best F1 on these items (point), which is optimistic: choose thresholds on other data, "
         "with <code>eq.f1_thresholds</code>.",
         moved + pair("curve", several) + pair("chosen", several),
     )
@@ -296,10 +301,10 @@ def _thresholds_section(several: bool) -> Section:
 def _calibration_section(several: bool) -> Section:
     return section(
         "calibration",
-        "How sure, and how right",
-        "How often a label holds against its predicted probability, for each group, in bins with equally many pairs of "
-        "item and class; the band is its 95 % interval. Where the thin diagonal is within the band, a model is as sure "
-        "as it is right; below the diagonal it is too sure. The expected calibration error (ECE, in percent, over 15 "
-        "bins of equal width) is the mean over the classes of a group.",
+        "Probability and frequency",
+        "How often a label is present against its predicted probability, for each group, in bins with equal numbers of "
+        "item-class pairs; bands are 95 % intervals. Where the band covers the thin diagonal, probabilities match "
+        "frequencies; below the diagonal they are too high. The expected calibration error (ECE, in percent, over 15 "
+        "bins of equal width) is the mean over the classes in a group.",
         pair("calibration", several, below="ece"),
     )

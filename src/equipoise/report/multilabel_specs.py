@@ -17,7 +17,6 @@ from equipoise.report.specs import (
     by,
     calibration,
     chart,
-    class_counts,
     class_scores,
     computed,
     extent,
@@ -56,7 +55,6 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
     models of charts that show several."""
     groups = by_place(cuts)
     return {
-        "counts": class_counts(prior, groups=groups),
         "precision": class_precision(prior, groups),
         "f1": class_f1(prior, groups),
         "precision_slopes": group_slopes(lines, "average precision", groups),
@@ -64,7 +62,7 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
         "missed": missed(pairs, groups),
         "curve": threshold_curve(),
         "chosen": chosen_thresholds(prior, groups),
-        "calibration": calibration("probability", "observed", groups),
+        "calibration": calibration("probability", "observed frequency", groups),
     }
 
 
@@ -86,14 +84,14 @@ def missed(pairs: int, groups: Looks) -> Spec:
     y = {"field": "rank", "type": "ordinal", "axis": None, "scale": {"domain": list(range(max(pairs, 1)))}}
     words = {"name": "class", "other": "beside", "times": "missed", "interval": "share, 95 %", "without": "without it"}
     shown = tooltip(**words)
-    x = number("share", "missed, % of the items with both classes", **PERCENT)
+    x = number("share", "missed, % of items with both classes", **PERCENT)
     bar = {"y": y, "x": x, "tooltip": shown, "color": groups.colour} | SPOKEN
     interval = {"y": y, "x": number("low"), "x2": {"field": "high"}}
     tick = {"y": y, "x": number("elsewhere"), "tooltip": shown}
     names = {"y": y, "x": {"value": 2}, "text": {"field": "pair"}, "tooltip": shown}
     text = {"align": "left", "baseline": "middle", "dy": -5, "limit": {"expr": "max(width - 8, 60)"}}
     return chart(
-        "Classes that are missed where another is present, as a share of the items with both",
+        "Classes missed beside another, as a share of the items with both",
         38 * max(pairs, 1),
         transform=computed(spoken="datum.name + ' missed beside ' + datum.other + ': ' + datum.interval + ' %'"),
         layer=[
@@ -111,11 +109,11 @@ def threshold_curve() -> Spec:
     colour = by("group", names, ["var(--ink)", *GROUP_COLOURS], legend)
     dash = by("group", names, [[1, 0], *GROUP_DASHES], legend)
     x = number("odds", "threshold, the same for all classes", scale={"domain": [-8, 8], "nice": False}, axis=ODDS)
-    y = number("f1", "mean F1 of classes, %", **PERCENT)
+    y = number("f1", "mean F1 of the classes, %", **PERCENT)
     shown = tooltip(group="group", f1="F1, %", threshold="threshold, %")
     words = "datum.group + ': F1 ' + datum.f1 + ' % at a threshold of ' + datum.threshold + ' %'"
     layers = swept("odds", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown}, 2.2, 70, words)
-    description = "Mean F1 of each group as one threshold for all classes moves"
+    description = "Mean F1 of each group against one threshold for all classes"
     return chart(description, 300, params=[{"name": "odds", "value": 0}], layer=layers)
 
 
@@ -123,7 +121,7 @@ def chosen_thresholds(prior: Prior, groups: Looks) -> Spec:
     """The threshold of each class, a tick, and the best one on these items, a point, against its training items."""
     scale = {"type": "log", "reverse": True, "nice": False, "padding": 8, "domain": extent(prior)}
     axis = {"format": ",d", "values": ticks(prior)}
-    x = number("shown", "training items of the class → rarer", scale=scale, axis=axis)
+    x = number("shown", "training items of the class (rarer →)", scale=scale, axis=axis)
     derived = computed(
         shown="max(datum.count, 0.5)",
         used_at="format(100 / (1 + exp(-datum.used)), '.3~r') + ' %'",

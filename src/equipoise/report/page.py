@@ -3,7 +3,7 @@
     eq.Report({"Softmax": eq.evaluate(...), "Balanced Softmax": eq.evaluate(...)}).save("report.html")
 
 Evaluations give the headline numbers, classes, groups, p(y) and calibration. `eq.judge` keeps more of the predictions:
-who is taken for whom, and the prior sweep. Whatever is not known of a model is left out and said.
+which class is mistaken for which, and the prior sweep. What is not known of a model is left out, with a note.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from equipoise.prior import Prior
 from equipoise.report import page_data, sections, specs
 from equipoise.report.changes import alone, change_data, changes
 from equipoise.report.class_table import SHAPES, table_columns, table_scores
+from equipoise.report.count_specs import class_counts
 from equipoise.report.figures import save, standing_alone
 from equipoise.report.groups import GROUPS, Cuts
 from equipoise.report.heat_map import group_ends, heat_map_data
@@ -41,8 +42,8 @@ class Report:
 
     `results` are evaluations, or what `eq.judge` returns, by name or in a list; several per name are seeds of one
     model. All must share the training prior. Classes with more than `many` training items and fewer than `few` are the
-    groups of that name. `paths` of the test items, for all models or by name, show pictures of the surest mistakes:
-    files below the folder `images`, or at absolute paths where there is none. In a notebook the report shows itself.
+    groups of that name. `paths` of the test items, for all models or by name, show pictures of the most confident
+    mistakes: files below the folder `images`, or at absolute paths without one. In a notebook the report shows itself.
 
     >>> prior = Prior.from_counts([500, 5], class_names=["cat", "owl"])
     >>> one = judge([[2.0, 0.0], [1.0, 0.0]], [0, 1], prior, logits_mean="train")
@@ -110,6 +111,7 @@ class Report:
         pairs = max(len(model["rows"].get("swallowed", ())) for model in data["models"])
         lines = ["before", "after"] if len(self.models) > 1 else ["after"]
         charts = specs.charts(self.prior, pairs=pairs, lines=lines, cuts=self.cuts) | sweeps(lines)
+        charts["counts"] = class_counts(data["classes"], self.prior, by_count(self.cuts))
         return sections.page(self.title, self._body(drawn, data), data, charts)
 
     def conclusion(self) -> str:
@@ -153,7 +155,7 @@ class Report:
         def figure(spec: Spec, kind: str, models: dict[str, Any], title: str = "", below: str = "") -> Spec:
             return standing_alone(spec, page_data.rows_of(kind, models, classes), title=title, subtitle=below)
 
-        made = {"class-counts": figure(specs.class_counts(self.prior, 60, looks), "counts", {})}
+        made = {"class-counts": figure(class_counts(classes, self.prior, looks), "counts", {})}
         made["marginal-likelihood"] = figure(specs.marginal_likelihood(self.prior, list(away)), "marginal", away)
         made["group-slopes"] = figure(specs.group_slopes(list(found), groups=looks), "slopes", found)
         if swept:
@@ -171,7 +173,7 @@ class Report:
                 made[f"{number}-group-flow"] = figure(specs.group_flow(), "flow", one, name)
             if "tau" in rows:
                 chart = tau_sweep(float(TAUS[model["sweep"]["as_it_is"]]))
-                made[f"{number}-tau-sweep"] = figure(chart, "tau", one, name, "the dashed line: as it is")
+                made[f"{number}-tau-sweep"] = figure(chart, "tau", one, name, "dashed line: as it is")
         return made
 
     def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
@@ -214,7 +216,7 @@ class Report:
         prior, models, several = self.prior, self.models, len(self.models) > 1
         lead = (
             f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
-            f"Judged on {counted(models[0].runs[0].num_items, 'test item')}."
+            f"Evaluated on {counted(models[0].runs[0].num_items, 'test item')}."
         )
         first = [sections.conclusion_section(self.conclusion()), sections.headline_section(models)]
         others = self._sections(data)
@@ -244,7 +246,7 @@ class Report:
         if kept:
             found.append(sections.swallowed_section(several, min(kept)))
         if any(model["pictures"] for model in data["models"]):
-            found.append(sections.pictures_section(several, data["missing"], "The surest mistakes", PICTURED))
+            found.append(sections.pictures_section(several, data["missing"], "The most confident mistakes", PICTURED))
         if any(model.calibrated for model in models):
             found.append(sections.calibration_section(several))
         if any(model.sweep for model in models):
@@ -255,23 +257,23 @@ class Report:
         notes = page_data.run_notes(self.models)
         first = self.models[0].runs[0].items
         if any(not np.array_equal(run.items, first) for model in self.models for run in model.runs):
-            notes.append("The models were judged on different test items: small differences may come from those.")
+            notes.append("The models were evaluated on different test items, which may explain small differences.")
         if len(drawn) < self.prior.num_classes:
             notes.append(
                 f"Charts of classes show {len(drawn):,} of {self.prior.num_classes:,}, evenly spaced from head to "
-                "tail; all numbers are of all classes."
+                "tail; all numbers cover all classes."
             )
         return [f'<p class="note">{text(note)}</p>' for note in notes]
 
 
 TABLE_OF_RECALL = (
-    "Recall is the share of a class's test items that are recognised, its accuracy. Below each its 95 % interval."
+    "Recall, a class's accuracy, is the share of its test items that are recognised; its 95 % interval is below."
 )
 TABLE = (
-    "Recall is the share of a class's test items that are recognised, its accuracy; precision the share of what is "
-    "called the class that is; F1 their harmonic mean. Below each its 95 % interval."
+    "Recall, a class's accuracy, is the share of its test items that are recognised; precision is the share of its "
+    "predictions that are right; F1 is their harmonic mean. Each number has its 95 % interval below."
 )
-PICTURED = "Test images of the pairs above, starting with those of which the model was most sure."
+PICTURED = "Test images of the pairs above, most confident first."
 
 
 # -------------------------------------------------------------------- the page of a training set
@@ -283,8 +285,8 @@ def inspection_page(seen: Inspection) -> str:
     title, classes = f"The tail of {Path(seen.source).name}", counted(prior.num_classes, "class")
     unit, held = seen.unit.removesuffix("s"), seen.unit_in_groups.removesuffix("s")
     lead = (
-        f"{counted(prior.total, unit)}, {classes}; {how_unequal(prior)}. Half of the data is in {seen.half:,} of "
-        f"{classes}."
+        f"{counted(prior.total, unit)}, {classes}; {how_unequal(prior)}. {seen.half:,} of {classes} "
+        f"hold{'s' if seen.half == 1 else ''} half of the data."
     )
     words = dict(headings())
     cards = "".join(
@@ -309,10 +311,10 @@ def inspection_page(seen: Inspection) -> str:
         f'<main class="single"><section class="first"><div class="cards">{cards}</div>{absent}</section>',
         sections.counts_section().html,
         f'<section><h2>What to do about it</h2><div class="advice">{advice}</div></section></main>',
-        foot(),
+        foot(""),
     ]
-    data = {"classes": page_data.class_data(prior, page_data.drawn_classes(prior, 1))}
-    return sections.page(title, "\n".join(body), data, {"counts": specs.class_counts(prior)})
+    drawn = page_data.class_data(prior, page_data.drawn_classes(prior, 1))
+    return sections.page(title, "\n".join(body), {"classes": drawn}, {"counts": class_counts(drawn, prior)})
 
 
 def save_inspection(seen: Inspection, path: str | os.PathLike[str]) -> Path:

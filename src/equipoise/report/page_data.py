@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -138,18 +138,18 @@ def run_notes(models: list[Model]) -> list[str]:
     """What is averaged over, how far the runs of a model are apart, and what else is to be known of each model."""
     notes = []
     several = [
-        f"{model.name} {len(model.runs)} runs (± {np.std([100 * run.top1 for run in model.runs], ddof=1):.1f})"
+        f"{model.name}, {len(model.runs)} runs (± {np.std([100 * run.top1 for run in model.runs], ddof=1):.1f})"
         for model in models
         if len(model.runs) > 1
     ]
     if several:
-        means = f"Means over runs, with the standard deviation of top-1: {', '.join(several)}."
-        notes.append(f"{means} Intervals are those of the test set.")
+        means = f"Means over runs, with the standard deviation of top-1: {'; '.join(several)}."
+        notes.append(f"{means} Intervals are for the test items, not for the runs.")
     for model in models:
         total = sum(run.num_items for run in model.runs)
         if model.sweep is not None and model.sweep.num_items < total:
             sample = f"a seeded sample of {model.sweep.num_items:,} of {total:,} rows"
-            notes.append(f"{model.name}: the prior sweep looks at {sample}.")
+            notes.append(f"{model.name}: the prior sweep uses {sample}.")
         notes += [f"{model.name}: {note}" for note in model.notes]
     return notes
 
@@ -166,6 +166,21 @@ def headlines(model: Model) -> dict[str, Headline | None]:
     for name in GROUPS:
         found[name] = _mean(correct[members.get(name, [])], items[members.get(name, [])])
     return found
+
+
+def headline_rows(scores: Iterable[tuple[str, Sequence[Any]]]) -> list[list[str]]:
+    """For a table in the terminal: a row of numbers for every model, and one with their intervals below it.
+
+    >>> headline_rows([("Softmax", [Headline(0.4, 0.35, 0.452), None])])
+    [['Softmax', '40.0', '–'], ['', '35.0–45.2', '']]
+    """
+    rows = []
+    for name, found in scores:
+        rows.append([name, *(percent(v.value if v else None) for v in found)])
+        known = [v is not None and v.low is not None for v in found]
+        ends = [f"{percent(v.low)}–{percent(v.high)}" if k else "" for v, k in zip(found, known, strict=True)]
+        rows.append(["", *ends])
+    return rows
 
 
 def _mean(correct: FloatArray, items: Any) -> Headline | None:
@@ -354,7 +369,7 @@ def _worlds(sweep: PriorSweep) -> list[dict[str, Any]]:
     return [
         {"how": how, "alpha": alpha, "accuracy": one_digit(accuracy[i, tau])}
         for i, alpha in enumerate(WORLDS.tolist())
-        for how, tau in (("told the prior", i), ("as it is", sweep.as_it_is))
+        for how, tau in (("given the prior", i), ("as it is", sweep.as_it_is))
     ]
 
 

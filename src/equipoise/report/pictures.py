@@ -68,8 +68,8 @@ def confused(model: Model) -> Iterator[Mistake]:
         right = percent(float(model.correct[pair.true] / model.runs[0].items[pair.true]))
         for row in rows[np.argsort(-answers.confidence[rows], kind="stable")][:EACH].tolist():
             sure = percent(float(answers.confidence[row]))
-            words = f"{name}, taken for {other} with a confidence of {sure} %; accuracy of {name}: {right} %"
-            yield Mistake(model.paths[row], name, f"taken for {other}", f"{sure} % sure", words)
+            words = f"{name}, mistaken for {other} with a confidence of {sure} %; accuracy of {name}: {right} %"
+            yield Mistake(model.paths[row], name, f"mistaken for {other}", f"confidence {sure} %", words)
 
 
 def missed(model: MultilabelModel) -> Iterator[Mistake]:

@@ -50,15 +50,15 @@ def conclusion_section(words: str) -> Section:
 
 def headline_section(models: list[Model]) -> Section:
     rows = []
-    heads = [*(words for _, words in headings(models[0].cuts)), "ECE", "p(y) off uniform"]
+    heads = [*(words for _, words in headings(models[0].cuts)), "ECE", "p(y) from uniform"]
     for model in models:
         ece = float(np.mean([run.ece for run in model.runs])) if model.calibrated else None
         numbers = [(percent(value.value if value else None), value) for value in headlines(model).values()]
         cells = [(number, f"{percent(v.low)} to {percent(v.high)}" if v else "") for number, v in numbers]
         rows.append((cut(model.name, 200), [*cells, (percent(ece), ""), (percent(model.total_variation), "")]))
     how = (
-        "Accuracy in percent; below each its 95 % interval. Groups are by training items; a group's accuracy is the "
-        "mean over its classes. A dash is a group without test items, not a zero."
+        "Accuracy in percent, with its 95 % interval below. Groups are by number of training items; a group's accuracy "
+        "is the mean over its classes. A dash marks a group without test items."
     )
     return headline_table(how, heads, rows)
 
@@ -85,12 +85,12 @@ def headline_table(how: str, heads: Sequence[str], rows: Sequence[tuple[str, Seq
 
 
 def classes_section(several: bool, num_classes: int) -> Section:
-    line = "is the mean of neighbouring classes" if neighbours(num_classes) else "joins them"
+    line = "is the mean of neighbouring classes" if neighbours(num_classes) else "connects them"
     return section(
         "classes",
         "Every class",
-        "Each point is a class: its accuracy against how often it was seen in training, with its 95 % interval. The "
-        f"line {line}. A model that ignores the tail falls to the right.",
+        "Each point is a class: its accuracy, with a 95 % interval, against its number of training items. The "
+        f"line {line}; it falls to the right if the model neglects the tail.",
         pair("classes", several),
     )
 
@@ -98,8 +98,8 @@ def classes_section(several: bool, num_classes: int) -> Section:
 def table_section(several: bool, groups: Sequence[str], how: str) -> Section:
     """The table of classes, which table.js fills."""
     change = (
-        " A change is bold where its interval leaves 0 out; of a hundred classes that did not change at all, chance "
-        'alone makes up to five look so. Columns that name no model are of <span data-name="after"></span>.'
+        " A change is bold if its interval excludes 0; even if nothing changed, up to 5 of 100 classes would be bold "
+        'by chance. Columns without the name of a model belong to <span data-name="after"></span>.'
         if several
         else ""
     )
@@ -124,8 +124,8 @@ def slopes_section(several: bool) -> Section:
     return section(
         "groups",
         "Head and tail",
-        "Mean accuracy of the classes of each group. Bars are 95 % intervals of each model by itself"
-        + ("; whether a change is more than chance is shown above." if several else "."),
+        "Mean accuracy of the classes in each group. Bars are 95 % intervals"
+        + (" of each model alone; see above whether a change is more than chance." if several else "."),
         figure("slopes", wide=True),
     )
 
@@ -135,16 +135,16 @@ def marginal_section(several: bool) -> Section:
     far = ", ".join(f'<span class="tag {role}"></span><b data-tv="{role}"></b> %' for role in roles)
     return section(
         "prior",
-        "What the model says by itself",
-        "p(y) is the mean predicted probability of each class over the whole test set. The thin line is uniform: on a "
-        "balanced test set that is where a fair model stays.",
+        "Average predictions",
+        "p(y) is the mean predicted probability of each class over the whole test set. The thin line is uniform, "
+        "where an unbiased model stays on a balanced test set.",
         figure("marginal", wide=True) + f'<p class="note">Distance from uniform (total variation): {far}</p>',
     )
 
 
 def swallowed_section(several: bool, kept: float) -> Section:
-    empty = "No class is taken for one with more training items, or the predictions are not known."
-    least = f" The map shows its largest cells, which hold {percent(kept)} % of the test items." if kept < 1 else ""
+    empty = "No class is mistaken for one with more training items, or the predictions are not available."
+    least = f" Only the largest cells are shown, with {percent(kept)} % of the test items." if kept < 1 else ""
     beside = []
     for role in ["before", "after"] if several else ["after"]:
         title = f'<h3><span class="tag {role}"></span><span data-name="{role}"></span></h3>'
@@ -154,10 +154,11 @@ def swallowed_section(several: bool, kept: float) -> Section:
         )
     return section(
         "confusions",
-        "Who swallows whom",
-        "Where test items of each group end up; then every confusion: rows are true classes, columns predicted ones, "
-        "both from the most training items to the fewest, green where right; and of each group the classes that are "
-        "most surely taken for one with more training items (by the lower end of the 95 % interval)." + least,
+        "Confusions",
+        "The first chart shows how the test items of each group are classified. In the confusion matrix, rows are true "
+        "classes and columns predicted ones, both from the most training items to the fewest; correct predictions are "
+        f"green.{least} The bars show the classes of each group that are most clearly mistaken for one with more "
+        "training items (by the lower end of the 95 % interval).",
         pair("flow", several) + "".join(beside),
     )
 
@@ -171,8 +172,8 @@ def heat_map(role: str) -> str:
     return (
         f'<figure class="heat" data-heat="{role}"><div class="known"><div class="canvas"><canvas tabindex="0" '
         f'role="img"></canvas></div><div class="zoom">{buttons}'
-        '<output aria-live="polite">Drag a square to zoom in; point at a cell to read it.</output></div></div>'
-        '<p class="empty" hidden>It is not known what was predicted.</p></figure>'
+        '<output aria-live="polite">Drag to zoom in; point at a cell to read it.</output></div></div>'
+        '<p class="empty" hidden>The predictions are not available.</p></figure>'
     )
 
 
@@ -194,38 +195,39 @@ def pictures_section(several: bool, missing: int, title: str, how: str) -> Secti
 def calibration_section(several: bool) -> Section:
     return section(
         "calibration",
-        "How sure, and how right",
-        "Accuracy against confidence for each group, in bins with equally many items; the band is its 95 % interval. "
-        "Where the thin diagonal is within the band, the model is as sure as it is right; below the diagonal it is too "
-        "sure. The expected calibration error (ECE, in percent, over 15 bins of equal width) is given for each group.",
-        pair("calibration", several, empty="These results do not say how sure the model was.", below="ece"),
+        "Confidence and accuracy",
+        "Accuracy against confidence for each group, in bins with equal numbers of items; bands are 95 % intervals. "
+        "Where the band covers the thin diagonal, confidence matches accuracy; below the diagonal the model is "
+        "overconfident. Below each chart is the expected calibration error (ECE) of each group, in percent, over 15 "
+        "bins of equal width.",
+        pair("calibration", several, empty="These results do not include confidences.", below="ece"),
     )
 
 
-SWEPT = "Not known what these predictions mean: there is no sweep of them."
+SWEPT = "No sweep: the prior that these predictions are for is not known."
 
 
 def world_section() -> Section:
-    world = slider("alpha", "The world it is used in", "long-tailed, as training", "uniform", "reversed")
+    world = slider("alpha", "Class frequencies in use", "long-tailed, as in training", "uniform", "reversed")
     return section(
         "world",
-        "If the world were different",
-        "Classes may be as unequal where the model is used as in training, equal, or the other way round: the deployed "
-        "prior is the training prior to the power alpha, from 1 through 0 to −1. A model that is told the prior shifts "
-        "its logits by it (<code>eq.adjust_logits</code>); as it is, it does not know.",
+        "If class frequencies change",
+        "In use, classes may be as imbalanced as in training, equally frequent, or imbalanced the other way round. The "
+        "deployed prior is the training prior to the power alpha, from 1 through 0 to −1. A model that is given the "
+        "prior shifts its logits accordingly (<code>eq.adjust_logits</code>).",
         figure("world", wide=True, before=world, empty=SWEPT),
     )
 
 
 def tau_section(several: bool) -> Section:
-    tau = slider("tau", "The correction", "0: plain", "1: equal classes", "2: beyond", readout="tau-readout")
-    both = '<h3>Both together</h3><div class="readout" id="both-readout" aria-live="polite"></div>'
+    tau = slider("tau", "Correction", "0: none", "1: equal classes", "2: beyond equal", readout="tau-readout")
+    both = '<h3>Both sliders together</h3><div class="readout" id="both-readout" aria-live="polite"></div>'
     return section(
         "correction",
         "How much to correct",
-        "tau is how much of log π_train is taken off the logits of a plain loss. Logits of a plain loss stand at 0 as "
-        "they are, those of a balanced loss at 1. A larger tau gives to the tail what it takes from the head. A tau "
-        "that is read off here was chosen on the test set: for use, choose it on other items.",
+        "tau is the multiple of log π_train that is subtracted from the logits of a plain loss. A plain loss starts at "
+        "0, a balanced loss at 1. A larger tau favours the tail at the expense of the head. A tau read off here is "
+        "chosen on the test set; for use, choose it on other data.",
         tau + pair("tau", several, empty=SWEPT) + both,
     )
 
@@ -244,7 +246,7 @@ def counts_section() -> Section:
     return section(
         "training",
         "The training set",
-        "Training items of each class, the largest first, on a logarithmic axis.",
+        "Training items per class, largest first, on a logarithmic axis.",
         figure("counts"),
     )
 
@@ -271,7 +273,7 @@ def figure(
     return f'<figure data-chart="{chart}"{chosen}{size}>{before}<div class="chart"></div>{missing}{below}</figure>'
 
 
-def pair(chart: str, several: bool, *, empty: str = "Not known.", below: str = "") -> str:
+def pair(chart: str, several: bool, *, empty: str = "Not available.", below: str = "") -> str:
     """The same chart for both chosen models, or for the only one."""
     parts = []
     for role in ["before", "after"] if several else ["after"]:
@@ -298,8 +300,8 @@ def top(title: str, lead: str) -> str:
 
 
 WILSON = (
-    "Wilson, 95 %; of means over classes by the square-and-add method; of changes by Newcombe's method for paired "
-    "proportions where both models saw the same items"
+    "Intervals are 95 % Wilson intervals; those of means over classes are for an effective number of items, those of "
+    "changes by Newcombe's method for paired proportions if both models saw the same items."
 )
 
 
@@ -307,8 +309,8 @@ def foot(intervals: str = WILSON) -> str:
     from equipoise import __version__
 
     return (
-        f"<footer>Made by Equipoise {__version__}, drawn by Vega-Lite. Intervals: {intervals}. This file needs no "
-        "network.</footer>"
+        f"<footer>Made with Equipoise {__version__} and Vega-Lite. {intervals} This page works without a network."
+        "</footer>"
     )
 
 

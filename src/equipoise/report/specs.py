@@ -205,7 +205,6 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
     the models of charts that show several."""
     groups = by_count(cuts)
     return {
-        "counts": class_counts(prior, groups=groups),
         "classes": class_accuracy(prior, groups),
         "marginal": marginal_likelihood(prior, lines),
         "slopes": group_slopes(lines, groups=groups),
@@ -213,26 +212,6 @@ def charts(prior: Prior, *, pairs: int, lines: Sequence[str], cuts: Cuts = USUAL
         "swallowed": swallowed(pairs, groups),
         "calibration": calibration(groups=groups),
     }
-
-
-def class_counts(prior: Prior, most_names: int = 0, groups: Looks = BY_COUNT) -> Spec:
-    """Training items of each class, largest first, on a logarithmic axis; with names if there are few classes."""
-    x: Spec = {"field": "rank", "type": "ordinal", "axis": {"labels": False, "title": "class, largest first"}}
-    if prior.class_names is not None and prior.num_classes <= most_names:
-        x = _names("largest first", -40 if prior.num_classes <= MOST_NAMES else -90, 120)
-    axis = {"format": ",d", "values": ticks(prior, decades=True)}
-    y = number("shown", "training items", scale={"type": "log", "domainMin": 0.7}, axis=axis)
-    shown = tooltip(name="class", counted="training items", group="group")
-    encoding = {"x": x, "y": y, "y2": {"datum": 0.7}, "color": groups.colour, "tooltip": shown} | SPOKEN
-    derived = computed(shown="max(datum.count, 0.7)", **COUNTED) + computed(
-        spoken="datum.name + ': ' + datum.counted + ' training items'"
-    )
-    return chart(
-        "Training items of each class, largest first, on a logarithmic axis",
-        220,
-        transform=unfold("name", "rank", "count", "group") + derived,
-        **layer("bar", {}, encoding),
-    )
 
 
 def one_digit(share: str) -> str:
@@ -255,7 +234,7 @@ def class_scores(
     scale = {"type": "log", "reverse": True, "nice": False, "padding": 8, "domain": extent(prior)}
     low, high = ends
     x = number(
-        "shown", "training items of the class → rarer", scale=scale, axis={"format": ",d", "values": ticks(prior)}
+        "shown", "training items of the class (rarer →)", scale=scale, axis={"format": ",d", "values": ticks(prior)}
     )
     hover = {"param": "hovered", "empty": False, "value": 1}
     derived = computed(
@@ -330,7 +309,7 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
     axis = {"labels": several, "labelAngle": 0, "title": None, "labelFontSize": 13, "labelColor": "var(--ink)"}
     axis |= MODELS | {"labelLimit": {"expr": f"width / {len(lines)} - 12"}}
     x = {"field": "role", "type": "ordinal", "sort": list(lines), "scale": {"padding": 0.35}, "axis": axis}
-    mean = {"x": x, "y": number("accuracy", f"mean {title} of the group's classes, %", **PERCENT)}
+    mean = {"x": x, "y": number("accuracy", f"mean {title} of the classes, %", **PERCENT)}
     mean |= {"color": groups.colour}
     interval = {"x": x, "y": number("low"), "y2": {"field": "high"}, "color": groups.colour}
     shown = tooltip(group="group", model="model", interval=f"{title}, 95 %", classes="classes")
@@ -354,13 +333,13 @@ def group_slopes(lines: Sequence[str], title: str = "accuracy", groups: Looks = 
 
 
 def group_flow() -> Spec:
-    """Where the items of each group go: predicted right, or as a wrong class of each group."""
-    words = "datum.value == 'right' ? 'right' : 'wrong, a class with ' + datum.value"
+    """How the items of each group are classified: right, or as a wrong class of each group."""
+    words = "datum.value == 'right' ? 'right' : 'wrong, in group ' + datum.value"
     legend = {"labelExpr": words, "columns": 2, "labelLimit": 0}
     colour = by("end", ["right", *GROUPS], ["var(--right)", *GROUP_COLOURS], legend)
     y = {"field": "group", "type": "nominal", "sort": GROUPS, "axis": {"title": None, "labelFontSize": 13}}
     x = number("from", "share of the group's test items, %", **PERCENT)
-    shown = tooltip(group="test items with", words="predicted as", share="share, %")
+    shown = tooltip(group="true group", words="predicted", share="share, %")
     bar = {"y": y, "x": x, "x2": {"field": "to"}, "color": colour, "tooltip": shown} | SPOKEN
     ink = [
         {"test": "datum.end == 'right'", "value": "var(--ink)"},
@@ -373,28 +352,28 @@ def group_flow() -> Spec:
         middle="(datum.from + datum.to) / 2",
         label="round(datum.to - datum.from) + ' %'",
         share="format(datum.to - datum.from, '.1f')",
-        words="datum.end == 'right' ? 'what they are' : 'another class with ' + datum.end",
-    ) + computed(spoken="'test items with ' + datum.group + ': ' + datum.share + ' % predicted as ' + datum.words")
+        words="datum.end == 'right' ? 'the right class' : 'a wrong class in group ' + datum.end",
+    ) + computed(spoken="'test items of group ' + datum.group + ': ' + datum.share + ' % predicted as ' + datum.words")
     layers = [
         layer("bar", {"stroke": "var(--paper)", "height": {"band": 0.8}}, bar),
         layer("text", {"fontWeight": 600, "fontSize": 12}, label, transform=wide),
     ]
-    return chart("Where the test items of each group go", 150, transform=derived, layer=layers)
+    return chart("How the test items of each group are classified", 150, transform=derived, layer=layers)
 
 
 def swallowed(pairs: int, groups: Looks = BY_COUNT) -> Spec:
     """Which classes swallow which with fewer training items, by group: a bar with its interval, and the names above
     it."""
     y = {"field": "rank", "type": "ordinal", "axis": None, "scale": {"domain": list(range(max(pairs, 1)))}}
-    shown = tooltip(name="class", other="taken for", times="times", interval="share, 95 %")
+    shown = tooltip(name="class", other="mistaken for", times="times", interval="share, 95 %")
     x = number("share", "share of the class's test items, %", **PERCENT)
-    spoken = computed(spoken="datum.name + ' taken for ' + datum.other + ': ' + datum.interval + ' %'")
+    spoken = computed(spoken="datum.name + ' mistaken for ' + datum.other + ': ' + datum.interval + ' %'")
     bar = {"y": y, "x": x, "tooltip": shown, "color": groups.colour} | SPOKEN
     interval = {"y": y, "x": number("low"), "x2": {"field": "high"}}
     names = {"y": y, "x": {"value": 2}, "text": {"field": "pair"}, "tooltip": shown}
     words = {"align": "left", "baseline": "middle", "dy": -5, "limit": {"expr": "max(width - 8, 60)"}}
     return chart(
-        "Classes that are taken for more frequent ones, as a share of their test items",
+        "Classes mistaken for more frequent ones, as a share of their test items",
         38 * max(pairs, 1),
         transform=spoken,
         layer=[

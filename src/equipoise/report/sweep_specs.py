@@ -36,9 +36,9 @@ def world_sweep(lines: Sequence[str]) -> Spec:
     scale = {"reverse": True, "nice": False, "domain": [-1, 1]}
     x = number("alpha", "deployed prior", scale=scale)
     x |= {"axis": {"values": [1, 0, -1], "labelExpr": worlds, "labelBound": False}}
-    y = number("accuracy", "accuracy in that world, %", scale={"zero": False})
+    y = number("accuracy", "accuracy at that prior, %", scale={"zero": False})
     muted = LINES | {"symbolStrokeColor": "var(--muted)"}
-    dash = by("how", ["told the prior", "as it is"], [[1, 0], [2, 3]], muted)
+    dash = by("how", ["given the prior", "as it is"], [[1, 0], [2, 3]], muted)
     shown = tooltip(model="model", how="how", accuracy="accuracy, %", alpha="alpha")
     colour, shape, _ = line_scales(lines)
     if len(lines) > 1:
@@ -46,7 +46,7 @@ def world_sweep(lines: Sequence[str]) -> Spec:
         colour["legend"] = shape["legend"] = legend | MODELS
     words = "datum.model + ', ' + datum.how + ': ' + datum.accuracy + ' %'"
     layers = swept("alpha", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown, "shape": shape}, 2.5, 90, words)
-    description = "Accuracy as the deployed prior moves from long-tailed through uniform to reversed"
+    description = "Accuracy against the deployed prior, from long-tailed through uniform to reversed"
     return chart(description, 300, params=[{"name": "alpha", "value": 0}, NAMES], layer=layers)
 
 
@@ -57,12 +57,12 @@ def tau_sweep(tau: float = 1) -> Spec:
     dash = by("group", names, [[1, 0], *GROUP_DASHES], legend)
     axis = {"values": [0, 0.5, 1, 1.5, 2], "format": ".1f"}
     x = number("tau", "tau", scale={"domain": [0, 2], "nice": False}, axis=axis)
-    y = number("accuracy", "mean accuracy of classes, %", **PERCENT)
+    y = number("accuracy", "mean accuracy of the classes, %", **PERCENT)
     shown = tooltip(group="group", accuracy="accuracy, %", tau="tau")
     words = "datum.group + ': ' + datum.accuracy + ' %'"
     layers = swept("tau", {"x": x, "y": y, "color": colour}, dash, {"tooltip": shown}, 2.2, 70, words)
     return chart(
-        "Accuracy of each group as tau moves from 0 to 2", 300, params=[{"name": "tau", "value": tau}], layer=layers
+        "Accuracy of each group against tau, from 0 to 2", 300, params=[{"name": "tau", "value": tau}], layer=layers
     )
 
 

@@ -83,7 +83,7 @@ class PriorEstimate:
         return not self.doubts
 
     def __repr__(self) -> str:
-        word = "trusted" if self.trusted else f"not to be trusted: {len(self.doubts)} doubts"
+        word = "trusted" if self.trusted else f"not trusted: {len(self.doubts)} doubts"
         return f"PriorEstimate({self.method}, {self.num_items:,} items, {word}, {self.prior!r})"
 
     def __str__(self) -> str:
@@ -95,8 +95,8 @@ class PriorEstimate:
             interval = "–" if np.isnan(self.low[j]) else f"{self.low[j]:.4f} to {self.high[j]:.4f}"
             lines.append(f"{name:<16}{self.probabilities[j]:>10.4f}  {interval}")
         if len(order) > 20:
-            lines.append(f"... and {len(order) - 20} classes more")
-        lines += [f"not to be trusted: {doubt}" for doubt in self.doubts]
+            lines.append(f"... and {len(order) - 20} more classes")
+        lines += [f"not trusted: {doubt}" for doubt in self.doubts]
         if self.method == "em" and not self.calibration_checked:
             lines.append("calibration was not checked: pass validation=(probabilities, labels)")
         return "\n".join(lines)
@@ -164,7 +164,7 @@ def estimate_prior(
             "or a model that tells the classes apart better"
         )
     if doubts:
-        warnings.warn(f"the estimated prior is not to be trusted: {'; '.join(doubts)}", stacklevel=outside())
+        warnings.warn(f"the estimated prior cannot be trusted: {'; '.join(doubts)}", stacklevel=outside())
     return PriorEstimate(
         prior=Prior.from_probabilities(estimate, class_names=prior.class_names),
         low=low,

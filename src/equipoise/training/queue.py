@@ -113,7 +113,7 @@ class _Queue(Generic[C, R]):
                 missing = self.kind.agree(self.kept.weights_of(first) is None)
                 if first in self.failed or (missing and first in self.trained):
                     what = "is taught by" if first in self.kind.teachers(cell) else "starts from"
-                    self.settings.log(f"{cell}: left out, as it {what} {first}")
+                    self.settings.log(f"{cell}: skipped, as it {what} {first}")
                     self.failed.add(cell)
                     self.waiting.remove(cell)
                     break
@@ -234,7 +234,7 @@ class _Queue(Generic[C, R]):
     def _without_diverged(self, runs: Mapping[C, R]) -> list[C]:
         for cell, run in runs.items():
             if not run.finite:
-                self.settings.log(f"{cell}: the loss became infinite or not a number; no record is written")
+                self.settings.log(f"{cell}: the loss became infinite or NaN; no record is written")
                 self.failed.add(cell)
                 self.waiting.remove(cell)
                 self.kept.forget(cell)

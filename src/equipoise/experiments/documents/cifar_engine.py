@@ -19,7 +19,7 @@ def engine_notes(record: Mapping[str, Any]) -> str:
     ]
     for kernels, same in record["alone_against_shared"].items():
         kept = ", ".join(name for name, equal in same.items() if equal) or "none"
-        lines.append(f"- Same weights alone as beside three other runs, {kernels}: {kept}.")
+        lines.append(f"- Same weights alone as with three other runs, {kernels}: {kept}.")
     rows = [
         [
             kernels,
@@ -30,12 +30,19 @@ def engine_notes(record: Mapping[str, Any]) -> str:
         for kernels, recipes in record["graph_against_eager"].items()
         for recipe, found in recipes.items()
     ]
-    header = ["20 graphed steps", "loss", "eager's weights", "loss from eager's", "from fp32", "eager from fp32"]
+    header = [
+        "20 graphed steps",
+        "loss",
+        "same weights as eager",
+        "loss against eager",
+        "against fp32",
+        "eager against fp32",
+    ]
     parts = [f"{machine['device']}, torch {machine['torch']}.", "\n".join(lines), str(Table(header, rows, left=2))]
     if speeds := record.get("images_a_second"):
         slowest = min(speeds.values())
         timed = [[label, f"{value:,.0f}", f"{value / slowest:,.1f}×"] for label, value in speeds.items()]
-        parts.append(str(Table(["", "images per second", "over the slowest"], timed)))
+        parts.append(str(Table(["", "images per second", "relative to the slowest"], timed)))
     return "\n\n".join(parts)
 
 

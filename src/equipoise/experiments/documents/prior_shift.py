@@ -19,7 +19,7 @@ from equipoise.report.tables import UNKNOWN, Table, mean_std
 
 FIGURE = "docs/images/prior-shift.png"
 NAMES = {  # of what the figure shows: where the target prior comes from
-    "as trained": "that of the logits, as trained",
+    "as trained": "that of the logits (as trained)",
     "EM": "estimated",
     "calibrated, EM": "estimated after calibration",
     "known": "known",
@@ -44,7 +44,7 @@ def shift_table(records: Sequence[PriorShiftRecord]) -> Table:
 
 def estimate_table(records: Sequence[PriorShiftRecord]) -> Table:
     """How far the estimated priors are from the true ones, and whether they know it."""
-    header = ["loss", "estimate", "total variation to the truth", "as trained", "intervals that cover", "trusted", "n"]
+    header = ["loss", "estimate", "total variation from the truth", "as trained", "interval coverage", "trusted", "n"]
     found = []
     for method, title in TITLES.items():
         runs = [record for record in records if record.method == method]
@@ -123,9 +123,9 @@ def _panel(by_column: dict[str, list[list[float]]], label: str, domain: list[flo
     words = [f"datum.value == {x} ? {name.split(', ')}" for x, name in zip(PLACES, SHIFTS.values(), strict=True)]
     axis = {"values": PLACES, "labelExpr": " : ".join([*words, "''"]), "grid": True}
     span = {"domain": [-0.35, len(SHIFTS) - 0.25], "nice": False}
-    x = number("x", "class frequencies of the test set, against those of training", scale=span, axis=axis)
+    x = number("x", "class frequencies of the test set, relative to training", scale=span, axis=axis)
     y = number("value", label, scale={"domain": domain, "nice": False, "zero": False})
-    legend = {"title": "the target prior is", "titleOrient": "left", "columns": 4, "labelLimit": 0, "symbolOpacity": 1}
+    legend = {"title": "target prior:", "titleOrient": "left", "columns": 4, "labelLimit": 0, "symbolOpacity": 1}
     names = [NAMES[column] for column in by_column]
     looks = {"x": x, "color": by("target", names, COLOURS[: len(names)], legend)}
     shape = {"shape": by("target", names, SHAPES[: len(names)], legend)}

@@ -209,8 +209,9 @@ def _verdict(found: Sequence[Difference], records: Sequence[Record]) -> str:
         return missing(records)
     points = [one.points for one in found if one.source == "paper"] or [one.points for one in found]
     text = (
-        f"Over the {len(points)} cells of the table that have a run, ours is {_signed(statistics.mean(points))} points "
-        f"from the paper on average, {_signed(min(points))} to {_signed(max(points))}. {missing(records)}"
+        f"Over the {len(points)} cells of the table that have a run, ours differs from the paper by "
+        f"{_signed(statistics.mean(points))} points on average ({_signed(min(points))} to {_signed(max(points))}). "
+        f"{missing(records)}"
     )
     pooled = pooled_std(accuracies(records).values())
     if pooled is None:
@@ -243,7 +244,7 @@ def _signed(value: float) -> str:
 def choices_table(choices: Sequence[Record]) -> str:
     """For docs/table1.md: what hyper-parameters are chosen from, judged on held-out training images."""
     if not choices:
-        return "No run that a choice could be made from is recorded yet."
+        return "No run for choosing hyper-parameters is recorded yet."
     rows = []
     for cell, runs in by_cell(choices).items():
         recipe = runs[0].recipe

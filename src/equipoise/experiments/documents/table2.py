@@ -1,4 +1,4 @@
-"""Table 2 and the benchmarks of detectors, as the documents show them."""
+"""Table 2 and the benchmarks of detectors, as the documents show them, and what all tables of detectors share."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from statistics import median
 from typing import Any
 
 from equipoise.experiments.documents.marks import filled
+from equipoise.experiments.table2.control import Methods, beside_control, differences_by_seed, what_is_chance
 from equipoise.experiments.table2.published import BACKBONES, NAME
-from equipoise.experiments.table2.report import Records, backbone_table, read
+from equipoise.experiments.table2.report import CALIBRATION, Records, backbone_table, calibration_table, read
 from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, versions_in_words
 from equipoise.training.detection_records import DetectionRecord
 
@@ -18,7 +19,7 @@ BENCHMARK = "results/benchmarks/detection-{}.json"
 
 
 def provenance(records: Sequence[DetectionRecord]) -> str:
-    """Where the numbers come from: one row per device, versions and commit."""
+    """Where the numbers come from: one row per device, versions and commit. Runs that train nothing have no speed."""
 
     def made(record: DetectionRecord) -> tuple[str, ...]:
         versions = versions_in_words(record.versions, torch="torch", torchvision="torchvision", hotcoco="hotcoco")
@@ -30,15 +31,42 @@ def provenance(records: Sequence[DetectionRecord]) -> str:
             *alike,
             str(len(runs)),
             low_to_high([run.engine.get("together", 1) for run in runs]),
-            low_to_high([run.seconds for run in runs]),
-            low_to_high([run.images_per_second for run in runs]),
+            _range([run.seconds for run in runs if run.iterations]),
+            _range([run.images_per_second for run in runs if run.iterations]),
             f"{median(run.evaluation_seconds for run in runs):.0f}",
         )
         for alike, runs in grouped(records, made).items()
     ]
     named = ("device", "versions", "precision", "commit")
     header = (*named, "runs", "together", "seconds per run", "img/s", "seconds to evaluate")
-    return str(Table(header, rows, left=4))
+    untrained = sum(not record.iterations for record in records)
+    note = f"\n\nSeconds per run and img/s are of training; {untrained} of the runs train nothing." if untrained else ""
+    return str(Table(header, rows, left=4)) + note
+
+
+def _range(values: Sequence[float]) -> str:
+    return low_to_high(values) if values else UNKNOWN
+
+
+def beside_part(
+    records: Sequence[DetectionRecord],
+    methods: Methods,
+    tables: Sequence[Sequence[str]],
+    chance: Sequence[str] = (),
+    by_seed: Sequence[str] = (),
+) -> list[str]:
+    """The methods beside the control: a table for each of the lists of columns `tables`, what is within `chance`, and a
+    table `by_seed` for each column; then the calibration, where it was measured."""
+    means = [table for columns in tables if (table := beside_control(records, methods, columns))]
+    seeds = [table for column in by_seed if (table := differences_by_seed(records, methods, column))]
+    calibration = calibration_table(records, methods)
+    return [
+        f"{means[0].title}, mean ± standard deviation over seeds:" if means else "",
+        *map(str, means),
+        what_is_chance(records, methods, chance),
+        *map(str, seeds),
+        f"{CALIBRATION}\n\n{calibration}" if calibration else "",
+    ]
 
 
 def table2_part(records: Records) -> str:
@@ -82,8 +110,8 @@ def benchmark_part(found: dict[str, Any]) -> str:
         if measured := content.get("profile"):
             lines.append(
                 f"- A step of {measured['images']} images of {measured['size'][0]} × {measured['size'][1]}: "
-                f"{measured['batched']['images/s']:,.0f} img/s; torchvision's losses, which go image by image, "
-                f"{measured['image by image, no optimizer']['images/s']:,.0f} img/s without a step of the optimizer."
+                f"{measured['batched']['images/s']:,.0f} img/s; torchvision's losses, which run image by image, reach "
+                f"{measured['image by image, no optimizer']['images/s']:,.0f} img/s without the optimizer's step."
             )
     return "\n\n".join(lines) if lines else "Not measured yet."
 

@@ -6,23 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from equipoise.experiments.documents.marks import filled
-from equipoise.experiments.documents.table2 import provenance
+from equipoise.experiments.documents.table2 import beside_part, provenance
+from equipoise.experiments.table2.control import Methods
 from equipoise.experiments.table2.published import MOST
 from equipoise.experiments.table2.report import methods_table, runs_of
 from equipoise.experiments.voc2012_lt.published import CHOICES, CUT, METHODS, NAME
-from equipoise.experiments.voc2012_lt.report import Methods, beside_control, methods_run, orders_compared, read
+from equipoise.experiments.voc2012_lt.report import BESIDE, SEEN, measures_tables, methods_run, orders_compared, read
 from equipoise.report.tables import low_to_high
-from equipoise.training.detection_records import MEASURES, DetectionRecord, columns_at
+from equipoise.training.detection_records import COLUMNS, DetectionRecord
 from equipoise.training.records import read_records
 
 LEVELS = 5  # of the feature pyramid
 SAME_MEASURES = (
-    "AP_fixed is of the 10,000 best detections per class, AP_pool ranks all classes together, AP@5 is of the best 5 "
-    "detections per image, LVIS's share for 20 classes; all of masks."
+    "AP_fixed counts the 10,000 best detections per class, AP_pool ranks all classes together, and AP@5 counts the "
+    "best 5 detections per image, LVIS's cap scaled to 20 classes; all are for masks."
 )
+CHANCE = ("AP_mask", "AP_r", "AP_box", *BESIDE)  # told from chance
 CUT_OFF = (
-    "Before NMS was exact: in the training of these runs, NMS of proposals was cut off after some rounds, which left "
-    "boxes undecided. They are kept as they were recorded, with the methods and measures of their time."
+    "These runs are from before NMS was exact: in training, NMS of proposals was cut off after some rounds, which left "
+    "boxes undecided. They are kept as recorded, with the methods and measures of that time."
 )
 
 
@@ -31,18 +33,19 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> 
     if not records:
         return "Not run yet."
     missing = [title for name, title in methods.items() if not runs_of(records, name)]
-    counts, beside = records[0].counts, beside_control(records, methods)
+    counts, measures = records[0].counts, measures_tables(records, methods)
+    beside = ([COLUMNS, BESIDE], CHANCE, SEEN) if measures else ([COLUMNS],)
     parts = [
         f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
         f"{sum(count <= 10 for count in counts)} rare classes; trained on {records[0].trained_on}, tested on "
-        f"{records[0].evaluated_images:,} images. Mean ± standard deviation over n seeds, the last iterate; "
-        "AP_f, AP_c and AP_r are of masks."
+        f"{records[0].evaluated_images:,} images. Mean ± standard deviation of the last iterate over n seeds; "
+        "AP_f, AP_c and AP_r are for masks."
         + _detections_said(records)
         + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         str(methods_table(records, methods)),
-        *_measures(records, methods),
+        "\n\n".join([SAME_MEASURES, *map(str, measures)]) if measures else "",
         orders_compared(records, methods),
-        f"{beside.title}, mean ± standard deviation over seeds:\n\n{beside}" if beside else "",
+        *beside_part(records, methods, *beside),
         provenance(records),
         unsettled_part(records),
     ]
@@ -54,17 +57,9 @@ def cut_part(records: Sequence[DetectionRecord]) -> str:
     return f"{CUT_OFF}\n\n{voc_part(records, methods_run(records))}" if records else "No records."
 
 
-def _measures(records: Sequence[DetectionRecord], methods: Methods) -> list[str]:
-    """The measures that see a prior, where runs have them."""
-    if not any(record.AP_at for record in records):
-        return []
-    found = [str(methods_table(records, methods, columns=columns)) for columns in (MEASURES, columns_at(records))]
-    return [SAME_MEASURES, *found]
-
-
 def _detections_said(records: Sequence[DetectionRecord]) -> str:
     found = [run.engine["detections"] / run.evaluated_images for run in records if run.engine.get("detections")]
-    return f" A run found {low_to_high(found)} detections per image; at most {MOST} count." if found else ""
+    return f" Runs found {low_to_high(found)} detections per image, of which at most {MOST} count." if found else ""
 
 
 def unsettled_part(records: Sequence[DetectionRecord]) -> str:
@@ -77,8 +72,8 @@ def unsettled_part(records: Sequence[DetectionRecord]) -> str:
     shares = [100 * number / max(run.iterations, 1) for number, run in zip(unsettled, first, strict=True)]
     return (
         f"In training, NMS of proposals stops after {first[0].engine.get('nms_rounds', 16)} rounds. In "
-        f"{low_to_high(shares, 1)} % of the batches of a first stage, at least one of the {LEVELS} levels of one of "
-        "the images was then not decided to the last box."
+        f"{low_to_high(shares, 1)} % of the batches of a first stage, some boxes were then undecided on at least one "
+        f"of the {LEVELS} levels of an image."
     )
 
 
@@ -87,7 +82,7 @@ def choices_part(records: Sequence[DetectionRecord]) -> str:
     if not records:
         return "Not run yet."
     images = records[0].evaluated_images
-    where = f"On the {images:,} training images that the long-tailed draw leaves out; no test image was looked at."
+    where = f"On the {images:,} training images that the long-tailed draw leaves out; no test image was used."
     return "\n\n".join([where, str(methods_table(records, CHOICES, "choice")), provenance(records)])
 
 

@@ -22,8 +22,8 @@ def part(records: Sequence[MultilabelRecord]) -> str:
     trained = [run for run in records if run.recipe["backbone"] is None]
     lines = [
         f"{one.trained_items:,} training images, {max(counts)} down to {min(counts)} per class, the published list; "
-        f"tested on {one.items:,} other images of PASCAL VOC 2012, which are our own choice: numbers in papers are of "
-        "VOC 2007. The last iterate, in percent, mean ± standard deviation over n seeds."
+        f"tested on {one.items:,} other images of PASCAL VOC 2012 of our own choice (published numbers are for VOC "
+        "2007). Mean ± standard deviation of the last iterate over n seeds, in percent."
         + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         str(methods_table(records)),
         str(differences_table(records)),

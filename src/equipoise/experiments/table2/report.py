@@ -11,6 +11,10 @@ from equipoise.training.detection_records import COLUMNS, DetectionRecord
 from equipoise.training.records import read_records
 
 NOTE = "ours: mean ± standard deviation of n runs"
+CALIBRATION = (
+    "Calibration error of the scores that AP_pool ranks, in percent: the mean distance between a score and the share "
+    "of right detections (IoU 0.5) among those with about that score."
+)
 Records = Mapping[str, Sequence[DetectionRecord]]  # by backbone
 
 
@@ -43,6 +47,25 @@ def runs_of(records: Sequence[DetectionRecord], method: str) -> list[DetectionRe
 def numbers(runs: Sequence[DetectionRecord], columns: Sequence[str] = COLUMNS) -> list[str]:
     """Mean ± standard deviation of each column, and n."""
     return [*(mean_std(run.number(column) for run in runs) for column in columns), str(len(runs))]
+
+
+def calibration_table(records: Sequence[DetectionRecord], methods: Mapping[str, str]) -> Table | None:
+    """The calibration error over all, frequent, common and rare classes, in percent; None where records lack it."""
+    groups, rows = ("all", "f", "c", "r"), []
+    for name, title in methods.items():
+        errors = [error for run in runs_of(records, name) if (error := _calibration_error(run))]
+        if errors:
+            each = [[error.get(group) for error in errors] for group in groups]
+            shares = [[None if value is None else 100 * value for value in values] for values in each]
+            rows.append([title, *(mean_std(values, digits=2) for values in shares), str(len(errors))])
+    return Table(["calibration error", *groups, "n"], rows) if rows else None
+
+
+def _calibration_error(run: DetectionRecord) -> dict[str, float]:
+    """By group, of masks if the detector has masks; empty where it was not measured."""
+    measures = run.measures or {}
+    found: dict[str, float] | None = measures.get("segm", measures.get("bbox", {})).get("calibration_error")
+    return found or {}
 
 
 # -------------------------------------------------------------------- what `equipoise table` shows

@@ -9,7 +9,7 @@ from statistics import mean
 from equipoise.experiments.table1.report import total_variation
 from equipoise.report.tables import Table, grouped, mean_std
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.records import read_records
+from equipoise.training.records import counted, read_records
 
 NAME = "tiny-imagenet-lt"
 METHODS = {
@@ -62,9 +62,8 @@ def notes(records: Sequence[ImageRecord]) -> list[str]:
 
     few = mean(runs["balanced_softmax", seed].few or 0 for seed in seeds)
     return [
-        f"Balanced Softmax beside Softmax of the same seed: top-1 {gain('top1')}, many {gain('many')}, medium "
-        f"{gain('medium')}, few {gain('few')} (to {few:.1f}) points over {len(seeds)} "
-        f"{'seed' if len(seeds) == 1 else 'seeds'}."
+        f"Balanced Softmax minus Softmax with the same seed, in points over {counted(len(seeds), 'seed')}: top-1 "
+        f"{gain('top1')}, many {gain('many')}, medium {gain('medium')}, few {gain('few')} (to {few:.1f} %)."
     ]
 
 

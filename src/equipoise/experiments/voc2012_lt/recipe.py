@@ -12,7 +12,7 @@ LVIS's evaluation, sigmoid heads, two stages. What the size of the data set chan
     eql                λ = 100 of 862 images, as LVIS's 1.1e-3 is about 100 images
     balanced_sigmoid   the paper's form, counting the images that hold a class
     rfs_adjusted       the whole shift, tau = 1: not chosen here
-    seesaw, eql_v2, federated   with their authors' values, as in mosaic-lt
+    seesaw, eql_v2, federated   with their authors' values, as in mosaic-lt; federated's 50 classes per batch are all 20
 
 The threshold, the learning rate, the form and what is counted were chosen from CHOICES, on the 602 images of the
 original training set that the long-tailed one leaves out.

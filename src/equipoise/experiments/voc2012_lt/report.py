@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from statistics import mean, stdev
-from typing import Any
+from statistics import mean
 
-from equipoise.experiments.table2.published import CONTROL, PAPER
+from equipoise.experiments.table2.control import Methods, beside_control, clearer, differences_by_seed
+from equipoise.experiments.table2.published import PAPER
 from equipoise.experiments.table2.report import NOTE, methods_table, numbers, runs_of, there
 from equipoise.experiments.voc2012_lt.published import CUT, METHODS, NAME
-from equipoise.report.tables import Table, mean_std
+from equipoise.report.tables import Table
 from equipoise.training.detection_records import COLUMNS, MEASURES, DetectionRecord, columns_at
-from equipoise.training.records import read_records
+from equipoise.training.records import counted, read_records
 
-Methods = Mapping[str, str]  # title by name
+BESIDE = ("AP_fixed", "AP_pool", "AP_pool_r", "AP@5", "AP_r@20", "AP_r@10", "AP_r@5")  # beside the control
+SEEN = ("AP_pool", "AP_pool_r", "AP_r@5")  # where a prior should show: shown seed by seed
 Records = Mapping[str, Sequence[DetectionRecord]]  # by folder
 
 
@@ -37,11 +38,11 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHO
         signs = [clearer(records, column, a, b) * (1 if both[a] > both[b] else -1) for a, b in pairs]
         said = " > ".join(methods[name] for name in order(ours))
         paper = " > ".join(methods[name] for name in order(both))
-        agrees = "the same" if order({name: ours[name] for name in both}) == order(both) else "another order"
+        agrees = "the same one" if order({name: ours[name] for name in both}) == order(both) else "a different one"
         lines.append(
-            f"- {column}, best first: {said}. The paper's on LVIS: {paper}; {agrees}. Of {len(pairs)} pairs "
-            f"{signs.count(1)} are as there, {signs.count(-1)} the other way round, and {signs.count(0)} within two "
-            "standard errors of the difference over seeds."
+            f"- {column}, best first: {said}. The paper's order on LVIS, {agrees}: {paper}. Of "
+            f"{counted(len(pairs), 'pair')}, {signs.count(1)} are in the paper's order, {signs.count(-1)} are reversed "
+            f"and {signs.count(0)} are within two standard errors of the difference over seeds."
         )
     return "\n".join(lines)
 
@@ -55,51 +56,11 @@ def order(values: dict[str, float]) -> list[str]:
     return sorted(values, key=lambda name: -values[name])
 
 
-def clearer(records: Sequence[DetectionRecord], column: str, a: str, b: str) -> int:
-    """1 if method `a` is above `b` by more than two standard errors of the difference over seeds, -1 if it is below,
-    else 0; for a single seed, the sign of the difference."""
-    of_a, of_b = ({run.seed: run.number(column) for run in runs_of(records, name)} for name in (a, b))
-    pairs = [(of_a[seed], of_b[seed]) for seed in of_a.keys() & of_b.keys()]
-    differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-    if not differences:
-        return 0
-    error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0
-    middle = mean(differences)
-    return 0 if abs(middle) <= 2 * error else (1 if middle > 0 else -1)
-
-
-def beside_control(
-    records: Sequence[DetectionRecord], methods: Methods = METHODS, columns: Sequence[str] = COLUMNS
-) -> Table | None:
-    """The differences of the first stage, and of each second stage, from the control of the same seed: mean ± standard
-    deviation, with the number of seeds. None if there is no control."""
-    rows = []
-    for name, title in methods.items():
-        pairs = control_pairs(records, name)
-        if not pairs or name == CONTROL:
-            continue
-        found = [[difference(*pair, column) for pair in pairs] for column in columns]
-        known = [[value for value in values if value is not None] for values in found]
-        rows.append([title, *(mean_std(values, digits=2, sign=True) for values in known), str(len(pairs))])
-    title = f"Beside {methods.get(CONTROL, CONTROL)!r} of the same seed"
-    return Table(["difference", *columns, "n"], rows, title=title) if rows else None
-
-
-def control_pairs(records: Sequence[DetectionRecord], method: str) -> list[tuple[DetectionRecord, DetectionRecord]]:
-    """Each run of a method with the control that has its seed, its backbone and the same first stage."""
-    control = {_beginning(record): record for record in runs_of(records, CONTROL)}
-    return [(run, control[_beginning(run)]) for run in runs_of(records, method) if _beginning(run) in control]
-
-
-def difference(run: DetectionRecord, control: DetectionRecord, column: str) -> float | None:
-    """`run` minus `control`; None if one of them lacks the number."""
-    ours, theirs = run.number(column), control.number(column)
-    return None if ours is None or theirs is None else ours - theirs
-
-
-def _beginning(record: DetectionRecord) -> tuple[Any, ...]:
-    """What a detector and the second stages that start from it have in common."""
-    return record.seed, record.recipe.get("start") or record.method, record.backbone
+def measures_tables(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> list[Table]:
+    """The measures that see a prior, with one row for every method that has runs; none where records lack them."""
+    if not any(record.AP_at for record in records):
+        return []
+    return [methods_table(records, methods, columns=columns) for columns in (MEASURES, columns_at(records))]
 
 
 # -------------------------------------------------------------------- what `equipoise table` shows
@@ -115,15 +76,16 @@ def read(results: Path) -> Records:
 
 
 def shown_tables(records: Records) -> list[Table]:
-    """Every method, run or not, and its difference from the control; then the runs from before NMS was exact, if
+    """Every method, run or not, and its differences from the control; then the runs from before NMS was exact, if
     any."""
-    found = [_whole(records[NAME], METHODS, "VOC2012-LT: average precision, %"), beside_control(records[NAME])]
-    if any(record.AP_at for record in records[NAME]):
-        for columns in (MEASURES, columns_at(records[NAME])):
-            found.append(methods_table(records[NAME], METHODS, columns=columns))
-    if records[CUT]:
+    new, cut = records[NAME], records[CUT]
+    found = [_whole(new, METHODS, "VOC2012-LT: average precision, %"), beside_control(new, METHODS)]
+    if measures := measures_tables(new):
+        by_seed = [differences_by_seed(new, METHODS, column) for column in SEEN]
+        found += [*measures, beside_control(new, METHODS, BESIDE), *by_seed]
+    if cut:
         title = "VOC2012-LT, NMS of proposals cut off: average precision, %"
-        found += [_whole(records[CUT], methods_run(records[CUT]), title), beside_control(records[CUT])]
+        found += [_whole(cut, methods_run(cut), title), beside_control(cut, METHODS)]
     return [table for table in found if table]
 
 

@@ -78,17 +78,21 @@ def differences_table(records: Sequence[MultilabelRecord]) -> Table:
 
     others = [(name, title) for name, title in METHODS.items() if name != "bce"]
     rows = [[title, *(cell(name, column) for column in COLUMNS)] for name, title in others]
-    return Table(["less BCE of the same seed", *COLUMNS.values()], rows, title="VOC-MLT: points above BCE")
+    return Table(
+        ["difference from BCE", *COLUMNS.values()],
+        rows,
+        title="VOC-MLT: difference from BCE with the same seed, points",
+    )
 
 
 def notes(records: Sequence[MultilabelRecord]) -> list[str]:
     """What each number can see, what is chance, and in which group the split differs from the authors'."""
     return [
-        "mAP ranks the images of one class at a time, so it cannot see a prior: taking it off the logits of BCE "
-        "afterwards leaves every mAP as it was. micro-AP pools the scores of all classes and F1 takes one threshold, a "
-        "probability of 1/2, for all of them, so both can.",
-        "In brackets: within chance, that is, the 95 % interval of the mean difference over seeds (Student's t) holds "
-        "0. All runs share the test images; the chance of these is not in it.",
+        "mAP ranks the images of one class at a time, so it does not depend on the prior: subtracting the prior from "
+        "the logits of BCE after training leaves every mAP unchanged. micro-AP pools the scores of all classes, and F1 "
+        "uses one threshold, a probability of 1/2, for all of them, so both depend on it.",
+        "Differences are from the BCE run with the same seed. Those in brackets may be chance: the 95 % interval of "
+        "the mean over seeds (Student's t) includes 0. It does not cover the choice of test images.",
         *released_split(records),
     ]
 
@@ -112,7 +116,7 @@ def released_split(records: Sequence[MultilabelRecord]) -> list[str]:
     ]
     return [
         f"Head, medium and tail have more than 100, 20 to 100 and fewer than 20 training images. The authors count "
-        f"{', '.join(between)}, with exactly 100, to the head: head and medium mAP are then {'; '.join(shown)}."
+        f"{', '.join(between)}, with exactly 100, as head; head and medium mAP are then {'; '.join(shown)}."
     ]
 
 

@@ -30,7 +30,7 @@
 
     function tell(row, column) {
       const share = find(row, column);
-      const words = row === column ? `${name(row)} is right on` : `${name(row)} is taken for ${name(column)} in`;
+      const words = row === column ? `${name(row)} is recognised in` : `${name(row)} is mistaken for ${name(column)} in`;
       told.textContent = `${words} ${share ? `${digits(share)} %` : "none or very few"} of its test items`;
     }
 
@@ -135,7 +135,7 @@
       const { row, column, share } = cells();
       let worst = -1;
       for (let i = 0; i < row.length; i += 1) if (row[i] !== column[i] && (worst < 0 || share[i] > share[worst])) worst = i;
-      const mistake = worst < 0 ? "" : ` The largest mistake: ${name(row[worst])} taken for ${name(column[worst])} in ${digits(share[worst])} %.`;
+      const mistake = worst < 0 ? "" : ` Most frequent mistake: ${name(row[worst])} mistaken for ${name(column[worst])} in ${digits(share[worst])} %.`;
       const range = `classes ${view.row + 1} to ${view.row + view.size} of ${total}`;
       canvas.setAttribute("aria-label", `Confusions of ${models[chosen[role]].name}, ${range}, rows true, columns predicted.${mistake} ` +
         "Arrow keys move, plus and minus zoom, Escape shows all.");

@@ -52,7 +52,7 @@ const equipoise = (() => {
 
   // The same chart with its legends in fewer columns, one below the other.
   function narrowed(spec) {
-    const made = JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? Math.ceil(value / 2) : value));
+    const made = JSON.parse(JSON.stringify(spec), (key, value) => (key === "columns" ? Math.ceil(value / 3) : value));
     made.config.legend.layout = { top: { direction: "vertical", anchor: "start", margin: 4 } };
     return made;
   }
@@ -110,11 +110,11 @@ const equipoise = (() => {
   function conclude() {
     if (!element("conclusion-words") || models.length < 2) return;
     const found = changes();
-    const same = "The same model is chosen twice: choose two to compare.";
+    const same = "The same model is chosen twice; choose two to compare.";
     element("conclusion-words").textContent = found ? found.words[0] : chosen.before === chosen.after ? same : "";
     element("conclusion-how").textContent = !found ? "" : found.paired
-      ? "Intervals of changes are paired: both models saw the same test items."
-      : "Intervals of changes are as if the models had been judged on different items: it is not known which items each got right.";
+      ? "Intervals of changes are paired, as both models saw the same test items."
+      : "Intervals of changes treat the test items of the two models as different ones, as it is not known which items each got right.";
   }
 
   function cards() {
@@ -133,7 +133,7 @@ const equipoise = (() => {
       const big = add(card, "div", found === null ? "–" : percent(found.value), "big");
       if (found !== null) add(big, "small", "%");
       const interval = found !== null && found.low === null ? "" : found && `95 %: ${range(found.low, found.high)}`;
-      add(card, "div", found === null ? "no such class in the test set" : interval, "range");
+      add(card, "div", found === null ? "no such classes in the test set" : interval, "range");
       if (models.length > 1 && found !== null && before.headline[key] !== null) {
         const was = add(card, "div", undefined, "was");
         const change = found_changes && found_changes.headline[key];
@@ -143,7 +143,7 @@ const equipoise = (() => {
         if (change && !none(change.low)) {
           add(card, "div", `95 %: ${signed(change.low)} to ${signed(change.high)}`, "range change");
           const sure = change.low > 0 || change.high < 0;
-          add(card, "div", sure ? "more than chance" : "within chance", `chance ${sure ? "sure" : ""}`);
+          add(card, "div", sure ? "more than chance" : "may be chance", `chance ${sure ? "sure" : ""}`);
         }
       }
     }
@@ -196,14 +196,14 @@ const equipoise = (() => {
     const place = Number(element("alpha").value);
     const alpha = data.worlds[place];
     const ratio = Math.pow(data.imbalance, Math.abs(alpha));
-    const words = alpha === 0 ? "every class equally likely" : `${alpha > 0 ? "the head" : "the tail"} up to ` +
-      `${ratio >= 10 ? Math.round(ratio).toLocaleString("en") : ratio.toFixed(1)} times likelier`;
+    const words = alpha === 0 ? "every class equally likely" : `${alpha > 0 ? "head" : "tail"} classes up to ` +
+      `${ratio >= 10 ? Math.round(ratio).toLocaleString("en") : ratio.toFixed(1)} times as likely as ${alpha > 0 ? "tail" : "head"} classes`;
     element("alpha-value").textContent = `alpha ${alpha.toFixed(2)}: ${words}`;
     for (const [role, sweep, line] of readouts("world-readout")) {
       add(line, "b", `${percent(sweep.accuracy[place][sweep.as_it_is])} %`).dataset.read = `${role}-as-it-is`;
       add(line, "span", " as it is, ");
       add(line, "b", `${percent(sweep.accuracy[place][place])} %`).dataset.read = `${role}-told`;
-      add(line, "span", " told the prior");
+      add(line, "span", " given the prior");
     }
     if (views.world) await views.world.signal("alpha", alpha).runAsync();
     here();
@@ -236,8 +236,8 @@ const equipoise = (() => {
       add(line, "span", undefined, `tag ${role}`);
       add(line, "span", `${name}: `);
       add(line, "b", `${percent(row[tau])} %`).dataset.read = `${role}-both`;
-      add(line, "span", ` in that world with that tau. Chosen on these very test items, which flatters it, the best tau ` +
-        `would be ${data.taus[best].toFixed(2)} with ${percent(row[best])}\u00a0%`);
+      add(line, "span", ` at this alpha and tau. The best tau on these test items, an optimistic choice, ` +
+        `is ${data.taus[best].toFixed(2)} with ${percent(row[best])}\u00a0%`);
     }
   }
 

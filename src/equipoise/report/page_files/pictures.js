@@ -18,7 +18,7 @@
           add(below, "span", said);
           add(below, "small", sure);
         }
-        if (!shown.length) add(place, "p", "No pictures of this model's mistakes are known.", "empty");
+        if (!shown.length) add(place, "p", "There are no pictures of this model's mistakes.", "empty");
       }
     });
   }

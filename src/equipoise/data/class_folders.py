@@ -1,0 +1,67 @@
+"""The images of a folder with one folder per class, as torchvision's `ImageFolder` lists them.
+
+A folder without an image is no class: it is left out, and a note says so, for counting and for training alike.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from equipoise.data.reading import shown
+
+IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
+SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test"})
+
+
+def class_folders(path: Path) -> tuple[dict[str, list[str]], tuple[str, ...]]:
+    """The images of each class, as paths relative to `path`, in the order of `ImageFolder`, and notes about what was
+    left out. Links are followed, but no folder is visited twice; hidden files and folders are left out."""
+    classes = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
+    if not classes:
+        raise ValueError(f"{path} has no folders: expected one folder per class, CIFAR's files or Parquet files")
+    splits = [name for name in classes if name.lower() in SPLITS]
+    if splits == classes:
+        train = next((f", {path / name}" for name in splits if name.lower().startswith("train")), "")
+        raise ValueError(f"{path} holds the splits {', '.join(splits)}: pass the one you train on{train}")
+    real = {os.path.realpath(folder) for folder in (path, *(path / name for name in classes))}
+    found = {name: _images(path, name, set(real)) for name in classes}
+    if not any(found.values()):
+        raise ValueError(
+            f"{path} has {len(classes)} folders and no image in them: expected {', '.join(sorted(IMAGES))}"
+        )
+    return {name: files for name, files in found.items() if files}, _notes(path, found)
+
+
+def _notes(path: Path, found: dict[str, list[str]]) -> tuple[str, ...]:
+    """What is left out: folders without an image, and images beside the folders."""
+    notes = []
+    empty = [name for name, files in found.items() if not files]
+    if empty:
+        folders = "1 folder" if len(empty) == 1 else f"{len(empty):,} folders"
+        notes.append(f"left out {folders} without an image: {shown(empty)}")
+    loose = sorted(entry.name for entry in os.scandir(path) if _is_image(entry.name) and entry.is_file())
+    if loose:
+        images = "1 image" if len(loose) == 1 else f"{len(loose):,} images"
+        notes.append(f"left out {images} beside the folders of the classes: {shown(loose)}")
+    return tuple(notes)
+
+
+def _is_image(name: str) -> bool:
+    """Whether it has the ending of an image; hidden files are left out."""
+    return os.path.splitext(name)[1].lower() in IMAGES and not name.startswith(".")
+
+
+def _images(root: Path, name: str, seen: set[str]) -> list[str]:
+    """The images below a folder of `root`; folders in `seen` are not visited again."""
+    found = []
+    start = len(str(root / name)) - len(name)
+    for place, folders, files in os.walk(root / name, followlinks=True, onerror=_raise):
+        found += [(place, file) for file in files if _is_image(file)]
+        real = {name: os.path.realpath(os.path.join(place, name)) for name in sorted(folders) if name[0] != "."}
+        folders[:] = [name for name, path in real.items() if path not in seen and not seen.add(path)]  # type: ignore[func-returns-value]
+    return [os.path.join(place[start:], file) for place, file in sorted(found)]
+
+
+def _raise(error: OSError) -> None:
+    raise error
