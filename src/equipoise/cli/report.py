@@ -279,9 +279,7 @@ def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any
     if root is not None and not paths:
         raise ValueError("--images is given, but no file has `paths`: an .npz may hold them, one text per item")
     if root is None and paths and not any(isabs(path) for found in paths.values() for path in found):
-        typer.echo(
-            "no pictures: image paths are relative; pass --images DIR, the folder they start from", err=True
-        )
+        typer.echo("no pictures: image paths are relative; pass --images DIR, the folder they start from", err=True)
     return {"paths": paths, "images": root}
 
 
