@@ -27,6 +27,9 @@ if os.environ.get("CI") != "true":  # there it must be installed
 import gallery  # noqa: E402
 import site_docstrings  # noqa: E402
 import site_pages  # noqa: E402
+from helpers.browser import PATIENCE, requests, start  # noqa: E402
+from selenium.webdriver.common.by import By  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 
 def build(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
@@ -117,18 +120,40 @@ def test_the_gallery_has_every_figure() -> None:
 # -------------------------------------------------------------------- the site
 
 
-def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    result = build(ROOT, tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    result = build(ROOT, out)
     assert result.returncode == 0, result.stderr
-    pages = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.html")}
+    return out
+
+
+def test_the_site_builds_strictly_and_loads_nothing_from_elsewhere(site: Path) -> None:
+    pages = {path.relative_to(site).as_posix(): path.read_text() for path in site.rglob("*.html")}
     everything = "\n".join(pages.values())
     assert [name for name in eq.__all__ if f'id="equipoise.{name}"' not in everything] == []
     assert re.findall(r'<(?:script|link|img)[^>]+(?:src|href)="?https?:[^>]*>', everything) == []
-    assert "source/src/equipoise/losses/focal.py/index.html" in pages  # what docs/losses.md links to
+    assert "source/src/equipoise/losses/focal.py.html" in pages  # what docs/losses.md links to
     for name, text in pages.items():  # mkdocs does not look into HTML that a page has of its own
         images = re.findall(r'<img[^>]+src="([^":]+)"', text)
-        assert [image for image in images if not (tmp_path / name).parent.joinpath(image).exists()] == [], name
-    assert "equipoise inspect" in pages["reference/commands/index.html"]
+        assert [image for image in images if not (site / name).parent.joinpath(image).exists()] == [], name
+    assert "equipoise inspect" in pages["reference/commands.html"]
+
+
+def test_links_and_search_work_in_a_site_opened_from_disk(site: Path) -> None:
+    driver = start()
+    try:
+        driver.set_window_size(1280, 900)  # wide: with tabs and a search field
+        driver.get((site / "index.html").as_uri())
+        driver.find_element(By.LINK_TEXT, "Tutorial").click()
+        WebDriverWait(driver, PATIENCE).until(lambda page: "Tutorial" in page.title)
+        driver.get((site / "howto" / "known-prior.html").as_uri())
+        driver.find_element(By.CSS_SELECTOR, "input.md-search__input").send_keys("adjust_logits")
+        first = (By.CSS_SELECTOR, 'a.md-search-result__link[href*="#equipoise.adjust_logits"]')
+        WebDriverWait(driver, PATIENCE).until(lambda page: page.find_elements(*first))
+        assert [url for url in requests(driver) if not url.startswith(("file:", "data:", "about:"))] == []
+    finally:
+        driver.quit()
 
 
 def test_a_page_that_the_menu_does_not_name_is_listed_under_more(tmp_path: Path) -> None:

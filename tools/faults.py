@@ -531,6 +531,8 @@ FAULTS = [
     Fault("report/figures.py", '{"data": {"name": "rows", "values": list(rows)}, "width": WIDTH}', '{"width": WIDTH}', "test_figures.py"),
     Fault("report/figures.py", "with written_whole(path) as scratch:", "scratch = path\n    if True:", "test_figures.py"),
     Fault("report/figures.py", '(b"tEXt", b"Description\\0"', '(b"tEXt", b"Comment\\0"', "test_figures.py"),
+    Fault("report/changes.py", 'change and vars(change) | {"value": now[key]["value"] - was[key]["value"]}', "change and vars(change)", "test_page_parts.py"),
+    Fault("cli/report.py", "paths and not any(isabs(path)", "paths and any(isabs(path)", "test_page_parts.py"),
     Fault("report/page.py", "write_text(path, self.to_html())", "Path(path).write_text(self.to_html(), encoding='utf-8')", "test_report.py"),
     Fault("report/sections.py", "for content in (*scripts, css)]", "for content in (*scripts[::-1], css)]", "test_report.py"),
     Fault("report/page_files/page.js", "ast: true, ", "", "test_report_browser.py"),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import pytest
 from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 FLAGS = (
@@ -33,6 +34,16 @@ def programs() -> tuple[str, str]:
             pytest.fail(message)
         pytest.skip(message)
     return browser, driver
+
+
+def start() -> Driver:
+    browser, service = programs()
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for flag in FLAGS:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(service))
 
 
 def ready(driver: Driver) -> bool:

@@ -1,4 +1,4 @@
-"""What a report shows beyond an evaluation: intervals of means, who swallows whom, and the prior sweep."""
+"""What a report shows beyond an evaluation: intervals of means, which classes swallow which, and the prior sweep."""
 
 from __future__ import annotations
 

@@ -6,21 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from helpers.browser import FLAGS, PATIENCE, Driver, Open, programs, ready
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
+from helpers.browser import PATIENCE, Driver, Open, ready, start
 from selenium.webdriver.support.ui import WebDriverWait
 
 
 @pytest.fixture(scope="session")
 def driver() -> Iterator[Driver]:
-    browser, service = programs()
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for flag in FLAGS:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    opened = webdriver.Chrome(options=options, service=Service(service))
+    opened = start()
     yield opened
     opened.quit()
 

@@ -166,7 +166,10 @@ def test_cut_offs_move_classes_between_groups_everywhere() -> None:
         assert (slope["accuracy"], slope["classes"]) == (pytest.approx(100 * scores[f"f1_{name}"]), len(members))
         calibrated = [row["items"] for row in shown["rows"]["calibration"] if row["group"] == name]
         assert sum(calibrated) == 120 * len(members)
-    assert report.to_dict()["groups"] == {"head": 2, "medium": 1, "tail": 1}
+    plain = report.to_dict()
+    assert plain["groups"] == {"head": 2, "medium": 1, "tail": 1}
+    was, now = (model["headline"]["map"]["value"] for model in plain["models"])
+    assert plain["change"]["map"]["value"] == now - was
     ends = data["changes"]["0-1"]["headline"]["map_tail"]
     drawn = [model.drawn.precision[:, 3] for model in report.models if model.drawn is not None]
     assert (ends["low"], ends["high"]) == tuple(np.round(1000 * np.quantile(drawn[1] - drawn[0], [0.025, 0.975])))

@@ -328,6 +328,9 @@ def test_the_command_prints_json(files: Path, report: eq.Report) -> None:
     assert few is not None
     assert found["models"][1]["headline"]["few"] == pytest.approx(vars(few))
     assert found["change"]["few"]["low"] > 0
+    first, last = (model["headline"] for model in found["models"])
+    for key, change in found["change"].items():  # of the numbers themselves, not of what the page shows
+        assert change["value"] == last[key]["value"] - first[key]["value"]
     assert report.conclusion() in run(*both, "--name", "A", "--name", "B")
 
 
@@ -340,6 +343,14 @@ def test_the_command_takes_cut_offs_and_images(files: Path) -> None:
     run(*both, "--images", "none")
     assert "data:image/jpeg" not in (files / "r.html").read_text()
     assert "is not a folder" in run(*both, "--images", files / "nowhere", code=2)
+
+
+def test_the_command_tells_how_to_show_pictures_of_relative_paths(files: Path) -> None:
+    one = ["report", str(files / "a.npz"), "--counts", str(files / "counts.json"), "--out", str(files / "r.html")]
+    hint = "pass --images DIR"
+    assert hint in CliRunner().invoke(app, one).stderr
+    for folder in (files / "photos", "none"):
+        assert hint not in CliRunner().invoke(app, [*one, "--images", str(folder)]).stderr
 
 
 def test_the_command_reads_stdin(files: Path) -> None:

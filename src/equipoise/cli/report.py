@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from os.path import isabs
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -277,6 +278,8 @@ def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any
     paths = {} if options.images == "none" else {name: found for name, file in files.items() if (found := file.paths())}
     if root is not None and not paths:
         raise ValueError("--images is given, but no file has `paths`: an .npz may hold them, one text per item")
+    if root is None and paths and not any(isabs(path) for found in paths.values() for path in found):
+        typer.echo("no pictures: image paths are relative; pass --images DIR, the folder they start from", err=True)
     return {"paths": paths, "images": root}
 
 
@@ -354,7 +357,7 @@ def _summary(made: Report | MultilabelReport) -> Table:
     from equipoise.report.page import Report
 
     if isinstance(made, Report):
-        heads = ["top-1", "class mean", "many", "medium", "few"]
+        heads = ["top-1", "balanced", "many", "medium", "few"]
         title = "Accuracy on the test set, %, with 95 % intervals"
         scores: list[tuple[str, list[Any]]] = [(m.name, [*page_data.headlines(m).values()]) for m in made.models]
     else:

@@ -62,6 +62,15 @@ def difference(was: float, now: float) -> float:
     return (tenths(now) - tenths(was)) / 1000
 
 
+def unrounded(found: Changes, models: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The changes from the first to the last of these `models` as plain data: differences of the numbers themselves."""
+    was, now = models[0]["headline"], models[-1]["headline"]
+    return {
+        key: change and vars(change) | {"value": now[key]["value"] - was[key]["value"]}
+        for key, change in found.headline.items()
+    }
+
+
 def _ends(counts: Sequence[Any], classes: Sequence[int]) -> tuple[float, float]:
     k1, n1, k2, n2, both = ([] if part is None else part[list(classes)] for part in counts)
     return change_interval(k1, k2, n2, both if len(both) else None, items_before=n1)

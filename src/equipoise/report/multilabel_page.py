@@ -18,6 +18,7 @@ from equipoise.metrics.evaluation import percent
 from equipoise.metrics.multilabel import RESAMPLES
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
 from equipoise.report import multilabel_data, multilabel_specs, page_data, sections
+from equipoise.report.changes import unrounded
 from equipoise.report.class_table import SHAPES, score
 from equipoise.report.count_specs import class_counts
 from equipoise.report.figures import save, standing_alone
@@ -107,13 +108,7 @@ class MultilabelReport:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain data, shares from 0 to 1: of every model, and what changed from first to last."""
-        found: dict[str, Any] = {"conclusion": self.conclusion()}
-        if len(self.models) > 1:
-            moved = changes(self.models[0], self.models[-1], [])
-            found["change"] = {key: value and vars(value) for key, value in moved.headline.items()}
-            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
-        found["groups"] = {name: len(members) for name, members in self.models[0].members}
-        found["models"] = [
+        models = [
             {
                 "name": model.name,
                 "items": model.evaluation.num_items,
@@ -123,6 +118,13 @@ class MultilabelReport:
             }
             for model in self.models
         ]
+        found: dict[str, Any] = {"conclusion": self.conclusion()}
+        if len(self.models) > 1:
+            moved = changes(self.models[0], self.models[-1], [])
+            found["change"] = unrounded(moved, models)
+            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
+        found["groups"] = {name: len(members) for name, members in self.models[0].members}
+        found["models"] = models
         return found
 
     def figures(self) -> dict[str, Spec]:

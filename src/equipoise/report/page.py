@@ -23,7 +23,7 @@ from equipoise.metrics.judging import judge
 from equipoise.metrics.sweep import TAUS, WORLDS, LogitsMean
 from equipoise.prior import Prior
 from equipoise.report import page_data, sections, specs
-from equipoise.report.changes import alone, change_data, changes
+from equipoise.report.changes import alone, change_data, changes, unrounded
 from equipoise.report.class_table import SHAPES, table_columns, table_scores
 from equipoise.report.count_specs import class_counts
 from equipoise.report.figures import save, standing_alone
@@ -123,13 +123,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers as plain data, shares from 0 to 1: of every model, and what changed from first to last."""
-        found: dict[str, Any] = {"conclusion": self.conclusion()}
-        if len(self.models) > 1:
-            moved = changes(self.models[0], self.models[-1], [])
-            found["change"] = {key: value and vars(value) for key, value in moved.headline.items()}
-            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
-        found["groups"] = {name: len(members) for name, members in self.cuts.groups(self.prior).items()}
-        found["models"] = [
+        models = [
             {
                 "name": model.name,
                 "items": model.runs[0].num_items,
@@ -140,6 +134,13 @@ class Report:
             }
             for model in self.models
         ]
+        found: dict[str, Any] = {"conclusion": self.conclusion()}
+        if len(self.models) > 1:
+            moved = changes(self.models[0], self.models[-1], [])
+            found["change"] = unrounded(moved, models)
+            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
+        found["groups"] = {name: len(members) for name, members in self.cuts.groups(self.prior).items()}
+        found["models"] = models
         return found
 
     def figures(self) -> dict[str, Spec]:
