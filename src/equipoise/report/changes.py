@@ -22,7 +22,7 @@ from equipoise.report.page_data import Headline, Model, cut, headlines
 
 MOST_CLASSES = 24_000  # pairs of models × classes with an interval each; of more, only those of the first model
 Verbs = tuple[str, str, str]  # for more, less and the same
-CALLED = {"few": "classes with few", "medium": "classes in between", "many": "classes with many"}
+CALLED = {"few": "the group with few", "medium": "the medium group", "many": "the group with many"}
 MOST_MODELS = 8  # of more, only pairs with the first or the last
 
 
@@ -90,7 +90,7 @@ def conclusion(before: Model, after: Model, found: Changes) -> str:
     if top1 is not None and tenths(top1.value) != tenths(overall.value):
         parts.append(f"Top-1 {moved(top1)}{chance(top1)}.")
     groups = {words: found.headline[name] for name, words in CALLED.items()}
-    return " ".join([*parts, by_group("By training items", groups, plural=True)]).strip()
+    return " ".join([*parts, by_group("By number of training items", groups)]).strip()
 
 
 def opening(what: str, one: str, other: str, was: float, now: float, change: Headline) -> str:
@@ -103,12 +103,12 @@ def opening(what: str, one: str, other: str, was: float, now: float, change: Hea
     return f"From {one} to {other}, the mean {what} {moved(change, '95 %: ')}, {ends}{chance(change)}."
 
 
-def by_group(what: str, groups: Mapping[str, Headline | None], *, plural: bool = False) -> str:
+def by_group(what: str, groups: Mapping[str, Headline | None]) -> str:
     """How `what` moved in each group, if there are several."""
     known = {name: change for name, change in groups.items() if change is not None}
     if len(known) < 2:
         return ""
-    verbs = ("gain", "lose", "do not change") if plural else ("gains", "loses", "does not change")
+    verbs = ("gains", "loses", "does not change")
     words = [f"{name} {moved(change, verbs=verbs)}{_doubt(change)}" for name, change in known.items()]
     return f"{what}: {'; '.join(words)}."
 
@@ -172,7 +172,7 @@ def chance(change: Headline) -> str:
 
 def _doubt(change: Headline) -> str:
     known = tenths(change.value) and not np.isnan(change.low)
-    return ", perhaps by chance" if known and not sure(change) else ""
+    return ", which may be chance" if known and not sure(change) else ""
 
 
 def _range(value: Headline) -> str:
