@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,25 @@ def test_recipes_of_images_are_trained_resumed_and_shown(losses: Path, tmp_path:
     beside = next(line for line in said.splitlines()[::-1] if line.split()[:1] == ["focal"])
     assert beside.split()[1] == f"{gained:+.2f}".replace("-", "−")
     assert "--write renders" in equipoise("table", losses, "--results", results, "--write", code=2)
+
+
+def test_records_of_other_images_are_not_added_to(losses: Path, tmp_path: Path) -> None:
+    photos, out, results = write_splits(tmp_path / "photos"), tmp_path / "records.jsonl", tmp_path / "results"
+    (photos / "train" / "class0" / "0.jpg").write_bytes(b"")  # skipped, so that the records are of 44 images
+    words = ("run", losses, "--out", out, "--results", results, "--device", "cpu", "--only", "softmax", "--data")
+    equipoise(*words, photos, "--seeds", "0")
+    before = out.read_text()
+    moved = photos.rename(tmp_path / "moved")
+    assert "nothing left to train" in equipoise(*words, moved, "--seeds", "0")
+    for seed in ("0", "1"):
+        gone = equipoise(*words, photos, "--seeds", seed, code=2)
+        assert f"{photos} does not exist" in " ".join(gone.replace("│", " ").split())
+    shutil.copy(moved / "train" / "class1" / "0.jpg", moved / "train" / "class1" / "new.jpg")
+    for seed in ("0", "1"):
+        other = equipoise(*words, moved, "--seeds", seed, code=2)
+        assert "there are records of losses on other images" in " ".join(other.replace("│", " ").split())
+    assert out.read_text() == before
+    assert "1 run recorded" in equipoise(*words, moved, "--seeds", "0", "--iterations", "1")  # a smoke test is apart
 
 
 @pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
