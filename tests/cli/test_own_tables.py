@@ -148,7 +148,8 @@ def test_a_file_that_will_not_do_is_refused(name: str, losses: Path, tmp_path: P
         (("--fused",), "--fused has no meaning for a table of images"),
         (("--validate",), "--validate trains the choices of table1"),
         ((), "which images? Give --data FOLDER, or --train and --val"),
-        (("--data", "nowhere"), "nowhere"),
+        (("--data", "nowhere"), "nowhere does not exist"),
+        (("--data", ".", "--images", "nowhere"), "nowhere does not exist"),
         (("--data", ".", "--weights", "nowhere.pth"), "nowhere.pth"),
     ],
 )

@@ -89,10 +89,10 @@ def test_a_prefix_that_all_tensors_share_is_dropped_if_the_rest_fits(prefix: str
     assert torch.equal(network.state_dict()["conv.weight"], state[f"{prefix}conv.weight"])
     assert told == [f"{path}: took the tensors without their prefix {prefix}"]
     torch.save(state | {"projection.weight": torch.zeros(2, 2)}, path)
-    with pytest.raises(ValueError, match="lacks"):
+    with pytest.raises(ValueError, match=r"lacks \d+ tensors \("):
         make_backbone("cifar_resnet20", 32, path)
     torch.save({name: value for name, value in state.items() if "blocks.0.conv1" not in name}, path)
-    with pytest.raises(ValueError, match="lacks"):
+    with pytest.raises(ValueError, match=r"lacks \d+ tensors \("):
         make_backbone("cifar_resnet20", 32, path)
 
 
