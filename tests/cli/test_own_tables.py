@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,25 @@ def test_recipes_of_images_are_trained_resumed_and_shown(losses: Path, tmp_path:
     assert "--write renders" in equipoise("table", losses, "--results", results, "--write", code=2)
 
 
+def test_records_of_other_images_are_not_added_to(losses: Path, tmp_path: Path) -> None:
+    photos, out, results = write_splits(tmp_path / "photos"), tmp_path / "records.jsonl", tmp_path / "results"
+    (photos / "train" / "class0" / "0.jpg").write_bytes(b"")  # skipped, so that the records are of 44 images
+    words = ("run", losses, "--out", out, "--results", results, "--device", "cpu", "--only", "softmax", "--data")
+    equipoise(*words, photos, "--seeds", "0")
+    before = out.read_text()
+    moved = photos.rename(tmp_path / "moved")
+    assert "nothing left to train" in equipoise(*words, moved, "--seeds", "0")
+    for seed in ("0", "1"):
+        gone = equipoise(*words, photos, "--seeds", seed, code=2)
+        assert f"{photos} does not exist" in " ".join(gone.replace("│", " ").split())
+    shutil.copy(moved / "train" / "class1" / "0.jpg", moved / "train" / "class1" / "new.jpg")
+    for seed in ("0", "1"):
+        other = equipoise(*words, moved, "--seeds", seed, code=2)
+        assert "there are records of losses on other images" in " ".join(other.replace("│", " ").split())
+    assert out.read_text() == before
+    assert "1 run recorded" in equipoise(*words, moved, "--seeds", "0", "--iterations", "1")  # a smoke test is apart
+
+
 @pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
 def test_recipes_of_detectors_are_trained_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("hotcoco")
@@ -128,7 +148,8 @@ def test_a_file_that_will_not_do_is_refused(name: str, losses: Path, tmp_path: P
         (("--fused",), "--fused has no meaning for a table of images"),
         (("--validate",), "--validate trains the choices of table1"),
         ((), "which images? Give --data FOLDER, or --train and --val"),
-        (("--data", "nowhere"), "nowhere"),
+        (("--data", "nowhere"), "nowhere does not exist"),
+        (("--data", ".", "--images", "nowhere"), "nowhere does not exist"),
         (("--data", ".", "--weights", "nowhere.pth"), "nowhere.pth"),
     ],
 )

@@ -354,7 +354,7 @@ def test_classes_of_one_or_two_images_are_trained_and_named_as_not_judged(tmp_pa
     held = equipoise("train", folder, "--out", tmp_path / "run", *SMALL, "--iterations", "1")
     assert held.exit_code == 0, held.output
     assert "left out 1 folder without an image: empty" in held.stderr
-    assert "2 classes without an image to judge on, so trained but not judged: class2, class3" in held.output
+    assert "2 classes without an evaluation image, trained but not evaluated: class2, class3" in held.output
     record = json.loads((tmp_path / "run" / "balanced_softmax" / "record.json").read_text())
     assert (record["counts"], record["total"]) == ([8, 2, 2, 1], [2, 1, 0, 0])
     with np.load(tmp_path / "run" / "balanced_softmax" / "predictions.npz") as file:
@@ -362,7 +362,7 @@ def test_classes_of_one_or_two_images_are_trained_and_named_as_not_judged(tmp_pa
     (folder / judged).write_bytes(b"")
     damaged = equipoise("train", folder, "--out", tmp_path / "again", *SMALL, "--iterations", "1")
     assert damaged.exit_code == 0, damaged.output
-    assert "3 classes without an image to judge on, so trained but not judged: class1, class2, class3" in damaged.output
+    assert "3 classes without an evaluation image, trained but not evaluated: class1, class2, class3" in damaged.output
 
 
 def test_a_class_without_a_readable_image_to_train_on_is_refused_and_not_called_skipped(tmp_path: Path) -> None:

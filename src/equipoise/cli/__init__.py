@@ -6,6 +6,8 @@ Every command is a thin function over the library; everything it prints is avail
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Annotated, Any
 
 import typer
@@ -27,7 +29,15 @@ from equipoise.data.reading import visible
 
 USE = "Your data and models"
 PAPER = "The paper's experiments"
+SECONDS_FOR_THE_FIRST = 20
 ORDER = ("inspect", "train", "predict", "evaluate", "report", "adapt", "demo", "detect", "run", "table", "records")
+
+
+def leave_it_to_the_first() -> None:
+    """Under torchrun, wait for the first process to report the error: torchrun then ends the others, and it is shown
+    once. If the first process goes on, the error is of this process only, and it reports it itself."""
+    if os.environ.get("RANK", "0") != "0" and os.environ.get("WORLD_SIZE", "1") != "1":
+        time.sleep(SECONDS_FOR_THE_FIRST)
 
 
 class VisibleErrors(TyperGroup):
@@ -40,6 +50,7 @@ class VisibleErrors(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
+            leave_it_to_the_first()
             if not error.message:  # an option that is missing: click finds the words itself
                 raise
             raise typer.BadParameter(visible(error.message), error.ctx, error.param, error.param_hint) from None

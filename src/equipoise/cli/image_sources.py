@@ -20,6 +20,7 @@ from equipoise.data.cores import usable_cores
 from equipoise.data.image_files import Progress, check_images, decode, quiet, sides
 from equipoise.data.images import ImageList, find_splits, read_images, stratified_split
 from equipoise.data.reading import visible
+from equipoise.models.processes import world
 from equipoise.training.images import ImageData, stored_side
 from equipoise.training.progress import in_words
 
@@ -55,7 +56,7 @@ def read_lists(given: ImageSource) -> tuple[ImageList, ImageList, str]:
     for name in train.class_names:
         if not name.isascii() and name.encode(errors="ignore").decode() != name:
             raise ValueError(f"{source}: the class {visible(name)!r} has a name that is not UTF-8: rename its folder")
-    for note in train.notes:
+    for note in train.notes if world()[1] == 0 else ():
         typer.echo(visible(f"{source}: {note}"), err=True)
     if val is not None:
         return train, read_images(val, images=given.images, class_names=train.class_names), where

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import typer
 from torch import Tensor
 
 from equipoise.cli.options import RunOptions
@@ -14,12 +15,13 @@ from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.data.images import read_images
 from equipoise.experiments.tiny_imagenet_lt import recipe as tiny
-from equipoise.models.classifiers import PRETRAINED, make_backbone
+from equipoise.models.classifiers import PRETRAINED, has_small_stem, make_backbone
 from equipoise.models.weights import stride_by_name
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.images import ImageClassification, ImageData
 from equipoise.training.kinds import Settings
 from equipoise.training.recipe import MethodCell, Recipe
+from equipoise.training.run_folder import weights_file
 
 
 def train_tiny_imagenet_lt(options: RunOptions, data: Path, *, compiled: bool) -> None:
@@ -66,12 +68,14 @@ def started(
     recipes: Mapping[str, Recipe], weights: str, stride: str | None
 ) -> tuple[dict[str, Recipe], dict[str, Tensor]]:
     """The recipes with the stem and stride of a weights file, and the tensors that their backbones start from."""
-    where: Any = stride or stride_by_name(weights)
-    kept = {name: replace(recipe, full_stem=True, stride=where) for name, recipe in recipes.items()}
+    given = PRETRAINED if weights == "torchvision" else weights_file(weights)
+    where: Any = stride or stride_by_name(given)
     networks = {(recipe.model, recipe.size) for recipe in recipes.values()}
     if len(networks) > 1:
         found = ", ".join(sorted(f"{model} at {size} px" for model, size in networks))
         raise ValueError(f"{weights} fits one network, but the recipes have {found}: use a separate file for each")
     ((model, size),) = networks
-    backbone, _ = make_backbone(model, size, PRETRAINED if weights == "torchvision" else weights, stride=where)
+    backbone, _ = make_backbone(model, size, given, stride=where, log=typer.echo)
+    full = not has_small_stem(backbone)
+    kept = {name: replace(recipe, full_stem=full, stride=where) for name, recipe in recipes.items()}
     return kept, {f"backbone.{name}": value for name, value in backbone.state_dict().items()}

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ from equipoise.training.detection_records import COLUMNS, MEASURES, DetectionRec
 from equipoise.training.image_records import ImageRecord
 from equipoise.training.images import ImageData
 from equipoise.training.recipe import Cell, Method, MethodCell, Recipe
-from equipoise.training.records import NAMES, Record, StoredRecord, names_a_folder, read_records
+from equipoise.training.records import NAMES, Record, Recorded, StoredRecord, names_a_folder, read_records
+from equipoise.training.run_folder import source_name, weights_file
 
 TAKEN = ("choices", "benchmarks", "table1", "causes", "table2", "record", "own")  # folders of results/, not the user's
 ACCURACIES = ("top1", "balanced_accuracy", "many", "medium", "few")
@@ -132,6 +134,9 @@ def train_own(path: Path, options: RunOptions, source: Source, *, download: bool
         "--no-deterministic": not kernels["deterministic"], "--compile": kernels["compiled"], "--download": download,
         "--together": options.together,
     }  # fmt: skip
+    for place in (source.data, source.train, source.val, source.images):
+        if place is not None and not place.exists() and not download:
+            raise typer.BadParameter(f"{place} does not exist: is the path right?")
     if isinstance(table, ClassifierTable):
         _refuse(given, "a table of CIFAR-LT", "--train", "--val", "--images", "--weights", "--stride", "--workers")
         if source.data is None:
@@ -163,21 +168,42 @@ def _train_images(table: MethodsTable, options: RunOptions, source: Source, *, c
         raise typer.BadParameter(f"the recipes are for images of {sizes} px: give them one size, or two files")
     if (source.data is None) == (source.train is None):
         raise typer.BadParameter("which images? Give --data FOLDER, or --train and --val")
-    start = None
+    given = ImageSource(
+        source.data, source.train, source.val, source.images, workers=source.workers, resident=source.resident
+    )
+    start = file = None
     with refusing():
         if source.weights is not None:
             recipes, start = started(recipes, source.weights, source.stride)
-
-    def known() -> ImageData:
-        given = ImageSource(
-            source.data, source.train, source.val, source.images, workers=source.workers, resident=source.resident
-        )
+            file = source_name(weights_file(source.weights))
         train, test, where = read_lists(given)
-        return readable(given, ImageData(train, test, sizes[0], where), device_of(options.device), typer.echo)
+    data = ImageData(train, test, sizes[0], where)
 
-    file = None if source.weights is None else Path(source.weights).name
+    @cache
+    def known() -> ImageData:
+        return readable(given, data, device_of(options.device), typer.echo)
+
+    with refusing():
+        _check_same_images(options.recorded(table.name, ImageRecord), data, known)
     shared: dict[str, Any] = {"compiled": compiled, "start": start, "starts_from": file}
     train_image_table(table.name, recipes, table.plan, known, options, **shared)
+
+
+def _check_same_images(recorded: Recorded, data: ImageData, known: Callable[[], ImageData]) -> None:
+    """Refuse to add to records of other images. `known` are those that can be read, which records are of; all of them
+    are decoded only if the lists differ."""
+    lines = [*recorded.read(), *read_records(recorded.results, recorded.table, ImageRecord)]
+    smoke_test = recorded.smoke_test is not None
+    runs = [run for run in lines if isinstance(run, ImageRecord) and run.table == recorded.table]
+    found = {(run.trained_on, run.tested_on) for run in runs if run.complete != smoke_test}
+    if found <= {(data.train.digest, data.test.digest)}:
+        return
+    data = known()
+    if not found <= {(data.train.digest, data.test.digest)}:
+        raise ValueError(
+            f"there are records of {recorded.table} on other images, in {recorded.out} or under {recorded.results}: "
+            "give the file another NAME, or pass another --out and --results"
+        )
 
 
 # -------------------------------------------------------------------- show it

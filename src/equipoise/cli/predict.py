@@ -29,6 +29,9 @@ def predict(
     photos: Annotated[
         list[Path], typer.Argument(help="Photos, folders of photos, or lists of paths (.txt: one per line).")
     ],
+    images: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The folder that paths in lists are relative to.")
+    ] = None,
     method: Annotated[str | None, typer.Option(metavar="NAME", help="The method, if the run has several.")] = None,
     target: Annotated[
         Path | None,
@@ -53,17 +56,19 @@ def predict(
     \b
     equipoise predict runs/first --method balanced_softmax photo.jpg
     equipoise predict runs/first --method balanced_softmax holiday/ --top 3 --out holiday.csv
-    equipoise predict runs/first/softmax camera.txt --target counts-at-the-camera.json
+    equipoise predict runs/first/softmax camera.txt --images camera/ --target counts-at-the-camera.json
     """
     if out is not None and out.suffix not in (".csv", ".jsonl"):
         raise typer.BadParameter(f"--out {out}: expected .csv or .jsonl")
     if as_json and out is not None and out.suffix == ".csv":
         raise typer.BadParameter("--json writes JSON lines: name the file .jsonl")
+    if images is not None and not images.is_dir():
+        raise typer.BadParameter(f"--images {images} is not a folder")
     place = device_of(device)
     with refusing():
         served, size = loaded(run, method, target)
         top = min(top, len(served.shift))
-        paths = list(photo_paths(photos))
+        paths = list(photo_paths(photos, images))
         if not paths:
             raise ValueError("no photos were named: the list is empty")
         rows = list(predictions(served.to(place), size, paths, top))
@@ -116,8 +121,8 @@ def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanc
     return served, note.size
 
 
-def photo_paths(given: list[Path]) -> Iterator[Path]:
-    """Every photo that was named, in a folder or a list."""
+def photo_paths(given: list[Path], images: Path | None = None) -> Iterator[Path]:
+    """Every photo that was named, in a folder or a list; paths in lists are relative to `images`, or to the list."""
     from equipoise.data.class_folders import IMAGES
     from equipoise.data.sources import list_lines
 
@@ -128,7 +133,7 @@ def photo_paths(given: list[Path]) -> Iterator[Path]:
                 raise ValueError(f"{path} holds no photos")
             yield from found
         elif path.suffix.lower() == ".txt":
-            yield from (listed(path.parent, line.strip()) for line in list_lines(path) if line.strip())
+            yield from (listed(images or path.parent, line.strip()) for line in list_lines(path) if line.strip())
         elif path.suffix.lower() in (".csv", ".tsv", ".parquet", ".json"):
             raise ValueError(f"{path} is not a photo: expected photos, folders, or a .txt with one path per line")
         elif not path.exists():

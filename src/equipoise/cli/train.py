@@ -40,7 +40,10 @@ def train(
     model: Annotated[str, typer.Option(metavar="NAME", help="A classifier of torchvision or timm.")] = "resnet18",
     weights: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Weights of the backbone: a file, or pretrained to download them."),
+        typer.Option(
+            metavar="FILE",
+            help="Weights of the backbone: a file, the folder of another run, or pretrained to download them.",
+        ),
     ] = None,
     stride: o.Stride = None,
     freeze: Annotated[
@@ -120,7 +123,10 @@ def train(
     workers: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Processes or threads that decode; one per core by default.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="The seed of all random numbers.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="The seed of training. Which images are held out does not depend on it."),
+    ] = 0,
     budget: o.Budget = None,
     iterations: o.Iterations = None,
     device: o.Device = None,

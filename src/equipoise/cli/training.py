@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from equipoise.data.images import ImageList
 from equipoise.data.reading import read_json, shown, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
-from equipoise.models.classifiers import SMALL, make_backbone
+from equipoise.models.classifiers import SMALL, has_small_stem, make_backbone
 from equipoise.models.processes import join_processes, leave_processes, world
 from equipoise.models.weights import stride_by_name
 from equipoise.prior import Prior
@@ -40,7 +40,7 @@ from equipoise.training.methods import methods
 from equipoise.training.progress import Status
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import Recorded, counted, read_lines
-from equipoise.training.run_folder import export_run, write_run
+from equipoise.training.run_folder import export_run, source_name, weights_file, write_run
 
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
@@ -115,16 +115,19 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
     with refusing():
         if options.decode == "gpu":
             decodes_on(place, "gpu")  # refused before anything is read
+        if options.weights is not None:
+            options = replace(options, weights=weights_file(options.weights))
         train, test, where = read_lists(options.images_from)
         before = run_before(options.out)
         size = options.size or before.get("size") or size_for(train, place)
         made_from = described(options, size) | {"trained_on": train.digest, "judged_on": test.digest}
         check_same(options.out, before, made_from)
-        start = make_backbone(options.model, size, options.weights, stride=options.stride)  # type: ignore[arg-type]
+        stride: Any = options.stride
+        start = make_backbone(options.model, size, options.weights, stride=stride, log=log)
         data = readable(options.images_from, ImageData(train, test, size, where), place, log)
         describe(data, options, log)
         check_batch(options, data, start[0])
-        recipes = recipes_for(options, data)
+        recipes = recipes_for(options, data, start[0])
     wanted = chosen(options, recipes)
     cells = [MethodCell(method, options.seed) for method in wanted]
     table = before.get("table") or options.out.resolve().name  # the name stays, whatever the folder is called later
@@ -209,11 +212,11 @@ def check_numbers(options: TrainOptions) -> None:
     positive = {"--lr": options.lr, "--epochs": options.epochs}
     for option, value in positive.items():
         if value is not None and not 0 < value < 1e6:
-            raise typer.BadParameter(f"{option} {value}: expected a number above 0")
+            raise typer.BadParameter(f"{option} {value:g}: expected a number above 0 and below 1,000,000")
     others = {"--weight-decay": options.weight_decay, "--mixup": options.mixup, "--cutmix": options.cutmix}
     for option, value in others.items():
         if not 0 <= value < 1e6:
-            raise typer.BadParameter(f"{option} {value}: expected a number of at least 0")
+            raise typer.BadParameter(f"{option} {value:g}: expected a number of at least 0 and below 1,000,000")
     if options.ema >= 1:
         raise typer.BadParameter(f"--ema {options.ema}: the weights would never change; 0.999 is usual")
 
@@ -236,8 +239,8 @@ def check_batch(options: TrainOptions, data: ImageData, network: nn.Module) -> N
         )
 
 
-def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
-    """Every method, on the recipe that the options describe."""
+def recipes_for(options: TrainOptions, data: ImageData, network: nn.Module) -> dict[str, Recipe]:
+    """Every method, on the recipe that the options describe, with the stem of the network that it starts from."""
     number, batch = len(data.train), batch_for(options, data)
     iterations = max(1, math.ceil(options.epochs * number / batch))
     rate = (
@@ -255,7 +258,7 @@ def recipes_for(options: TrainOptions, data: ImageData) -> dict[str, Recipe]:
         weight_decay=options.weight_decay,
         model=options.model,
         size=data.size,
-        full_stem=options.weights is not None,
+        full_stem=options.weights is not None and not has_small_stem(network),
         stride="1x1" if (options.stride or stride_by_name(options.weights)) == "1x1" else None,
         augmentation=options.augment or ("crop" if data.size <= SMALL else "resized"),
         optimizer=options.optimizer,  # type: ignore[arg-type]
@@ -341,7 +344,7 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
     )
     unseen = [data.test.class_names[index] for index in np.flatnonzero(data.test.prior.counts == 0)]
     if unseen:
-        log(f"{counted(len(unseen), 'class')} without an image to judge on, so trained but not judged: {shown(unseen)}")
+        log(f"{counted(len(unseen), 'class')} without an evaluation image, trained but not evaluated: {shown(unseen)}")
     chosen = "" if options.size is not None else " (chosen here; --size sets another)"
     both = shared_files(data.train, data.test)
     if both:
@@ -373,7 +376,7 @@ def kind_of(
     shared: dict[str, Any] = {"compiled": options.compiled, "deliver": deliver}
     if options.weights is None:
         return ImageClassification(table, recipes, data, settings, **shared)
-    shared["starts_from"] = Path(options.weights).name
+    shared["starts_from"] = source_name(options.weights)
     if options.freeze:
         shared |= {"network": options.model, "backbone": backbone, "width": width}
         return FrozenClassification(table, recipes, data, settings, **shared)
@@ -415,7 +418,9 @@ def conclude(
     )
     Table(heads, rows, title=title).print(Console())
     typer.echo(f"page: {visible(page)}")
-    typer.echo(f"to use a model: equipoise predict {visible(options.out / next(reversed(records)))} PHOTO")
+    best = max(records, key=lambda name: records[name].balanced_accuracy)
+    which = "it" if len(records) == 1 else f"{best}, the best on {where} by balanced accuracy"
+    typer.echo(f"to use {which}: equipoise predict {visible(options.out / best)} PHOTO")
     return records
 
 

@@ -19,7 +19,7 @@ def class_folders(path: Path) -> tuple[dict[str, list[str]], tuple[str, ...]]:
     left out. Links are followed, but no folder is visited twice; hidden files and folders are left out."""
     classes = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
-        raise ValueError(f"{path} has no folders: expected one folder per class, CIFAR's files or Parquet files")
+        raise ValueError(f"{path} has no folders: expected one folder per class, or Parquet files")
     splits = [name for name in classes if name.lower() in SPLITS]
     if splits == classes:
         train = next((f", {path / name}" for name in splits if name.lower().startswith("train")), "")

@@ -187,7 +187,7 @@ def _own_classes(listed: Listed, source: Path) -> tuple[IntArray, tuple[str, ...
         if len(missing):
             raise ValueError(
                 f"{source} has the labels 0 to {len(names) - 1}, but no image of {_classes(len(missing))} "
-                f"{shown(missing.tolist())}: number the classes without gaps, or give the names of all of them"
+                f"{shown(missing.tolist())}: number the classes without gaps, or label images with names"
             )
     if len(np.unique(labels)) < 2:
         name = shown([names[int(labels[0])]])

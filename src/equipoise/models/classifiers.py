@@ -20,7 +20,16 @@ from torch import Tensor, nn
 
 from equipoise.models.heads import make_neck
 from equipoise.models.resnet_cifar import ResNetCifar
-from equipoise.models.weights import Stride, check_stride, fill, move_stride, read_tensors, stride_by_name
+from equipoise.models.weights import (
+    Log,
+    Stride,
+    check_stride,
+    fill,
+    move_stride,
+    read_backbone,
+    silent,
+    stride_by_name,
+)
 
 SMALL = 96  # pixels: up to here a ResNet has a small stem
 PRETRAINED = "pretrained"
@@ -73,27 +82,29 @@ def make_backbone(
     full_stem: bool = False,
     neck: int = 0,
     dropout: float = 0.0,
+    log: Log = silent,
 ) -> tuple[nn.Module, int]:
     """A network without its last layer, and the number of its features for images of `size` pixels.
 
     weights   None: random; "pretrained": downloaded by the network's library; otherwise a file of tensors under that
-              library's names (.safetensors, or .pth that holds only tensors)
+              library's names, as in `fill` and `read_tensors`, or the model.safetensors of a run of `equipoise train`
     stride    where a ResNet's bottlenecks halve the picture: "3x3", or "1x1" as in the original networks (MSRA, Caffe);
               by default as the file's name suggests
-    full_stem keep the first layers of a network whose weights are loaded later; with `weights` they are always kept
+    full_stem keep the first layers of a network whose weights are loaded later; with `weights` they are always kept,
+              except for those of a run that had the small stem
     neck      a layer with this many features, with `dropout`, in place of the last one; 0: none
+    log       receives what was taken from a file that holds more than the network's own tensors
     """
     check_stride(stride)
     fetched = str(weights) == PRETRAINED
-    small = size <= SMALL and weights is None and not full_stem
     try:
         network, last = _network(name, pretrained=fetched)
     except (OSError, URLError) as error:
         raise OSError(f"the weights of {name} cannot be downloaded ({error}): pass a file instead") from None
-    if small:
+    if weights is None and size <= SMALL and not full_stem:
         _shrink_stem(network)
-    if weights is not None and not fetched:
-        fill(network, read_tensors(Path(weights)), Path(weights), without=f"{last or 'head'}.")
+    elif weights is not None and not fetched:
+        _load(network, Path(weights), size, last or "head", log)
     if (stride or stride_by_name(weights)) == "1x1":
         if not hasattr(getattr(network, "layer2", [None])[0], "conv3"):
             raise ValueError(f"{name} has no bottlenecks with a stride: --stride is for ResNets such as resnet50")
@@ -104,6 +115,26 @@ def make_backbone(
         width = network.get_submodule(last).in_features
         _replace(network, last, make_neck(width, neck, dropout) if neck else nn.Identity())  # type: ignore[arg-type]
     return network, _width(network, name, size)
+
+
+def has_small_stem(network: nn.Module) -> bool:
+    """Whether a ResNet has the small stem for small images."""
+    first = getattr(network, "conv1", None)
+    small = isinstance(first, nn.Conv2d) and first.kernel_size == (3, 3)
+    return small and isinstance(getattr(network, "maxpool", None), nn.Identity)
+
+
+def _load(network: nn.Module, path: Path, size: int, last: str, log: Log) -> None:
+    """Load a file of weights except for the last layer; a network of a run gets the stem that it had there."""
+    tensors, of_a_run = read_backbone(path, log)
+    first = tensors.get("conv1.weight")
+    if of_a_run and first is not None and first.shape[-1] == 3:
+        _shrink_stem(network)
+        if has_small_stem(network) and size > SMALL:
+            raise ValueError(
+                f"{path} has the small stem of a run at {SMALL} pixels or less, not {size}: pass --size {SMALL} or less"
+            )
+    fill(network, tensors, path, without=f"{last}.", log=log)
 
 
 def freeze_stages(resnet: nn.Module, stages: int) -> list[nn.Module]:

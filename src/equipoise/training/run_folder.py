@@ -24,9 +24,10 @@ from torch import nn
 from equipoise.data.images import ImageList
 from equipoise.data.reading import read_json
 from equipoise.files import write_text, written_whole
-from equipoise.models.classifiers import Classifier, Normalised, make_backbone
+from equipoise.models.classifiers import PRETRAINED, Classifier, Normalised, make_backbone
 from equipoise.models.heads import NormalizedLinear, ScaledHead
 from equipoise.models.resnet_cifar import FEATURES, ResNetCifar
+from equipoise.models.weights import MODEL, NETWORK
 from equipoise.prior import Prior
 from equipoise.serving.export import export_onnx, export_program
 from equipoise.serving.rebalanced import Rebalanced
@@ -35,8 +36,6 @@ from equipoise.training.image_records import PREDICTIONS, RECORD, ImageRecord
 from equipoise.training.images import Finished
 from equipoise.training.methods import logits_mean
 from equipoise.training.sets import IMAGENET_MEAN, IMAGENET_STD
-
-MODEL, NETWORK = "model.safetensors", "model.json"
 
 
 @dataclass(frozen=True)
@@ -132,3 +131,25 @@ def method_folders(run: Path) -> list[Path]:
     if (run / MODEL).is_file():
         return [run]
     return sorted(path.parent for path in run.glob(f"*/{MODEL}"))
+
+
+def weights_file(weights: str) -> str:
+    """The file that --weights names: itself, or the model in the folder of a run with one method, or of a method."""
+    if weights == PRETRAINED or not Path(weights).is_dir():
+        return weights
+    found = method_folders(Path(weights))
+    if len(found) == 1:
+        return str(found[0] / MODEL)
+    if not found:
+        raise ValueError(f"{weights} holds no trained model: expected a file, or a folder that equipoise train wrote")
+    raise ValueError(f"{weights} holds several methods: pass the folder of one, {', '.join(map(str, found))}")
+
+
+def source_name(weights: str) -> str:
+    """How records name the file that backbones start from: by its name; the model of a run, by its folders as well.
+
+    >>> source_name("downloads/resnet50.pth"), source_name("/runs/first/softmax/model.safetensors")
+    ('resnet50.pth', 'first/softmax/model.safetensors')
+    """
+    path = Path(weights)
+    return path.name if path.name != MODEL else "/".join(path.resolve().parts[-3:])

@@ -21,13 +21,14 @@ from numpy.typing import NDArray
 
 from equipoise.files import write_text
 from equipoise.models.classifiers import Normalised
+from equipoise.models.weights import MODEL, NETWORK
 from equipoise.training.augmentation.cifar import MEAN, STD
 from equipoise.training.classification import Training
 from equipoise.training.classification_runs import Store
 from equipoise.training.image_records import RECORD
 from equipoise.training.methods import logits_mean
 from equipoise.training.records import Record
-from equipoise.training.run_folder import MODEL, NETWORK, NetworkNote, export_run, load_run, serve
+from equipoise.training.run_folder import NetworkNote, export_run, load_run, serve
 
 ONNX = "model.onnx"
 BATCH = 500

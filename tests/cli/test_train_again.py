@@ -1,0 +1,185 @@
+"""`equipoise train` from the model of another run, on other draws and in several processes, and what it advises."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from helpers.image_folders import NETWORK, write_photos, write_splits
+from safetensors.torch import load_file
+from typer.testing import CliRunner, Result
+
+from equipoise.cli import app
+from equipoise.training.run_folder import load_run, weights_file
+
+SMALL = ("--model", NETWORK, "--size", "32", "--batch", "8", "--device", "cpu", "--iterations", "1")
+STEM = ("--model", "resnet18", "--batch", "8", "--device", "cpu", "--iterations", "1")
+
+
+def equipoise(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
+
+
+def said(result: Result) -> str:
+    return " ".join(result.output.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_splits(tmp_path_factory.mktemp("photos"))
+
+
+@pytest.fixture(scope="module")
+def first(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with a small stem."""
+    out = tmp_path_factory.mktemp("runs") / "first"
+    result = equipoise("train", photos, "--out", out, *STEM, "--size", "32")
+    assert result.exit_code == 0, result.output
+    assert f"to use it: equipoise predict {out / 'balanced_softmax'} PHOTO" in result.output
+    return out
+
+
+@pytest.mark.parametrize("place", ["", "balanced_softmax", "balanced_softmax/model.safetensors"])
+def test_a_run_keeps_the_backbone_of_another_and_its_stem(place: str, first: Path, tmp_path: Path) -> None:
+    """Other images of other classes, at another size: the head is new."""
+    others = write_photos(tmp_path / "others", (12, 6, 5))
+    words = ("train", others, "--out", tmp_path / "run", *STEM, "--size", "40", "--weights", first / place, "--freeze")
+    result = equipoise(*words)
+    assert result.exit_code == 0, result.output
+    file = first / "balanced_softmax" / "model.safetensors"
+    assert f"{file}: took the backbone of this run, without its head" in result.output
+    served, note = load_run(tmp_path / "run" / "balanced_softmax")
+    assert (note.num_classes, note.full_stem) == (3, False)
+    network: Any = served.model
+    before = load_file(file)
+    kept = network.classifier.backbone.state_dict()
+    assert kept["conv1.weight"].shape == (64, 3, 3, 3)
+    assert len(kept) > 100
+    for name, value in kept.items():
+        if value.is_floating_point():
+            assert torch.equal(value, before[f"classifier.backbone.{name}"])
+    record = json.loads((tmp_path / "run" / "balanced_softmax" / "record.json").read_text())
+    assert record["starts_from"] == "first/balanced_softmax/model.safetensors"
+
+
+def test_a_backbone_of_another_run_is_trained_on(first: Path, tmp_path: Path) -> None:
+    others = write_photos(tmp_path / "others", (12, 6, 5))
+    words = ("train", others, *STEM, "--size", "32", "--weights", first, "--lr", "1e-12", "--out", tmp_path / "run")
+    assert equipoise(*words).exit_code == 0
+    before, after = (load_file(next(run.glob("*/model.safetensors"))) for run in (first, tmp_path / "run"))
+    weights = [name for name in before if name.startswith("classifier.backbone.") and "conv" in name]
+    assert len(weights) > 15
+    for name in weights:
+        torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-6)
+    assert equipoise("predict", tmp_path / "run", others / "class0" / "0.jpg").exit_code == 0
+    large = equipoise("train", others, *STEM, "--size", "112", "--weights", first, "--out", tmp_path / "large")
+    assert large.exit_code == 2
+    assert "has the small stem of a run at 96 pixels or less, not 112: pass --size 96 or less" in said(large)
+
+
+def test_a_folder_of_weights_must_hold_one_model(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no trained model"):
+        weights_file(str(tmp_path))
+    for number, name in enumerate(("softmax", "crt", "balanced_softmax")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").touch()
+        if number == 0:
+            assert weights_file(str(tmp_path)) == str(tmp_path / "softmax" / "model.safetensors")
+    several = f"pass the folder of one, {tmp_path / 'balanced_softmax'}, {tmp_path / 'crt'}, {tmp_path / 'softmax'}"
+    with pytest.raises(ValueError, match=several):
+        weights_file(str(tmp_path))
+    assert weights_file("pretrained") == "pretrained"
+
+
+def test_the_same_images_are_held_out_whatever_the_seed(photos: Path, tmp_path: Path) -> None:
+    """Methods and seeds are compared on the same images."""
+    held, digests = [], []
+    for seed in ("0", "1"):
+        out = tmp_path / seed
+        assert equipoise("train", photos / "train", "--out", out, *SMALL, "--seed", seed).exit_code == 0
+        with np.load(out / "balanced_softmax" / "predictions.npz") as found:
+            held.append(found["paths"].tolist())
+        digests.append(json.loads((out / "balanced_softmax" / "record.json").read_text())["weights"])
+    assert held[0] == held[1]
+    assert digests[0] != digests[1]
+
+
+@pytest.mark.parametrize("best", ["softmax", "adjusted"])
+def test_the_advice_names_the_best_model(best: str, photos: Path, tmp_path: Path) -> None:
+    words = ("train", photos, "--out", tmp_path / "run", *SMALL, "--loss", "softmax")
+    assert equipoise(*words).exit_code == 0
+    path = tmp_path / "run" / "records.jsonl"
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [record["method"] for record in records] == ["softmax", "adjusted"]
+    changed = [
+        one | {"correct": one["total"], "top1": 100.0, "balanced_accuracy": 100.0}
+        if one["method"] == best
+        else one | {"correct": [0] * len(one["total"]), "top1": 0.0, "balanced_accuracy": 0.0}
+        for one in records
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in changed))
+    place = tmp_path / "run" / best
+    advice = f"to use {best}, the best on val by balanced accuracy: equipoise predict {place} PHOTO"
+    assert advice in equipoise(*words).output
+
+
+def test_paths_of_a_list_are_relative_to_images(first: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("class1/0.jpg\nclass1/1.jpg 1\n")
+    words = ("predict", first, tmp_path / "list.txt", "--json")
+    found = equipoise(*words, "--images", photos / "val")
+    assert found.exit_code == 0, found.output
+    paths = [json.loads(line)["path"] for line in found.stdout.splitlines()]
+    assert paths == [str(photos / "val" / "class1" / name) for name in ("0.jpg", "1.jpg")]
+    assert equipoise(*words).exit_code == 1
+    nowhere = equipoise(*words, "--images", tmp_path / "nowhere")
+    assert nowhere.exit_code == 2
+    assert "nowhere is not a folder" in said(nowhere)
+
+
+BAD: dict[str, tuple[tuple[str, ...], str]] = {
+    "a rate": (("--lr", "1000000"), "--lr 1e+06: expected a number above 0 and below 1,000,000"),
+    "no rate": (("--lr", "0"), "--lr 0: expected a number above 0 and below 1,000,000"),
+    "a decay": (("--weight-decay", "-1"), "--weight-decay -1: expected a number of at least 0 and below 1,000,000"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_numbers_out_of_range_are_refused_with_the_range(name: str, photos: Path, tmp_path: Path) -> None:
+    words, message = BAD[name]
+    result = equipoise("train", photos, "--out", tmp_path / "run", *SMALL, *words)
+    assert result.exit_code == 2
+    assert message in said(result)
+
+
+def test_messages_offer_only_what_the_command_can_do(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "gaps.txt").write_text("class0/0.jpg 0\nclass1/0.jpg 2\n")
+    gaps = said(equipoise("train", tmp_path / "gaps.txt", "--images", photos / "train", "--out", tmp_path / "run"))
+    assert "no image of class 1: number the classes without gaps, or label images with names" in gaps
+    (tmp_path / "empty").mkdir()
+    empty = said(equipoise("train", tmp_path / "empty", "--out", tmp_path / "run"))
+    assert "has no folders: expected one folder per class, or Parquet files" in empty
+    assert "CIFAR" not in empty
+
+
+def test_under_torchrun_an_error_is_shown_once(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["-m", "equipoise", "train", str(tmp_path / "nowhere"), "--out", str(tmp_path / "run"), "--device", "cpu"]
+    result = subprocess.run(launcher + words, capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode != 0
+    assert " ".join(result.stderr.replace("│", " ").split()).count("does not exist: give a folder of images") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_one_process_only_is_shown_by_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("equipoise.cli.SECONDS_FOR_THE_FIRST", 0)
+    environment = {"RANK": "1", "WORLD_SIZE": "2", "COLUMNS": "300"}
+    words = ["train", str(tmp_path), "--lr", "0", "--out", str(tmp_path / "run")]
+    result = CliRunner().invoke(app, words, env=environment)
+    assert result.exit_code == 2
+    assert "--lr 0: expected a number above 0" in result.output
