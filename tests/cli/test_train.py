@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.commands import equipoise
 from helpers.image_folders import NETWORK, write_photos, write_splits
 from PIL import Image
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from equipoise.cli import app
 from equipoise.metrics.evaluation import percent
@@ -24,10 +25,6 @@ from equipoise.models.classifiers import make_backbone
 from equipoise.training.run_folder import load_run
 
 SMALL = ("--model", NETWORK, "--size", "32", "--epochs", "2", "--batch", "8", "--device", "cpu")
-
-
-def equipoise(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})  # paths may be long
 
 
 def files(folder: Path) -> set[str]:

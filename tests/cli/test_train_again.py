@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.commands import equipoise
 from helpers.image_folders import NETWORK, write_photos, write_splits
 from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
@@ -20,10 +21,6 @@ from equipoise.training.run_folder import load_run, weights_file
 
 SMALL = ("--model", NETWORK, "--size", "32", "--batch", "8", "--device", "cpu", "--iterations", "1")
 STEM = ("--model", "resnet18", "--batch", "8", "--device", "cpu", "--iterations", "1")
-
-
-def equipoise(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "300"})
 
 
 def said(result: Result) -> str:
