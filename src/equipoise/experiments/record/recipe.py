@@ -25,7 +25,6 @@ SEEDS = (0, 1, 2)
 TABLE1 = with_loss(Recipe(), BalancedSoftmaxLoss, tau=1.0)
 TEACHER = Method("teacher", replace(TABLE1, weight_decay=1e-3, nesterov=True))
 FIRST = replace(TEACHER.recipe, iterations=18_500, teacher=TEACHER.name)
-STUDENT = Method(published.METHOD, FIRST)
 
 # Teachers that were tried, beside TEACHER.
 AVERAGED = replace(TEACHER.recipe, ema=0.999)
@@ -40,6 +39,7 @@ OTHER_TEACHERS = (
 FEWER = replace(FIRST, views=32)
 BALANCED = replace(FIRST, distillation=1.0, sampler="class_balanced")
 COMBINED = replace(BALANCED, teacher="teacher_ema")
+STUDENT = Method(published.METHOD, replace(COMBINED, cutmix=1.0))
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
