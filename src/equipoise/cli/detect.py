@@ -461,7 +461,7 @@ def _beside(results: dict[str, Any], annotations: Path, images: Path, wanted: in
     pixels, target = data[index]
     mine = classes[offsets[index] : offsets[index + 1]]
     seen = {
-        "marked": [
+        "annotated": [
             Seen(tuple(box), data.class_names[column], str(groups[column]))
             for box, column in zip(target["boxes"].tolist(), mine.tolist(), strict=True)
         ]

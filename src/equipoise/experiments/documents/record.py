@@ -88,6 +88,17 @@ def _ablation(column: Column, tries: Sequence[Record], teachers: dict[str, Recor
     return "\n\n".join(parts)
 
 
+def first_part(records: Sequence[Record]) -> str:
+    """For docs/lab-notes.md: what the recipe that was the record's before reached on the test set."""
+    cells = [
+        f"{column_title(column)}: {mean_std((run.top1 for run in runs), digits=2, n=True)}, its teachers together "
+        f"{mean_std((run.teachers_top1 for run in runs), digits=2)}"
+        for column, runs in by_column(records).items()
+    ]
+    title = published.CHOICES["distilled_18500"]
+    return f"On the test set the recipe of the row “{title}” reached: {'; '.join(cells)}." if cells else "Not run."
+
+
 def leaderboard_part(records: Sequence[Record]) -> str:
     return "\n\n".join([*map(str, leaderboards(records)), verdict(records), NOTE])
 
@@ -101,12 +112,13 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     records, teachers = read(results), shown(read_records(results, published.TEACHERS))
     tries: list[Record] = read_records(results, published.TRIES)
     tried_teachers: list[Record] = read_records(results, published.TRIED_TEACHERS)
+    first: list[Record] = read_records(results, published.FIRST, named=published.NAME)
     parts = {
         "docs/record.md": {
             "record-leaderboard": leaderboard_part(records),
             "record-cells": cells_part(records, teachers),
             "record-others": "\n\n".join(map(str, others())),
         },
-        "docs/lab-notes.md": {"record-choices": ablation(tries, tried_teachers)},
+        "docs/lab-notes.md": {"record-choices": ablation(tries, tried_teachers), "record-first": first_part(first)},
     }
     return filled(root, parts)

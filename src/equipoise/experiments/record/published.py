@@ -13,6 +13,7 @@ from dataclasses import dataclass
 NAME, TEACHERS = "record", "record-teachers"  # folders of results/
 TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
+FIRST, FIRST_TEACHERS = "choices/record-first", "choices/record-first-teachers"  # an earlier recipe, on the test set
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
@@ -21,10 +22,10 @@ COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in
 CHOICES = {
     "balanced_softmax": "Balanced Softmax as in Table 1",
     "weight_decay": "+ weight decay 1e-3",
-    "nesterov": "+ Nesterov's momentum (the teachers)",
-    "ema": "the same, average of the weights, 0.999",
+    "nesterov": "+ Nesterov's momentum (the first teachers)",
+    "ema": "+ average of the weights, 0.999 (the teachers)",
     "distilled_13000": "+ six teachers",
-    "distilled_18500": "+ 18,500 iterations (the student)",
+    "distilled_18500": "+ 18,500 iterations (the first student)",
     "distilled_alone": "from the teachers alone",
     "distilled_root": "from the teachers alone, square-root sampling",
     "distilled_balanced": "from the teachers alone, class-balanced sampling",
@@ -42,15 +43,15 @@ CHOICES = {
     "distilled_twelve": "32 views, twelve teachers",
     "combined": "class-balanced sampling, teachers are averages of weights",
     "combined_t4": "both, temperature 4",
-    "combined_cutmix": "both, CutMix",
+    "combined_cutmix": "both, CutMix (the student)",
     "combined_decay": "both, weight decay 2e-3 of the student",
     "combined_views_512": "both, 512 views",
-    "combined_37000": "both, 37,000 iterations",
+    "combined_cutmix_37000": "both, CutMix, 37,000 iterations",
     "combined_wide": "both, three teachers of twice the width",
 }
 CHOICES_CELLS = {
     ("cifar100-lt", 100): tuple(CHOICES),
-    ("cifar100-lt", 10): ("nesterov", "distilled_18500", "distilled_26000"),
+    ("cifar100-lt", 10): ("ema", "combined", "combined_cutmix"),
 }
 
 Four = tuple[float | None, float | None, float | None, float | None]

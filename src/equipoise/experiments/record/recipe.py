@@ -1,8 +1,10 @@
 """One recipe for one small network on all eight cells: CIFAR-10-LT and CIFAR-100-LT at imbalance 200, 100, 50, 10.
 
-    teachers   six ResNet-32 with Balanced Softmax, as in Table 1 but with weight decay 1e-3 and Nesterov's momentum
-    student    the same network, for 18,500 iterations: a fifth of its loss is Balanced Softmax, four fifths are the
-               divergence from the teachers' mean probabilities at temperature 2
+    teachers   six ResNet-32 with Balanced Softmax, as in Table 1 but with weight decay 1e-3 and Nesterov's momentum;
+               each is an average of its weights during training (decay 0.999)
+    student    the same network, for 18,500 iterations, with no loss but the divergence from the teachers' mean
+               probabilities at temperature 2; it sees every class equally often, and a random part of each image is
+               another's (CutMix)
 
 One network is evaluated, the student's last iterate. Teachers and students see only the images of the long-tailed draw,
 and each seed has its own teachers. What was compared before is in CHOICES, evaluated on training images that the draw
@@ -23,27 +25,27 @@ TRIES, TRIED_TEACHERS = published.TRIES, published.TRIED_TEACHERS
 SEEDS = (0, 1, 2)
 
 TABLE1 = with_loss(Recipe(), BalancedSoftmaxLoss, tau=1.0)
-TEACHER = Method("teacher", replace(TABLE1, weight_decay=1e-3, nesterov=True))
-FIRST = replace(TEACHER.recipe, iterations=18_500, teacher=TEACHER.name)
-
-# Teachers that were tried, beside TEACHER.
-AVERAGED = replace(TEACHER.recipe, ema=0.999)
+PLAIN = Method("teacher", replace(TABLE1, weight_decay=1e-3, nesterov=True))
+AVERAGED = replace(PLAIN.recipe, ema=0.999)
+TEACHER = Method("teacher_ema", AVERAGED)
 OTHER_TEACHERS = (
-    Method("teacher_ema", AVERAGED),
+    PLAIN,
     Method("teacher_wide", replace(AVERAGED, width=2)),
     Method("teacher_deep", replace(AVERAGED, blocks=9)),
 )
 
 # What was compared before the student's recipe was fixed, one ingredient at a time; the last ones also at imbalance 10,
 # where every tenth training image is held out.
+FIRST = replace(PLAIN.recipe, iterations=18_500, teacher=PLAIN.name)
 FEWER = replace(FIRST, views=32)
 BALANCED = replace(FIRST, distillation=1.0, sampler="class_balanced")
-COMBINED = replace(BALANCED, teacher="teacher_ema")
-STUDENT = Method(published.METHOD, replace(COMBINED, cutmix=1.0))
+COMBINED = replace(BALANCED, teacher=TEACHER.name)
+CUTMIX = replace(COMBINED, cutmix=1.0)
+STUDENT = Method(published.METHOD, CUTMIX)
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
-    Method("nesterov", TEACHER.recipe),
+    Method("nesterov", PLAIN.recipe),
     Method("ema", AVERAGED),
     Method("distilled_13000", replace(FIRST, iterations=13_000)),
     Method("distilled_18500", FIRST),
@@ -58,16 +60,16 @@ CHOICES = (
     Method("distilled_37000", replace(FEWER, iterations=37_000)),
     Method("distilled_t4", replace(FEWER, temperature=4.0)),
     Method("distilled_decay", replace(FEWER, weight_decay=5e-4)),
-    Method("distilled_ema", replace(FEWER, teacher="teacher_ema")),
+    Method("distilled_ema", replace(FEWER, teacher=TEACHER.name)),
     Method("distilled_wide", replace(FEWER, teacher="teacher_wide", teachers=3)),
     Method("distilled_deep", replace(FEWER, teacher="teacher_deep", teachers=4)),
     Method("distilled_twelve", replace(FEWER, teachers=12)),
     Method("combined", COMBINED),
     Method("combined_t4", replace(COMBINED, temperature=4.0)),
-    Method("combined_cutmix", replace(COMBINED, cutmix=1.0)),
+    Method("combined_cutmix", CUTMIX),
     Method("combined_decay", replace(COMBINED, weight_decay=2e-3)),
     Method("combined_views_512", replace(COMBINED, views=512)),
-    Method("combined_37000", replace(COMBINED, iterations=37_000)),
+    Method("combined_cutmix_37000", replace(CUTMIX, iterations=37_000)),
     Method("combined_wide", replace(COMBINED, teacher="teacher_wide", teachers=3)),
 )
 
