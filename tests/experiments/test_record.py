@@ -474,7 +474,7 @@ def test_ours_is_the_last_row_with_its_seeds() -> None:
     *_, best, ours = first.rows
     assert best[2] == "54.2"
     assert (ours[2], ours[1]) == ("54.5 ± 0.7 (2)", "–")
-    assert ours[5] == "18,500 × 512"
+    assert ours[5] == "18,500 × 512, after six teachers"
     *others, best, ours = second.rows
     assert best[1:5] == ["81.5", "85.9", "88.2", "91.9"]
     assert ours[1:6] == ["–"] * 5

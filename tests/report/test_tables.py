@@ -55,3 +55,10 @@ def test_values_that_are_not_known_are_left_out_of_the_mean() -> None:
     assert mean_std([None, 2.0, 4.0], digits=2, n=True) == "3.00 ± 1.41 (2)"
     assert mean_std([], n=True) == "–"
     assert mean_std([-1.0, -3.0], sign=True) == "−2.0 ± 1.4"
+
+
+def test_words_are_aligned_left_and_numbers_right() -> None:
+    table = Table(["method", "top-1", "number from"], [["Softmax", "4.0", "here"], ["LDAM", "12.0", "book"]], words=1)
+    assert str(table).splitlines()[1] == "|:---|---:|:---|"
+    (row,) = (line for line in printed(table, 100).splitlines() if "Softmax" in line)
+    assert "  4.0  here" in row

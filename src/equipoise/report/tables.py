@@ -83,7 +83,7 @@ def versions_in_words(versions: Mapping[str, str], **titles: str) -> str:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text under a header; the first `left` columns are aligned left, the others right.
+    """Rows of text under a header; the first `left` and the last `words` columns are aligned left, the others right.
 
     >>> print(Table(["loss", "top-1"], [["Softmax", "45.0"]]))
     | loss | top-1 |
@@ -95,10 +95,14 @@ class Table:
     rows: Sequence[Sequence[str]]
     left: int = 1
     title: str = ""  # shown in the terminal; documents have headings
+    words: int = 0
+
+    def is_left(self, place: int) -> bool:
+        return place < self.left or place >= len(self.header) - self.words
 
     def __str__(self) -> str:
         """As Markdown."""
-        alignment = "|" + "|".join(":---" if i < self.left else "---:" for i in range(len(self.header))) + "|"
+        alignment = "|" + "|".join(":---" if self.is_left(i) else "---:" for i in range(len(self.header))) + "|"
         lines = [" | ".join(row).join(("| ", " |")) for row in (self.header, *self.rows)]
         return "\n".join([lines[0], alignment, *lines[1:]])
 
@@ -113,7 +117,7 @@ class Table:
         for place, name in enumerate(self.header):
             texts = [visible(name), *(visible(row[place]) for row in self.rows)]
             widest = max(map(len, texts)) if place else max(len(word) for text in texts for word in text.split())
-            justify: Literal["left", "right"] = "left" if place < self.left else "right"
+            justify: Literal["left", "right"] = "left" if self.is_left(place) else "right"
             shown.add_column(texts[0], justify=justify, no_wrap=place > 0, min_width=widest)
         for row in self.rows:
             heading = len(row) > 1 and not any(row[1:])

@@ -100,7 +100,7 @@ def first_part(records: Sequence[Record]) -> str:
 
 
 def leaderboard_part(records: Sequence[Record]) -> str:
-    return "\n\n".join([*map(str, leaderboards(records)), verdict(records), NOTE])
+    return "\n\n".join([verdict(records), *map(str, leaderboards(records)), NOTE])
 
 
 def cells_part(records: Sequence[Record], teachers: Sequence[Record]) -> str:
