@@ -71,6 +71,15 @@ def test_the_table_says_what_changed(tmp_path: Path) -> None:
     assert percent((written(tmp_path)["logits"].argmax(1) == LABELS).mean()) in output
 
 
+def test_of_many_classes_the_most_changed_are_shown_or_the_first_if_none_is(tmp_path: Path) -> None:
+    np.save(tmp_path / "prior.npy", np.arange(20, 0, -1))
+    said = [
+        adapt(tmp_path, target, source="prior.npy", logits=np.eye(20)).output for target in ("uniform", "prior.npy")
+    ]
+    assert "12 of 20, most changed" in said[0]
+    assert "12 of 20, the first" in said[1]
+
+
 def test_probabilities_stay_probabilities_without_labels_and_names(tmp_path: Path) -> None:
     p = torch.tensor(LOGITS).softmax(1).numpy()
     result = adapt(tmp_path, probabilities=p)

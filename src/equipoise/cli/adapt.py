@@ -245,7 +245,8 @@ def tables(told: Adapted) -> list[Table]:
     factor = np.abs(np.log(np.maximum(wanted.probabilities, 1e-9) / np.maximum(meant.probabilities, 1e-9)))
     order = np.sort(np.argsort(-factor, kind="stable")[:SHOWN])
     classes = told.found.file.num_classes
-    title = "Share of each class, %" + (f" ({SHOWN} of {classes}, most changed)" if classes > SHOWN else "")
+    which = "most changed" if factor.max() > 1e-9 else "the first"
+    title = "Share of each class, %" + (f" ({SHOWN} of {classes}, {which})" if classes > SHOWN else "")
     rows = []
     for j in order:
         interval = "" if estimate is None else f" ({percent(estimate.low[j])} to {percent(estimate.high[j])})"
