@@ -103,7 +103,8 @@ def rate_logits(rate: Any, what: str) -> NDArray[np.float64]:
 def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[Any, tuple[str, ...] | None]:
     """The values of a mapping or a pandas Series in column order, and `class_names` or else the keys that are names.
 
-    Anything else is returned as it is. Classes missing from a mapping of indices are 0.
+    Anything else is returned as it is. Classes missing from a mapping of indices are 0. Keys that are names come in the
+    order of `class_names`, and those missing are 0; if none is among them, `class_names` replace the keys.
 
     >>> by_column({2: 5, 0: 7}), by_column({"cat": 90, "owl": 10})
     (([7, 0, 5], None), ([90, 10], ('cat', 'owl')))
@@ -115,7 +116,7 @@ def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[An
         return values, names
     keys = list(values)
     if not keys or all(isinstance(key, str) for key in keys):
-        return list(values.values()), tuple(keys) if names is None else names
+        return _in_order(values, names), tuple(keys) if names is None else names
     if not all(is_whole(key) and key >= 0 for key in keys):
         raise TypeError(f"the keys are {keys[:3]}, ...: expected class names, or class indices from 0")
     if max(keys) >= MOST_CLASSES:
@@ -126,6 +127,16 @@ def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[An
     for key, value in values.items():
         columns[int(key)] = value
     return columns, names
+
+
+def _in_order(values: Mapping[str, Any], names: Sequence[str] | None) -> list[Any]:
+    """The values in the order of `names`; in their own if no key is one of these, which then rename the classes."""
+    if names is None or not set(names) & set(values):
+        return list(values.values())
+    unknown = [key for key in values if key not in set(names)]
+    if unknown:
+        raise ValueError(f"the key {unknown[0]!r} is not one of the class_names: name the same classes in both")
+    return [values.get(name, 0) for name in names]
 
 
 def as_names(names: Sequence[str] | Mapping[int, str] | None) -> tuple[str, ...] | None:

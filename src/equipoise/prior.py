@@ -124,9 +124,9 @@ class Prior:
         """Whole numbers `counts` [K], or a mapping: from class name to number, or from class index to number.
 
         A `collections.Counter` of class indices, or the `value_counts()` of a pandas column of them, is read by index,
-        whatever its order. `total` is the number of items that were counted: the sum of the counts if each item has one
-        class (the default), the number of items if an item can have several classes or none. `class_ids` are ids in an
-        annotation file.
+        whatever its order; one of class names, in the order of `class_names`, if they are given. `total` is the number
+        of items that were counted: the sum of the counts if each item has one class (the default), the number of items
+        if an item can have several classes or none. `class_ids` are ids in an annotation file.
 
         >>> Prior.from_counts({"cat": 90, "owl": 10}).class_names
         ('cat', 'owl')
@@ -229,8 +229,7 @@ class Prior:
         """
         from equipoise.data.coco import count_coco
 
-        found = count_coco(path, by)
-        return cls.from_counts(found.counts, found.total, class_names=found.class_names, class_ids=found.class_ids)
+        return count_coco(path, by)
 
     @classmethod
     def from_parquet(
