@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from equipoise.data.class_folders import IMAGES
+from equipoise.data.class_folders import IMAGES, TEST, TRAIN, VALIDATION
 from equipoise.data.image_files import BadImages, Pixels, Resize, open_rgb, quiet, square, why_bad
 from equipoise.data.image_lists import Columns, Listed, list_images
 from equipoise.data.image_tables import Embedded
@@ -34,8 +34,6 @@ from equipoise.prior import IntArray, Prior
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation"), ("test", "testing")
 
 
 @dataclass(frozen=True, eq=False)
