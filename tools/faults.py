@@ -190,6 +190,8 @@ FAULTS = [
     Fault("losses/focal.py", "loss = loss * torch.exp(gamma * others)", "loss = loss * (1 - (-loss).exp()) ** gamma", LOSSES),
     Fault("losses/focal.py", "torch.exp(gamma * log_one_minus(log_p))", "torch.exp(gamma * log_p)", LOSSES),
     Fault("losses/focal.py", "positive = -F.logsigmoid(logits) * torch.exp(gamma * F.logsigmoid(-logits))", "positive = -F.logsigmoid(logits)", LOSSES),
+    Fault("losses/focal.py", "    check_alpha(alpha)\n    check_reduction", "    check_reduction", LOSSES),
+    Fault("losses/focal.py", "if alpha is not None and not 0 <= alpha <= 1:", "if alpha is not None and alpha > 1:", LOSSES),
     Fault("losses/focal.py", "alpha * positive, (1 - alpha) * negative", "alpha * positive, alpha * negative", LOSSES),
     Fault("losses/class_balanced.py", 'gamma = gamma if base == "focal" else 0.0', "gamma = gamma", LOSSES),
     Fault("losses/ldam.py", "scale * (logits - own * margins)", "scale * (logits + own * margins)", LOSSES),
@@ -236,6 +238,7 @@ FAULTS = [
     Fault("serving/estimate.py", "doubts += _flat_doubts(ratios, pi, prior)", "pass", "test_estimate.py"),
     # calibration
     Fault("serving/calibrate.py", "missing[column] > 1e-6", "False", "test_calibrate.py"),
+    Fault("metrics/calibration.py", "_shares(weights, p.shape).reshape(len(p), -1)", "_shares(None if weights is None else np.reshape(weights, p.shape), p.shape).reshape(len(p), -1)", "test_calibrate.py"),
     Fault("metrics/calibration.py", "check_labels(index, *p.shape)", "pass", "test_calibrate.py"),
     Fault("serving/calibrate.py", "(wanted / np.maximum(counts, 1))[index]", "wanted[index]", "test_calibrate.py"),
     Fault("serving/calibrate.py", "F.cross_entropy(calibrated - shift, truth", "F.cross_entropy(calibrated, truth", "test_calibrate.py"),
@@ -258,6 +261,7 @@ FAULTS = [
     # other libraries' training stacks
     Fault("metrics/evaluation.py", '{"top1": self.top1, "balanced": self.balanced_accuracy}', '{"top1": self.balanced_accuracy, "balanced": self.top1}', "test_torchmetrics.py"),
     Fault("integrations/torchmetrics.py", 'dist_reduce_fx="sum"', 'dist_reduce_fx="mean"', "test_torchmetrics.py"),
+    Fault("integrations/huggingface.py", "if isinstance(self.evaluation, DenseEvaluation):", "if not isinstance(self.evaluation, Evaluation):", "test_huggingface.py"),
     Fault("integrations/huggingface.py", "mean * counted, 0.0", "mean, 0.0", "test_huggingface.py"),
     Fault("integrations/huggingface.py", "torch.where(counted > 0, mean * counted, 0.0)", "mean * counted", "test_huggingface.py"),
     Fault("integrations/huggingface.py", "counted = (labels != IGNORED).sum()", "counted = torch.tensor(labels.numel())", "test_huggingface.py"),

@@ -91,9 +91,8 @@ def sigmoid_calibration_scores(
         raise ValueError(
             f"probabilities hold {p[wrong][0]}: expected values from 0 to 1; if these are logits, pass logits.sigmoid()"
         )
+    share = _shares(weights, p.shape).reshape(len(p), -1)
     p, answer = p.reshape(len(p), -1), answer.reshape(len(p), -1)
-    given = None if weights is None else as_array(weights)
-    share = _shares(given.reshape(p.shape) if given is not None and given.size == p.size else given, p.shape)
     with np.errstate(divide="ignore"):
         log_loss = -(share * np.log(np.where(answer == 1, p, 1 - p))).sum(axis=0).mean()
     brier = (share * (p - answer) ** 2).sum(axis=0).mean()
