@@ -15,13 +15,14 @@ from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.data.cifar import LAYOUTS, found_data_sets, held_out, source_of
+from equipoise.data.reading import counted
 from equipoise.experiments.table1 import causes
 from equipoise.experiments.table1 import recipe as table1
 from equipoise.training.classification import compiled_features, features
 from equipoise.training.classification_runs import Classification, Kernels, Store
 from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Cell, Recipe
-from equipoise.training.records import Record, counted
+from equipoise.training.records import Record
 
 
 @dataclass(frozen=True)

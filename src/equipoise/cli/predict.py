@@ -14,9 +14,8 @@ import typer
 
 from equipoise.cli import options as o
 from equipoise.cli.shared import device_of, perhaps, refusing
-from equipoise.data.reading import visible
+from equipoise.data.reading import counted, visible
 from equipoise.files import write_text
-from equipoise.training.records import counted
 
 if TYPE_CHECKING:
     from equipoise.serving.rebalanced import Rebalanced

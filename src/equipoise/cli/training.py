@@ -21,7 +21,7 @@ from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
 from equipoise.cli.shared import device_of, perhaps, refusing
 from equipoise.data.images import ImageList
-from equipoise.data.reading import read_json, shown, visible
+from equipoise.data.reading import counted, read_json, shown, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
 from equipoise.models.classifiers import SMALL, has_small_stem, make_backbone
@@ -39,7 +39,7 @@ from equipoise.training.kinds import Settings
 from equipoise.training.methods import methods
 from equipoise.training.progress import Status
 from equipoise.training.recipe import MethodCell, Recipe
-from equipoise.training.records import Recorded, counted, read_lines
+from equipoise.training.records import Recorded, read_lines
 from equipoise.training.run_folder import export_run, source_name, weights_file, write_run
 
 LARGE_SET = 20_000  # images: from here on batches are large by default

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from equipoise.data.reading import shown
+from equipoise.data.reading import counted, shown
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
 TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation"), ("test", "testing")  # splits
@@ -44,12 +44,10 @@ def _notes(path: Path, found: dict[str, list[str]]) -> tuple[str, ...]:
     notes = []
     empty = [name for name, files in found.items() if not files]
     if empty:
-        folders = "1 folder" if len(empty) == 1 else f"{len(empty):,} folders"
-        notes.append(f"left out {folders} without an image: {shown(empty)}")
+        notes.append(f"left out {counted(len(empty), 'folder')} without an image: {shown(empty)}")
     loose = sorted(entry.name for entry in os.scandir(path) if _is_image(entry.name) and entry.is_file())
     if loose:
-        images = "1 image" if len(loose) == 1 else f"{len(loose):,} images"
-        notes.append(f"left out {images} beside the folders of the classes: {shown(loose)}")
+        notes.append(f"left out {counted(len(loose), 'image')} beside the folders of the classes: {shown(loose)}")
     return tuple(notes)
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.data.cores import usable_cores
-from equipoise.data.reading import shown, visible
+from equipoise.data.reading import counted, shown, visible
 from equipoise.files import written_whole
 from equipoise.prior import IntArray
 
@@ -90,8 +90,7 @@ class BadImages:
         if not self.items:
             return "all images can be read"
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in self.reasons.items())
-        images = "1 image" if len(self) == 1 else f"{len(self):,} images"
-        return f"{images} cannot be read ({reasons}): {shown(item.name for item in self.items)}"
+        return f"{counted(len(self), 'image')} cannot be read ({reasons}): {shown(item.name for item in self.items)}"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from equipoise.data.reading import counted
 from equipoise.files import write_text
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.judging import judge
@@ -34,7 +35,6 @@ from equipoise.report.pictures import Paths, confused, pictures, with_paths
 from equipoise.report.sections import Section, foot, headings, text, top
 from equipoise.report.specs import Spec, by_count
 from equipoise.report.sweep_specs import sweeps, tau_sweep, world_sweep
-from equipoise.training.records import counted
 
 
 class Report:

@@ -20,6 +20,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from equipoise.data.reading import counted
 from equipoise.files import written_whole
 
 if TYPE_CHECKING:
@@ -272,15 +273,6 @@ class Imported:
         left = ((self.smoke_tests, "smoke test"), (self.half_written, "half-written line"))
         left_out = " and ".join(counted(number, what) for number, what in left if number)
         return ", ".join(filter(None, (known, differs, left_out and f"{left_out} left out")))
-
-
-def counted(number: int, what: str) -> str:
-    """How many they are.
-
-    >>> counted(1, "run"), counted(2, "new record"), counted(2000, "class")
-    ('1 run', '2 new records', '2,000 classes')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def import_records(source: Path, results: Path, kinds: Sequence[type[StoredRecord]] = (Record,)) -> Imported:
