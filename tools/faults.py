@@ -212,7 +212,7 @@ FAULTS = [
     Fault("models/heads.py", "F.linear(_unit(features),", "F.linear(features,", LOSSES),
     # adjusting and judging
     Fault("serving/adjust.py", "return precise - along(softmax_shift", "return precise + along(softmax_shift", "test_adjust.py"),
-    Fault("metrics/evaluation.py", "np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1", "np.floor(confidence.astype(np.float64) * BINS).astype(np.int64)", "test_evaluation.py"),
+    Fault("metrics/evaluation.py", "np.ceil(shares * BINS).astype(np.int64) - 1", "np.floor(shares * BINS).astype(np.int64)", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "    labels = check_labels(", "    check_labels(", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "index = index[self.items[index] > 0]", "pass", "test_evaluation.py"),
     Fault("metrics/evaluation.py", "gap.sum() / total", "gap.mean() / total", "test_evaluation.py"),

@@ -97,7 +97,22 @@ def rate_logits(rate: Any, what: str) -> NDArray[np.float64]:
     if rates.ndim > 1 or not ((rates > 0) & (rates < 1)).all():
         shown = rates if rates.size <= 10 else f"in [{rates.min()}, {rates.max()}]"
         raise ValueError(f"{what} is {shown}: a rate, or one per class, strictly between 0 and 1")
-    return np.asarray(np.log(rates) - np.log1p(-rates))
+    return log_odds(rates)
+
+
+def log_odds(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log p − log(1 − p) of shares from 0 to 1, whose ends become −inf and inf."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(shares) - np.log1p(-shares))
+
+
+def sigmoid(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 / (1 + e^−x), which does not overflow.
+
+    >>> sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return np.exp(-np.logaddexp(0.0, -log_odds))
 
 
 def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[Any, tuple[str, ...] | None]:
@@ -173,8 +188,13 @@ def fp32(values: NDArray[np.float64]) -> Tensor:
 def distributions(outputs: NDArray[Any], *, half: bool = False) -> NDArray[np.bool_]:
     """Which rows [N, K] are probability distributions: ≥ 0 with a sum of 1, up to the rounding of files, or of `half`
     precision."""
-    near: NDArray[np.bool_] = np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) <= (0.03 if half else 1e-3)
+    near: NDArray[np.bool_] = np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) <= sum_tolerance(half)
     return near & (outputs >= 0).all(axis=1)
+
+
+def sum_tolerance(half: bool) -> float:
+    """How far the sum of a row of probabilities may be from 1, rounded to a few digits, or to `half` precision."""
+    return 0.03 if half else 1e-3
 
 
 def are_probabilities(outputs: NDArray[Any], *, half: bool = False, several: bool = False) -> bool:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arrays import as_array
 from equipoise.metrics.checks import check_labels, check_probabilities
-from equipoise.metrics.evaluation import BINS
+from equipoise.metrics.evaluation import BINS, bins_of
 from equipoise.metrics.intervals import wilson_intervals
 from equipoise.prior import FloatArray
 
@@ -111,8 +111,7 @@ def _shares(weights: ArrayLike | Tensor | None, shape: tuple[int, ...]) -> Float
 
 
 def _calibration_error(confidence: FloatArray, right: NDArray[Any], share: FloatArray) -> float:
-    bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    return float(np.abs(np.bincount(bins, share * (right - confidence), minlength=BINS)).sum())
+    return float(np.abs(np.bincount(bins_of(confidence), share * (right - confidence), minlength=BINS)).sum())
 
 
 def softmax_scores(logits: Tensor, labels: Tensor, weights: Tensor) -> CalibrationScores:

@@ -305,8 +305,7 @@ def _evaluate_rows(
     chances = scores if probabilities else scores.softmax(1)
     confidence, predicted = (value.cpu().numpy() for value in chances.max(1)) if len(scores) else (labels, labels)
     right = predicted == labels
-    bins = np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    cell, shape = labels * BINS + bins, (prior.num_classes, BINS)
+    cell, shape = labels * BINS + bins_of(confidence.astype(np.float64)), (prior.num_classes, BINS)
 
     def per_cell(weight: Any = None) -> Any:
         return np.bincount(cell, weight, minlength=prior.num_classes * BINS).reshape(shape)
@@ -321,6 +320,15 @@ def _evaluate_rows(
         bin_correct=bin_correct,
         bin_confidence=per_cell(confidence.astype(np.float64)),
     )
+
+
+def bins_of(shares: FloatArray) -> IntArray:
+    """The bin of each share, of 15 equal ones from 0 to 1; a bin holds its upper end.
+
+    >>> bins_of(np.array([0.0, 1 / 15, 0.1, 1.0])).tolist()
+    [0, 0, 1, 14]
+    """
+    return np.clip(np.ceil(shares * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
 def _check_inputs(outputs: Tensor | NDArray[Any], prior: Prior) -> None:
@@ -345,6 +353,12 @@ def _check_values(scores: Tensor, first: int) -> None:
     nowhere = (scores == -math.inf).all(1)
     if nowhere.any():
         raise ValueError(f"row {first + int(nowhere.nonzero()[0])} of the logits is -inf for every class")
+
+
+def mean_of_known(values: FloatArray) -> float:
+    """The mean of the values that are not NaN; NaN if there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def percent(value: float | None) -> str:
