@@ -29,7 +29,7 @@ from equipoise.models.processes import join_processes, leave_processes, world
 from equipoise.models.weights import stride_by_name
 from equipoise.prior import Prior
 from equipoise.report.curves import draw_curves
-from equipoise.report.page import Report
+from equipoise.report.page import TITLE, Report
 from equipoise.report.page_data import Headline, headline_rows, headlines
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
@@ -401,7 +401,7 @@ def conclude(
             prior = Prior.from_counts(record.counts, class_names=record.class_names)
             mean: Any = str(file["logits_mean"])
             results[name] = judge(file["logits"], file["labels"], prior, logits_mean=mean)
-    title = "The tail, before and after" if len(results) > 1 else "The tail"
+    title = TITLE if len(results) > 1 else "The tail"
     made = Report(results, title=title, paths=files_of(test))
     page = made.save(options.out / "report.html")
     draw_curves(records, options.out / "curves.svg")

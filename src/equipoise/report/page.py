@@ -36,6 +36,8 @@ from equipoise.report.sections import Section, foot, headings, text, top
 from equipoise.report.specs import Spec, by_count
 from equipoise.report.sweep_specs import sweeps, tau_sweep, world_sweep
 
+TITLE = "The tail, before and after"
+
 
 class Report:
     """A page that compares models on a test set, first to last: before → after.
@@ -57,7 +59,7 @@ class Report:
         results: page_data.Results,
         *,
         names: Sequence[str] | None = None,
-        title: str = "The tail, before and after",
+        title: str = TITLE,
         notes: Mapping[str, Sequence[str]] | None = None,
         many: int = 100,
         few: int = 20,
@@ -81,7 +83,7 @@ class Report:
         *,
         logits_mean: LogitsMean | Mapping[str, LogitsMean] = "train",
         probabilities: bool = False,
-        title: str = "The tail, before and after",
+        title: str = TITLE,
         many: int = 100,
         few: int = 20,
     ) -> Report:
