@@ -196,7 +196,7 @@ def _own_classes(listed: Listed, source: Path) -> tuple[IntArray, tuple[str, ...
 def _given_classes(listed: Listed, source: Path, names: tuple[str, ...]) -> IntArray:
     """Labels as positions in `names`. Whole numbers are positions themselves, unless the names are numbers, too."""
     if twice(names) is not None:
-        raise ValueError(f"the class {shown([twice(names)])!r} occurs twice among {len(names)} class names")
+        raise ValueError(f"the class {shown([twice(names)])!r} occurs twice among {len(names)} class names: rename one")
     place = {name: index for index, name in enumerate(names)}
     if isinstance(listed.labels, np.ndarray):
         assert listed.names is not None

@@ -152,7 +152,9 @@ def _even(rows: Iterator[tuple[int, list[str]]], width: int, path: Path) -> Iter
     """Rows with as many cells as the header; any other row is an error with its line, as its cells may be misplaced."""
     for line, row in rows:
         if len(row) != width:
-            raise ValueError(f"{path}, line {line} has {len(row)} cells, the header {width}")
+            raise ValueError(
+                f"{path}, line {line} has {len(row)} cells, the header {width}: quote text that holds a separator"
+            )
         yield line, row
 
 

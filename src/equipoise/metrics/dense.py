@@ -121,7 +121,10 @@ class DenseEvaluation:
         if not isinstance(other, DenseEvaluation):
             return NotImplemented
         if self.prior != other.prior:
-            raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
+            raise ValueError(
+                f"evaluations under different priors do not add: {self.prior} and {other.prior}; use that of one "
+                "training set for both"
+            )
         return DenseEvaluation(self.prior, *(getattr(self, name) + getattr(other, name) for name in SUMS))
 
     def __radd__(self, other: int) -> DenseEvaluation:

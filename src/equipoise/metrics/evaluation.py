@@ -150,7 +150,10 @@ class Evaluation:
         if not isinstance(other, Evaluation):
             return NotImplemented
         if self.prior != other.prior:
-            raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
+            raise ValueError(
+                f"evaluations under different priors do not add: {self.prior} and {other.prior}; use that of one "
+                "training set for both"
+            )
         sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
         return Evaluation(self.prior, **sums)
 
@@ -349,10 +352,12 @@ def _check_values(scores: Tensor, first: int) -> None:
     bad = scores.isnan() | (scores == math.inf)
     if bad.any():
         row, column = bad.nonzero()[0].tolist()
-        raise ValueError(f"row {first + row}, column {column} of the logits is {scores[row, column].item()}")
+        value = scores[row, column].item()
+        raise ValueError(f"row {first + row}, column {column} of the logits is {value}: predictions must be finite")
     nowhere = (scores == -math.inf).all(1)
     if nowhere.any():
-        raise ValueError(f"row {first + int(nowhere.nonzero()[0])} of the logits is -inf for every class")
+        row = int(nowhere.nonzero()[0])
+        raise ValueError(f"row {first + row} of the logits is -inf for every class: leave one of them possible")
 
 
 def mean_of_known(values: FloatArray) -> float:

@@ -218,9 +218,14 @@ class MultilabelEvaluation:
         if not isinstance(other, MultilabelEvaluation):
             return NotImplemented
         if self.prior != other.prior:
-            raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
+            raise ValueError(
+                f"evaluations under different priors do not add: {self.prior} and {other.prior}; use that of one "
+                "training set for both"
+            )
         if self.probabilities != other.probabilities or not np.array_equal(self.thresholds, other.thresholds):
-            raise ValueError("evaluations at different thresholds, or of logits and of probabilities, do not add")
+            raise ValueError(
+                "evaluations at different thresholds, or of logits and of probabilities, do not add: make both alike"
+            )
         sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
         scores = _together(self.scores_, other.scores_, self.probabilities)
         return MultilabelEvaluation(self.prior, self.thresholds, self.probabilities, **sums, scores_=scores)
