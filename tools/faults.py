@@ -291,6 +291,7 @@ FAULTS = [
     Fault("metrics/dense.py", "self.labelled + self.predicted - self.hits", "self.labelled + self.predicted", "test_dense.py"),
     Fault("serving/rebalanced.py", "elif isinstance(model, LogitsOf):", "elif isinstance(model, nn.Identity):", "test_output_objects.py"),
     # several labels per item: thresholds, files, the page
+    Fault("serving/thresholds.py", "        warn_of_probabilities(scores, several=True)", "        pass", "test_thresholds.py"),
     Fault("serving/thresholds.py", "(1.0, 1.0) if rate is None else (rate / hits[-1], (1 - rate) / misses[-1])", "(1.0, 1.0)", "test_thresholds.py"),
     Fault("serving/thresholds.py", "        if positive.all() or not positive.any():", "        if not positive.any():", "test_thresholds.py"),
     Fault("serving/thresholds.py", "kept = (limits <= above) & (limits > below)", "kept = np.ones(len(limits), bool)", "test_thresholds.py"),

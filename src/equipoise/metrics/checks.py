@@ -43,13 +43,17 @@ def check_distributions(scores: Tensor, given: Any, first: int = 0, *, of: str =
 
 
 def warn_of_probabilities(outputs: Tensor | NDArray[Any], *, several: bool = False) -> None:
-    """Warn if predictions [N, K] that are to be evaluated as logits are probabilities; the first rows are looked at."""
+    """Warn if predictions [N, K] that are taken for logits are probabilities; the first rows are looked at."""
     rows, half = as_array(outputs[:LOOKED_AT]), outputs.dtype.itemsize == 2
     if are_probabilities(rows, half=half, several=several):
         what = "every value is from 0 to 1" if several else "every row is ≥ 0 with a sum of 1"
-        wrong = "predicted labels, F1 and calibration" if several else "p(y) and calibration (not the accuracies)"
+        wrong = (
+            "predicted labels, thresholds, F1 and calibration"
+            if several
+            else "p(y) and calibration (not the accuracies)"
+        )
         warnings.warn(
-            f"these look like probabilities ({what}), but are evaluated as logits, which makes {wrong} wrong: pass "
+            f"these look like probabilities ({what}), but are taken for logits, which makes {wrong} wrong: pass "
             f"probabilities=True, or logits{'' if several else ', e.g. np.log(p)'}",
             stacklevel=outside(),
         )

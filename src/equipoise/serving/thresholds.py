@@ -33,6 +33,7 @@ from torch import Tensor
 from equipoise.arrays import as_array, log_odds, outside, rate_logits
 from equipoise.losses.balanced_sigmoid import Rate
 from equipoise.metrics.average_precision import Ranking
+from equipoise.metrics.checks import warn_of_probabilities
 from equipoise.metrics.multilabel_checks import check_multilabel
 from equipoise.prior import FloatArray
 
@@ -163,6 +164,8 @@ def _chosen(
 ) -> Tensor:
     """The cut that `best` chooses for each class, as a probability; `otherwise` if one kind of item is missing."""
     scores, truth = check_multilabel(logits, target, probabilities=probabilities)
+    if not probabilities:
+        warn_of_probabilities(scores, several=True)
     num_classes = scores.shape[1]
     if scores.size and (truth < 0).all():
         raise ValueError("every label is missing: there is nothing to choose thresholds by")
