@@ -685,7 +685,7 @@ FAULTS = [
     Fault("cli/training.py", "best = max(records, key=lambda name: records[name].balanced_accuracy)", "best = next(reversed(records))", "test_train_again.py"),
     Fault("cli/training.py", "expected a number above 0 and below 1,000,000", "expected a number above 0", "test_train_again.py"),
     Fault("training/run_folder.py", "path.name if path.name != MODEL else", "path.name if path.name else", "test_train_again.py"),
-    Fault("cli/predict.py", "listed(images or path.parent, line.strip())", "listed(path.parent, line.strip())", "test_train_again.py"),
+    Fault("cli/predict.py", "listed(images or path.parent, line)", "listed(path.parent, line)", "test_train_again.py"),
     Fault("cli/image_sources.py", "given.held_out, seed=0)", "given.held_out, seed=time.time_ns() % 1000)", "test_train_again.py"),
     Fault("cli/__init__.py", "        time.sleep(SECONDS_FOR_THE_FIRST)", "        pass", "test_train_again.py"),
     Fault("cli/own_tables.py", "if place is not None and not place.exists() and not download:", "if False:", "test_own_tables.py"),
