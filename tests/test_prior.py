@@ -80,6 +80,15 @@ def test_counters_and_value_counts_are_read_by_class_index() -> None:
     assert named.class_names == ("cat", "owl")
 
 
+def test_counts_by_name_are_in_the_order_of_the_class_names() -> None:
+    found = Prior.from_counts(Counter(["owl", "cat", "owl"]), class_names=["ant", "cat", "owl"])
+    assert (found.counts.tolist(), found.class_names) == ([0, 1, 2], ("ant", "cat", "owl"))
+    stated = Prior.from_probabilities({"owl": 0.8, "cat": 0.2}, class_names=["cat", "owl"])
+    assert stated.probabilities.tolist() == [0.2, 0.8]
+    renamed = Prior.from_counts({"n01": 5, "n02": 3}, class_names=["cat", "owl"])
+    assert (renamed.counts.tolist(), renamed.class_names) == ([5, 3], ("cat", "owl"))
+
+
 def test_a_counted_array_can_neither_be_written_nor_reach_back() -> None:
     given = np.array([5, 3])
     prior = Prior.from_counts(given)
@@ -230,6 +239,11 @@ REFUSED = {
     "infinite count": (lambda: Prior.from_counts([float("inf"), 1]), "class 0 is inf"),
     "all zero": (lambda: Prior.from_counts([0, 0, 0]), "all 3 counts are zero"),
     "too large a sum": (lambda: Prior.from_counts([2**62, 2**62]), "more than 64 bits hold"),
+    "other names": (lambda: Prior.from_counts({"a": 1, "b": 2}, class_names=["a", "c"]), "the key 'b' is not one"),
+    "a class without a probability": (
+        lambda: Prior.from_probabilities({"a": 1.0}, class_names=["a", "b"]),
+        "1 probabilities for the classes 0 to 1",
+    ),
     "mixed keys": (lambda: Prior.from_counts({0: 1, "a": 2}), "expected class names, or class indices"),
     "wrong name keys": (lambda: Prior.from_counts([1, 2], class_names={1: "a", 2: "b"}), "expected 0 to 1"),
     "a generator": (lambda: Prior.from_labels(i for i in [0, 1]), "labels are a generator"),  # type: ignore[arg-type]

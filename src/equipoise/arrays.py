@@ -97,13 +97,29 @@ def rate_logits(rate: Any, what: str) -> NDArray[np.float64]:
     if rates.ndim > 1 or not ((rates > 0) & (rates < 1)).all():
         shown = rates if rates.size <= 10 else f"in [{rates.min()}, {rates.max()}]"
         raise ValueError(f"{what} is {shown}: a rate, or one per class, strictly between 0 and 1")
-    return np.asarray(np.log(rates) - np.log1p(-rates))
+    return log_odds(rates)
+
+
+def log_odds(shares: NDArray[np.float64]) -> NDArray[np.float64]:
+    """log p − log(1 − p) of shares from 0 to 1, whose ends become −inf and inf."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(shares) - np.log1p(-shares))
+
+
+def sigmoid(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 / (1 + e^−x), which does not overflow.
+
+    >>> sigmoid(np.array([-1000.0, 0.0, 1000.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return np.exp(-np.logaddexp(0.0, -log_odds))
 
 
 def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[Any, tuple[str, ...] | None]:
     """The values of a mapping or a pandas Series in column order, and `class_names` or else the keys that are names.
 
-    Anything else is returned as it is. Classes missing from a mapping of indices are 0.
+    Anything else is returned as it is. Classes missing from a mapping of indices are 0. Keys that are names come in the
+    order of `class_names`, and those missing are 0; if none is among them, `class_names` replace the keys.
 
     >>> by_column({2: 5, 0: 7}), by_column({"cat": 90, "owl": 10})
     (([7, 0, 5], None), ([90, 10], ('cat', 'owl')))
@@ -115,7 +131,7 @@ def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[An
         return values, names
     keys = list(values)
     if not keys or all(isinstance(key, str) for key in keys):
-        return list(values.values()), tuple(keys) if names is None else names
+        return _in_order(values, names), tuple(keys) if names is None else names
     if not all(is_whole(key) and key >= 0 for key in keys):
         raise TypeError(f"the keys are {keys[:3]}, ...: expected class names, or class indices from 0")
     if max(keys) >= MOST_CLASSES:
@@ -126,6 +142,16 @@ def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[An
     for key, value in values.items():
         columns[int(key)] = value
     return columns, names
+
+
+def _in_order(values: Mapping[str, Any], names: Sequence[str] | None) -> list[Any]:
+    """The values in the order of `names`; in their own if no key is one of these, which then rename the classes."""
+    if names is None or not set(names) & set(values):
+        return list(values.values())
+    unknown = [key for key in values if key not in set(names)]
+    if unknown:
+        raise ValueError(f"the key {unknown[0]!r} is not one of the class_names: name the same classes in both")
+    return [values.get(name, 0) for name in names]
 
 
 def as_names(names: Sequence[str] | Mapping[int, str] | None) -> tuple[str, ...] | None:
@@ -162,8 +188,13 @@ def fp32(values: NDArray[np.float64]) -> Tensor:
 def distributions(outputs: NDArray[Any], *, half: bool = False) -> NDArray[np.bool_]:
     """Which rows [N, K] are probability distributions: ≥ 0 with a sum of 1, up to the rounding of files, or of `half`
     precision."""
-    near: NDArray[np.bool_] = np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) <= (0.03 if half else 1e-3)
+    near: NDArray[np.bool_] = np.abs(outputs.sum(axis=1, dtype=np.float64) - 1) <= sum_tolerance(half)
     return near & (outputs >= 0).all(axis=1)
+
+
+def sum_tolerance(half: bool) -> float:
+    """How far the sum of a row of probabilities may be from 1, rounded to a few digits, or to `half` precision."""
+    return 0.03 if half else 1e-3
 
 
 def are_probabilities(outputs: NDArray[Any], *, half: bool = False, several: bool = False) -> bool:

@@ -124,9 +124,9 @@ class Prior:
         """Whole numbers `counts` [K], or a mapping: from class name to number, or from class index to number.
 
         A `collections.Counter` of class indices, or the `value_counts()` of a pandas column of them, is read by index,
-        whatever its order. `total` is the number of items that were counted: the sum of the counts if each item has one
-        class (the default), the number of items if an item can have several classes or none. `class_ids` are ids in an
-        annotation file.
+        whatever its order; one of class names, in the order of `class_names`, if they are given. `total` is the number
+        of items that were counted: the sum of the counts if each item has one class (the default), the number of items
+        if an item can have several classes or none. `class_ids` are ids in an annotation file.
 
         >>> Prior.from_counts({"cat": 90, "owl": 10}).class_names
         ('cat', 'owl')
@@ -229,8 +229,7 @@ class Prior:
         """
         from equipoise.data.coco import count_coco
 
-        found = count_coco(path, by)
-        return cls.from_counts(found.counts, found.total, class_names=found.class_names, class_ids=found.class_ids)
+        return count_coco(path, by)
 
     @classmethod
     def from_parquet(
@@ -418,7 +417,10 @@ class Prior:
             )
         for what in ("class_names", "class_ids"):
             if getattr(self, what) != getattr(other, what):
-                raise ValueError(f"the two priors have different {what}, so their columns may mean different classes")
+                raise ValueError(
+                    f"the two priors have different {what}, so their columns may mean different classes: give both "
+                    "the same, in the same order"
+                )
         return Prior.from_counts(
             self.counts + other.counts, self.total + other.total, class_names=self.class_names, class_ids=self.class_ids
         )
@@ -523,7 +525,10 @@ def _softmax_shift(source: Prior | None, target: Prior | None, tau: float) -> Te
     if source is None and target is None:
         raise ValueError("source and target are both None (uniform), so nothing would change: name at least one")
     if source is not None and target is not None and source.num_classes != target.num_classes:
-        raise ValueError(f"source has {source.num_classes} classes, target has {target.num_classes}")
+        raise ValueError(
+            f"source has {source.num_classes} classes, target has {target.num_classes}: build both with the model's "
+            "num_classes"
+        )
     return fp32(log_ratio(source, target, tau=tau))
 
 
@@ -567,7 +572,10 @@ def _sigmoid_shift(source: PriorLike | float, target_rate: float | Sequence[floa
         )
     to_logit = mean_logit() if target_rate is None else rate_logits(target_rate, "target_rate")
     if from_logit.ndim == to_logit.ndim == 1 and from_logit.shape != to_logit.shape:
-        raise ValueError(f"source has {from_logit.size} classes, target_rate has {to_logit.size}")
+        raise ValueError(
+            f"source has {from_logit.size} classes, target_rate has {to_logit.size}: give one rate for all, or one per "
+            "class"
+        )
     return fp32(exact_zeros(from_logit - to_logit))
 
 

@@ -56,6 +56,29 @@ def test_multi_hot_labels_are_counted_wherever_they_are() -> None:
     assert eq.Prior.from_dataset(Subset(kept, [0, 3]), kind="multilabel").counts.tolist() == [2, 1, 1, 0]
 
 
+class Kept:
+    """A data set that keeps its labels beside its items."""
+
+    def __init__(self, targets: list[Any], length: int) -> None:
+        self.targets, self.length = targets, length
+
+    def __len__(self) -> int:
+        return self.length
+
+
+def test_zeros_and_ones_for_another_number_of_classes_are_refused() -> None:
+    for hot in (HOT, np.array(HOT, bool)[:, :2]):
+        with pytest.raises(ValueError, match=r"every item has . zeros and ones for 6 classes: expected one for each"):
+            eq.Prior.from_dataset(Kept(list(hot), 5), kind="multilabel", num_classes=6)
+    pairs = eq.Prior.from_dataset(Kept([[0, 1], [1, 0]], 2), kind="multilabel", num_classes=6)
+    assert pairs.counts.tolist() == [2, 2, 0, 0, 0, 0]  # two classes of each item
+
+
+def test_labels_for_another_number_of_items_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"this Kept has 5 \.targets for 3 items: pass the labels of the items"):
+        eq.Prior.from_dataset(Kept(HOT, 3), kind="multilabel")
+
+
 def test_columns_of_zeros_and_ones_are_classes_of_their_names() -> None:
     columns = dict(zip(NAMES, np.array(HOT).T.tolist(), strict=True))
     data = datasets.Dataset.from_dict({"text": ["x"] * 5, **columns})

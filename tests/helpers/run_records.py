@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from equipoise.training.records import Kind, Record, read_lines
+from equipoise.training.records import AnyRecord, Record, read_lines
 
 
-def read_jsonl(path: Path, kind: type[Kind] = Record) -> list[Kind]:  # type: ignore[assignment]
+def read_jsonl(path: Path, kind: type[AnyRecord] = Record) -> list[AnyRecord]:  # type: ignore[assignment]
     """The whole records of a .jsonl file."""
     return [one for one in read_lines(path, [kind]) if one is not None]
 

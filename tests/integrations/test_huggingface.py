@@ -230,6 +230,8 @@ def test_several_labels_per_item_are_judged_as_such() -> None:
     prior = eq.Prior.from_counts([300, 60, 6], total=400)
     found = huggingface.metrics(prior)(SimpleNamespace(predictions=(logits, 0), label_ids=labels))
     assert found == pytest.approx(eq.evaluate_multilabel(logits, labels, prior).scores(), nan_ok=True)
+    found = huggingface.metrics(prior, many=50, few=10)(SimpleNamespace(predictions=logits, label_ids=labels))
+    assert found == pytest.approx(eq.evaluate_multilabel(logits, labels, prior).scores(many=50, few=10), nan_ok=True)
     labels[2, 1] = -100  # as a collator pads, and as the loss ignores
     found = huggingface.metrics(prior)(SimpleNamespace(predictions=logits, label_ids=labels))
     labels[2, 1] = np.nan

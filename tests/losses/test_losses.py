@@ -324,6 +324,10 @@ def test_impossible_hyper_parameters_are_refused(gamma: float) -> None:
     for make in (
         lambda: eq.FocalLoss(gamma),
         lambda: eq.SigmoidFocalLoss(gamma),
+        lambda: eq.SigmoidFocalLoss(2.0, alpha=gamma),
+        lambda: eq.sigmoid_focal_loss(LOGITS, TARGET, 2.0, alpha=gamma),
+        lambda: eq.SeesawLoss(PRIOR, p=gamma),
+        lambda: eq.seesaw_loss(LOGITS, TARGET, PRIOR.log(), q=gamma),
         lambda: eq.ClassBalancedLoss(PRIOR, 0.9, "focal", gamma=gamma),
         lambda: eq.EqualizationLoss(PRIOR, gamma, 0.1),
         lambda: eq.EqualizationLoss(PRIOR, 0.9, gamma),
@@ -331,6 +335,8 @@ def test_impossible_hyper_parameters_are_refused(gamma: float) -> None:
     ):
         with pytest.raises(ValueError, match=r"is (nan|-0\.1)"):
             make()
+    with pytest.raises(ValueError, match=r"alpha is -1: .* None \(torchvision: -1\) is none"):
+        eq.SigmoidFocalLoss(2.0, alpha=-1)
     with pytest.raises(ValueError, match="expected 'cross_entropy' or 'focal'"):
         eq.ClassBalancedLoss(PRIOR, 0.9, base="sigmoid")
 

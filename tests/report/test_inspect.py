@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,10 @@ def test_a_list_of_paths_with_labels_is_read_by_its_last_column(tmp_path: Path) 
     path = tmp_path / "ImageNet_LT_train.txt"
     path.write_text("train/n01440764/a b.jpg 0\ntrain/n01443537/c.jpg 2\n")
     assert eq.Prior.from_file(path).counts.tolist() == [1, 0, 1]
+    path.write_text("photos/a b.jpg cat\nphotos/c.JPG owl\nphotos/d.png cat\n")
+    assert eq.Prior.from_file(path) == eq.Prior.from_counts({"cat": 2, "owl": 1})
+    path.write_text("barn owl\nsnowy owl\nbarn owl\n")
+    assert eq.Prior.from_file(path) == eq.Prior.from_counts({"barn owl": 2, "snowy owl": 1})
 
 
 def test_an_image_folder_is_counted_by_its_files_and_a_folder_without_an_image_is_no_class(tmp_path: Path) -> None:
@@ -198,6 +203,12 @@ def test_folders_that_are_no_training_set_are_named(tmp_path: Path) -> None:
     (tmp_path / "train").rmdir()
     with pytest.raises(ValueError, match=r"splits test, val: pass the one you train on$"):
         read_source(tmp_path)
+    for part, file in (("training", "cat/1.jpg"), ("testing", "cat/2.jpg"), ("annotations", "boxes.json")):
+        (tmp_path / "photos" / part / file).parent.mkdir(parents=True)
+        (tmp_path / "photos" / part / file).write_bytes(b"")
+    with pytest.raises(ValueError, match=r"splits testing, training: pass the one you train on, .*photos/training$"):
+        read_source(tmp_path / "photos")
+    shutil.rmtree(tmp_path / "photos")
     (tmp_path / "test").rmdir()
     (tmp_path / "cat").mkdir()
     with pytest.raises(ValueError, match="2 folders and no image"):

@@ -307,6 +307,10 @@ QUESTIONS, ANSWERS = questions([0.3, 0.2], 300)
         (lambda: eq.calibration_scores(EVIDENCE.softmax(1), LABELS + 3), "expected a class from 0 to 2"),
         (lambda: eq.sigmoid_calibration_scores(QUESTIONS, ANSWERS), r"from 0 to 1; .* pass logits\.sigmoid\(\)"),
         (lambda: eq.sigmoid_calibration_scores(QUESTIONS.sigmoid(), ANSWERS, weights=[1.0]), r"expected \(300, 2\)"),
+        (
+            lambda: eq.sigmoid_calibration_scores(QUESTIONS.sigmoid(), ANSWERS, weights=torch.ones(2, 300)),
+            r"shape \(2, 300\): expected \(300, 2\)",
+        ),
         (lambda: eq.fit_temperature(broken(EVIDENCE), LABELS), r"logits\[5, 1\] is nan: expected finite"),
         (
             lambda: eq.fit_sigmoid_temperature(broken(QUESTIONS), ANSWERS, source=0.2, target_rate=0.5),

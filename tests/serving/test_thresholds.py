@@ -41,6 +41,17 @@ def weights(target: Any, rate: float | None) -> Any:
     return np.ones(len(target)) if rate is None else np.where(target == 1, rate / share, (1 - rate) / (1 - share))
 
 
+@pytest.mark.parametrize("choose", CHOOSERS)
+def test_probabilities_that_are_passed_as_logits_are_warned_of(choose: Any) -> None:
+    logits, target = case()
+    chances = 1 / (1 + np.exp(-logits))
+    with pytest.warns(
+        UserWarning, match=r"look like probabilities .* makes .*thresholds.* wrong: pass probabilities=T"
+    ):
+        choose(chances, target)
+    choose(chances, target, probabilities=True)
+
+
 @pytest.mark.parametrize("rate", [None, 0.02, [0.5, 0.1, 0.3, 0.01]])
 @pytest.mark.parametrize("seed", range(3))
 def test_f1_is_the_best_of_all_thresholds(seed: int, rate: Any) -> None:

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from equipoise.cli.shared import given, print_json, refusing
-from equipoise.data.reading import shown, visible
-from equipoise.training.records import counted
+from equipoise.data.reading import counted, shown, visible
 
 if TYPE_CHECKING:
     from equipoise.report.inspection import Inspection

@@ -14,9 +14,8 @@ import typer
 
 from equipoise.cli import options as o
 from equipoise.cli.shared import device_of, perhaps, refusing
-from equipoise.data.reading import visible
+from equipoise.data.reading import counted, visible
 from equipoise.files import write_text
-from equipoise.training.records import counted
 
 if TYPE_CHECKING:
     from equipoise.serving.rebalanced import Rebalanced
@@ -133,7 +132,7 @@ def photo_paths(given: list[Path], images: Path | None = None) -> Iterator[Path]
                 raise ValueError(f"{path} holds no photos")
             yield from found
         elif path.suffix.lower() == ".txt":
-            yield from (listed(images or path.parent, line.strip()) for line in list_lines(path) if line.strip())
+            yield from (listed(images or path.parent, line) for line in list_lines(path))
         elif path.suffix.lower() in (".csv", ".tsv", ".parquet", ".json"):
             raise ValueError(f"{path} is not a photo: expected photos, folders, or a .txt with one path per line")
         elif not path.exists():

@@ -13,7 +13,8 @@ import typer
 
 from equipoise.cli.options import RunOptions
 from equipoise.cli.shared import check_writable, progress, refusing
-from equipoise.training.records import Recorded, append_record, counted, current_commit, hardware
+from equipoise.data.reading import counted
+from equipoise.training.records import Recorded, append_record, current_commit, hardware
 
 if TYPE_CHECKING:
     import torch

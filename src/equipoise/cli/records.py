@@ -9,7 +9,8 @@ import typer
 
 from equipoise.cli import options as o
 from equipoise.cli.shared import refusing
-from equipoise.training.records import counted, import_records
+from equipoise.data.reading import counted
+from equipoise.training.records import import_records
 
 records_app = typer.Typer(
     help="Import the records of new runs, one small JSON file each.\n\n\bequipoise records import records.jsonl",

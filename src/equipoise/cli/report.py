@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from equipoise.report.page import Report
 
 
-DEFAULT_TITLE = "The tail, before and after"
-
 PredictionFiles = Annotated[
     list[Path],
     typer.Argument(
@@ -84,15 +82,16 @@ class _Options:
     label: str | None
     column: str | None
     threshold: str | None
-    title: str
+    title: str | None
     cuts: Cuts
     images: str | None
     page: bool = True  # with a prior sweep
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What every page takes."""
-        return {"title": self.title, "many": self.cuts.many, "few": self.cuts.few}
+        """What every page takes; each kind has a title of its own."""
+        titled = {} if self.title is None else {"title": self.title}
+        return {"many": self.cuts.many, "few": self.cuts.few} | titled
 
 
 def report(
@@ -107,7 +106,7 @@ def report(
     many: Many = USUAL.many,
     few: Few = USUAL.few,
     images: Images = None,
-    title: Annotated[str, typer.Option(help="The page's title.")] = DEFAULT_TITLE,
+    title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Also write every figure to this folder, as PNG and SVG.")
     ] = None,
@@ -152,9 +151,7 @@ def evaluate(
     equipoise evaluate predictions.npz --counts train_labels.npy
     equipoise evaluate before.csv after.csv --counts photos/train --label species --json
     """
-    options = _Options(
-        counts, [], name or [], label, column, threshold, DEFAULT_TITLE, Cuts(many, few), "none", page=False
-    )
+    options = _Options(counts, [], name or [], label, column, threshold, None, Cuts(many, few), "none", page=False)
     with _read(predictions, options) as made:
         found = made.to_dict()
     if as_json:
@@ -285,7 +282,7 @@ def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any
 
 def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, options: _Options) -> MultilabelReport:
     from equipoise.report.files import judge_multilabel_file
-    from equipoise.report.multilabel_page import TITLE, MultilabelReport
+    from equipoise.report.multilabel_page import MultilabelReport
 
     pictured = _pictured(files, options)
     results: dict[str, Any] = {}
@@ -298,8 +295,7 @@ def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, 
             advance = partial(progress.advance, task)
             limits = 0.5 if limits is None else limits
             results[name] = judge_multilabel_file(file, prior, where, threshold=limits, advance=advance)
-    shared = options.shared | ({"title": TITLE} if options.title == DEFAULT_TITLE else {})
-    return MultilabelReport(results, notes=notes, **pictured, **shared)
+    return MultilabelReport(results, notes=notes, **pictured, **options.shared)
 
 
 def _thresholds(text: str, file: Predictions) -> float | FloatArray:

@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from equipoise.training.records import counted
+from equipoise.data.reading import counted
 
 if TYPE_CHECKING:
     import torch

@@ -21,7 +21,7 @@ from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
 from equipoise.cli.shared import device_of, perhaps, refusing
 from equipoise.data.images import ImageList
-from equipoise.data.reading import read_json, shown, visible
+from equipoise.data.reading import counted, read_json, shown, visible
 from equipoise.files import write_text
 from equipoise.metrics.judging import judge
 from equipoise.models.classifiers import SMALL, has_small_stem, make_backbone
@@ -29,7 +29,7 @@ from equipoise.models.processes import join_processes, leave_processes, world
 from equipoise.models.weights import stride_by_name
 from equipoise.prior import Prior
 from equipoise.report.curves import draw_curves
-from equipoise.report.page import Report
+from equipoise.report.page import TITLE, Report
 from equipoise.report.page_data import Headline, headline_rows, headlines
 from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
@@ -39,7 +39,7 @@ from equipoise.training.kinds import Settings
 from equipoise.training.methods import methods
 from equipoise.training.progress import Status
 from equipoise.training.recipe import MethodCell, Recipe
-from equipoise.training.records import Recorded, counted, read_lines
+from equipoise.training.records import Recorded, read_lines
 from equipoise.training.run_folder import export_run, source_name, weights_file, write_run
 
 LARGE_SET = 20_000  # images: from here on batches are large by default
@@ -401,7 +401,7 @@ def conclude(
             prior = Prior.from_counts(record.counts, class_names=record.class_names)
             mean: Any = str(file["logits_mean"])
             results[name] = judge(file["logits"], file["labels"], prior, logits_mean=mean)
-    title = "The tail, before and after" if len(results) > 1 else "The tail"
+    title = TITLE if len(results) > 1 else "The tail"
     made = Report(results, title=title, paths=files_of(test))
     page = made.save(options.out / "report.html")
     draw_curves(records, options.out / "curves.svg")

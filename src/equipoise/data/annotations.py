@@ -11,17 +11,16 @@ are read; the items of a torch data set that keeps its labels in `.targets` or `
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import ConcatDataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import ConcatDataset, Subset, TensorDataset
 
-from equipoise.arrays import as_array, outside
-from equipoise.data.counting import add_labels, class_names_of, count_masks, progress
+from equipoise.arrays import as_array
+from equipoise.data.counting import add_labels, check_length, class_names_of, count_masks, progress, read_labels
 from equipoise.prior import IntArray
 
 Column = str | Sequence[str]
@@ -62,7 +61,7 @@ def item_labels(dataset: Any, label: Column) -> Iterator[Any]:
     elif (kept := _kept(dataset)) is not None:
         yield from kept
     else:
-        yield from _read(dataset, label)
+        yield from read_labels(dataset, label)
 
 
 def mask_files(folder: str | os.PathLike[str]) -> Iterator[NDArray[Any]]:
@@ -92,11 +91,11 @@ def _count_sets(values: Iterable[Any], num_classes: int | None, indices: bool) -
 
     Vectors of equal length that hold only 0 and 1 are multi-hot, unless the data set declares them as classes.
     """
-    counts, hot, total, width = np.zeros(num_classes or 0, np.int64), np.zeros(0, np.int64), 0, None
-    might_be_hot = not indices
+    counts, hot = np.zeros(num_classes or 0, np.int64), np.zeros(0, np.int64)
+    total, width, might_be_hot = 0, 0, not indices
     for value in values:
         array = as_array(value).reshape(-1)
-        width = len(array) if width is None else width
+        width = width if total else len(array)
         might_be_hot = might_be_hot and len(array) == width and bool(((array == 0) | (array == 1)).all())
         if might_be_hot:
             hot = array.astype(np.int64) + (hot if total else 0)
@@ -105,8 +104,15 @@ def _count_sets(values: Iterable[Any], num_classes: int | None, indices: bool) -
         elif len(array) and not might_be_hot:
             raise TypeError(f"item {total} is labelled {array[:5]}: expected class indices, or only 0 and 1")
         total += 1
-    if total and might_be_hot and num_classes in (None, width):
+    if not (width and might_be_hot):
+        return counts, total
+    if num_classes in (None, width):
         return hot, total
+    if width > 2 or not counts.any():  # a list of more than two classes, all 0 or 1, would repeat one
+        raise ValueError(
+            f"every item has {width} zeros and ones for {num_classes} classes: expected one for each class, or lists "
+            "of class indices"
+        )
     return counts, total
 
 
@@ -160,23 +166,10 @@ def _kept(dataset: Any) -> Any:
         return dataset.tensors[1]
     if any(getattr(dataset, name, None) is not None for name in ("target_transform", "transforms")):
         return None
-    found = (getattr(dataset, name, None) for name in ("targets", "labels"))
-    values = next((values for values in found if values is not None and not callable(values)), None)
-    return None if values is None or len(values) == 0 or isinstance(values[0], str) else values  # names of files
-
-
-def _read(dataset: Any, label: Column) -> Iterator[Any]:
-    warnings.warn(
-        f"this {type(dataset).__name__} has no .targets or .labels: reading every item to count its labels. "
-        "Count them once and keep the result (prior.to_json())",
-        stacklevel=outside(),
-    )
-    streamed = isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__")
-    items: Iterable[Any] = dataset if streamed else (dataset[index] for index in range(len(dataset)))
-    for number, item in enumerate(items):
-        try:
-            yield item[label] if isinstance(item, dict) else item[1]
-        except (KeyError, IndexError, TypeError):
-            raise ValueError(
-                f"item {number} has no label: expected (input, label), or a dictionary with the key {label!r}"
-            ) from None
+    found = {name: getattr(dataset, name, None) for name in ("targets", "labels")}
+    name = next((name for name, values in found.items() if values is not None and not callable(values)), None)
+    values: Any = () if name is None else found[name]
+    if name is None or len(values) == 0 or isinstance(values[0], str):  # names of files
+        return None
+    check_length(dataset, name, len(values))
+    return values

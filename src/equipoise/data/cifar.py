@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from equipoise.data.longtail import long_tailed_indices
 from equipoise.data.plain_pickle import read_pickle
+from equipoise.data.reading import counted
 from equipoise.prior import IntArray, Prior
 
 Images = NDArray[np.uint8]
@@ -230,10 +231,9 @@ def without_held_out(drawn: LongTailedCifar) -> LongTailedCifar:
 def _refuse_blank(cifar: Cifar, indices: IntArray, what: str, instead: str = "") -> None:
     blank = indices[~cifar.train_images[indices].any(axis=(1, 2, 3))]
     if len(blank):
-        images = "1 blank image" if len(blank) == 1 else f"{len(blank)} blank images"
         raise ValueError(
-            f"{what} selects {images} of {cifar.name} (training image {blank[0]} is the first): these files hold only "
-            f"part of the training set. Use {instead}the official files (--download)"
+            f"{what} selects {counted(len(blank), 'blank image')} of {cifar.name} (training image {blank[0]} is the "
+            f"first): these files hold only part of the training set. Use {instead}the official files (--download)"
         )
 
 

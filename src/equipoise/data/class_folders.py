@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from equipoise.data.reading import shown
+from equipoise.data.reading import counted, shown
 
 IMAGES = frozenset({".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"})  # torchvision's list
-SPLITS = frozenset({"train", "training", "val", "valid", "validation", "test"})
+TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation"), ("test", "testing")  # splits
 
 
 def class_folders(path: Path) -> tuple[dict[str, list[str]], tuple[str, ...]]:
@@ -20,17 +20,23 @@ def class_folders(path: Path) -> tuple[dict[str, list[str]], tuple[str, ...]]:
     classes = sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not entry.name.startswith("."))
     if not classes:
         raise ValueError(f"{path} has no folders: expected one folder per class, or Parquet files")
-    splits = [name for name in classes if name.lower() in SPLITS]
-    if splits == classes:
-        train = next((f", {path / name}" for name in splits if name.lower().startswith("train")), "")
-        raise ValueError(f"{path} holds the splits {', '.join(splits)}: pass the one you train on{train}")
+    _refuse_splits(path, classes)
     real = {os.path.realpath(folder) for folder in (path, *(path / name for name in classes))}
     found = {name: _images(path, name, set(real)) for name in classes}
     if not any(found.values()):
         raise ValueError(
             f"{path} has {len(classes)} folders and no image in them: expected {', '.join(sorted(IMAGES))}"
         )
-    return {name: files for name, files in found.items() if files}, _notes(path, found)
+    kept = {name: files for name, files in found.items() if files}
+    _refuse_splits(path, list(kept))  # beside folders without an image, such as one of annotations
+    return kept, _notes(path, found)
+
+
+def _refuse_splits(path: Path, folders: list[str]) -> None:
+    """Refuse folders that are all parts of a data set: none of them is a class."""
+    if all(name.lower() in (*TRAIN, *VALIDATION, *TEST) for name in folders):
+        train = next((f", {path / name}" for name in folders if name.lower() in TRAIN), "")
+        raise ValueError(f"{path} holds the splits {', '.join(folders)}: pass the one you train on{train}")
 
 
 def _notes(path: Path, found: dict[str, list[str]]) -> tuple[str, ...]:
@@ -38,12 +44,10 @@ def _notes(path: Path, found: dict[str, list[str]]) -> tuple[str, ...]:
     notes = []
     empty = [name for name, files in found.items() if not files]
     if empty:
-        folders = "1 folder" if len(empty) == 1 else f"{len(empty):,} folders"
-        notes.append(f"left out {folders} without an image: {shown(empty)}")
+        notes.append(f"left out {counted(len(empty), 'folder')} without an image: {shown(empty)}")
     loose = sorted(entry.name for entry in os.scandir(path) if _is_image(entry.name) and entry.is_file())
     if loose:
-        images = "1 image" if len(loose) == 1 else f"{len(loose):,} images"
-        notes.append(f"left out {images} beside the folders of the classes: {shown(loose)}")
+        notes.append(f"left out {counted(len(loose), 'image')} beside the folders of the classes: {shown(loose)}")
     return tuple(notes)
 
 

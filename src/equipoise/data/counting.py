@@ -192,13 +192,19 @@ def _known_labels(dataset: Any, label: str) -> Labels | None:
         if values is None or callable(values) or as_array(values).dtype.kind in "USO":
             continue
         array = as_array(values)
-        if hasattr(dataset, "__len__") and array.ndim and len(array) != len(dataset):
-            raise ValueError(
-                f"{_describe(dataset)} has {len(array)} .{attribute} for {len(dataset)} items: pass the labels of the "
-                "items that you train on to Prior.from_labels"
-            )
+        if array.ndim:
+            check_length(dataset, attribute, len(array))
         return Labels(_transformed(dataset, array), class_names_of(dataset))
     return None
+
+
+def check_length(dataset: Any, attribute: str, length: int) -> None:
+    """Refuse labels that a data set keeps beside its items, if there are more or fewer of them."""
+    if hasattr(dataset, "__len__") and length != len(dataset):
+        raise ValueError(
+            f"{_describe(dataset)} has {length} .{attribute} for {len(dataset)} items: pass the labels of the items "
+            "that you train on to Prior.from_labels or Prior.from_multilabel"
+        )
 
 
 def _subset_labels(subset: Any, label: str) -> Labels:
@@ -263,30 +269,32 @@ def _hugging_face_labels(dataset: Any, label: str) -> Labels:
 
 def _read_items(dataset: Any, label: str, index: IntArray | None = None) -> Labels:
     """Labels from reading every item, or only those of `index`."""
+    length = len(index) if index is not None else len(dataset) if hasattr(dataset, "__len__") else None
+    values = progress(read_labels(dataset, label, index), length)
+    labels = [_one_label(value, f"the label of item {number}") for number, value in enumerate(values)]
+    return Labels(np.asarray(labels, dtype=np.int64), class_names_of(dataset))
+
+
+def read_labels(dataset: Any, label: str | Sequence[str], index: IntArray | None = None) -> Iterator[Any]:
+    """The label of every item, or of those of `index`, from reading the items, with a warning."""
     streamed = isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__")
     if streamed and not hasattr(dataset, "__iter__"):
         raise TypeError(f"{_describe(dataset)} is not a data set: it has neither a length nor an iterator")
     warnings.warn(
         f"{_describe(dataset)} has no .targets or .labels: reading every item to count its labels. "
-        "Count them once and keep the result (prior.to_json()), or use Prior.from_labels",
+        "Count them once and keep the result (prior.to_json())",
         stacklevel=outside(),
     )
-    length = None if streamed else len(dataset) if index is None else len(index)
     chosen = range(len(dataset)) if index is None and not streamed else index
     items: Iterable[Any] = dataset if chosen is None else (dataset[int(i)] for i in chosen)
-    labels = [_label_of(item, label, number) for number, item in enumerate(progress(items, length))]
-    return Labels(np.asarray(labels, dtype=np.int64), class_names_of(dataset))
-
-
-def _label_of(item: Any, label: str, number: int) -> int:
-    try:
-        value = item[label] if isinstance(item, dict) else item[1]
-    except (KeyError, IndexError, TypeError):
-        raise ValueError(
-            f"item {number} has no label: expected (input, label), or a dictionary with the key {label!r} "
-            "(name another with label=)"
-        ) from None
-    return _one_label(value, f"the label of item {number}")
+    for number, item in enumerate(items):
+        try:
+            yield item[label] if isinstance(item, dict) else item[1]
+        except (KeyError, IndexError, TypeError):
+            raise ValueError(
+                f"item {number} has no label: expected (input, label), or a dictionary with the key {label!r} "
+                "(name another with label=)"
+            ) from None
 
 
 def _one_label(value: Any, what: str) -> int:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.data.cores import usable_cores
-from equipoise.data.reading import shown, visible
+from equipoise.data.reading import counted, shown, visible
 from equipoise.files import written_whole
 from equipoise.prior import IntArray
 
@@ -90,8 +90,7 @@ class BadImages:
         if not self.items:
             return "all images can be read"
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in self.reasons.items())
-        images = "1 image" if len(self) == 1 else f"{len(self):,} images"
-        return f"{images} cannot be read ({reasons}): {shown(item.name for item in self.items)}"
+        return f"{counted(len(self), 'image')} cannot be read ({reasons}): {shown(item.name for item in self.items)}"
 
 
 @dataclass(frozen=True)
@@ -219,8 +218,7 @@ def open_rgb(source: str | bytes, *, at_least: int | None = None, upright: bool 
     what Pillow raises; `why_bad` describes it in words.
     """
     pillow = _pillow()
-    if not (len(source) if isinstance(source, bytes) else _size(source)):
-        raise EmptyFile
+    _refuse_empty(source)
     with pillow.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
         if at_least is not None and min(opened.size) >= 2 * at_least:
             scale = at_least / min(opened.size)
@@ -267,9 +265,13 @@ def sides(source: str | bytes) -> tuple[int, int]:
 
 def read_bytes(source: str | bytes) -> bytes:
     """The bytes of an image, from its file if need be; an empty one is refused."""
+    _refuse_empty(source)
+    return source if isinstance(source, bytes) else Path(source).read_bytes()
+
+
+def _refuse_empty(source: str | bytes) -> None:
     if not (len(source) if isinstance(source, bytes) else _size(source)):
         raise EmptyFile
-    return source if isinstance(source, bytes) else Path(source).read_bytes()
 
 
 def _size(path: str) -> int:

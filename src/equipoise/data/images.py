@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike
 
-from equipoise.data.class_folders import IMAGES
+from equipoise.data.class_folders import IMAGES, TEST, TRAIN, VALIDATION
 from equipoise.data.image_files import BadImages, Pixels, Resize, open_rgb, quiet, square, why_bad
 from equipoise.data.image_lists import Columns, Listed, list_images
 from equipoise.data.image_tables import Embedded
@@ -34,8 +34,6 @@ from equipoise.prior import IntArray, Prior
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-TRAIN, VALIDATION, TEST = ("train", "training"), ("val", "valid", "validation"), ("test", "testing")
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +196,7 @@ def _own_classes(listed: Listed, source: Path) -> tuple[IntArray, tuple[str, ...
 def _given_classes(listed: Listed, source: Path, names: tuple[str, ...]) -> IntArray:
     """Labels as positions in `names`. Whole numbers are positions themselves, unless the names are numbers, too."""
     if twice(names) is not None:
-        raise ValueError(f"the class {shown([twice(names)])!r} occurs twice among {len(names)} class names")
+        raise ValueError(f"the class {shown([twice(names)])!r} occurs twice among {len(names)} class names: rename one")
     place = {name: index for index, name in enumerate(names)}
     if isinstance(listed.labels, np.ndarray):
         assert listed.names is not None

@@ -150,7 +150,7 @@ class Predictions(ABC):
             row, column = np.argwhere(wrong)[0]
             what = f"{labels[row, column]}, expected 0 or 1, or -1 where it is not known"
             raise self.fail(row, f": its label of {self.column(column)} is {what}")
-        return np.where(missing, -1, np.where(missing, 0, labels)).astype(np.int8)
+        return np.where(missing, -1, labels).astype(np.int8)
 
     def _indices(self, labels: NDArray[Any]) -> IntArray:
         """Class indices: numbers are positions, unless the columns are named after numbers; text is a column's name."""

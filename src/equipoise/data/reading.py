@@ -1,4 +1,5 @@
-"""What the readers share: errors that name the file, strict JSON and tables, and names that are safe to print.
+"""What the readers share: errors that name the file, strict JSON and tables, names that are safe to print, numbers in
+words.
 
 A file may come from anywhere. If it cannot be read, there is one ValueError with the file's name, whatever the library
 that reads it raises. A key that occurs twice, or a quote that is left open, is refused, not resolved silently.
@@ -45,6 +46,15 @@ def shown(names: Iterable[Any], most: int = 8) -> str:
     words = [visible(name) for name in names]
     cut = [word if len(word) <= 40 else word[:39] + "…" for word in words[:most]]
     return ", ".join(cut) + (f", … ({len(words):,} in all)" if len(words) > most else "")
+
+
+def counted(number: int, what: str) -> str:
+    """How many they are.
+
+    >>> counted(1, "run"), counted(2, "new record"), counted(2000, "class")
+    ('1 run', '2 new records', '2,000 classes')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 @contextmanager
@@ -142,7 +152,9 @@ def _even(rows: Iterator[tuple[int, list[str]]], width: int, path: Path) -> Iter
     """Rows with as many cells as the header; any other row is an error with its line, as its cells may be misplaced."""
     for line, row in rows:
         if len(row) != width:
-            raise ValueError(f"{path}, line {line} has {len(row)} cells, the header {width}")
+            raise ValueError(
+                f"{path}, line {line} has {len(row)} cells, the header {width}: quote text that holds a separator"
+            )
         yield line, row
 
 

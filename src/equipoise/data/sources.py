@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from equipoise.arrays import MOST_CLASSES
-from equipoise.data.class_folders import class_folders
+from equipoise.data.class_folders import IMAGES, class_folders
 from equipoise.data.parquet import open_parquet, parquet_files, read_columns
 from equipoise.data.reading import SEPARATORS, npy_header, read_json, read_table, reading, shown
 from equipoise.data.tags import (
@@ -314,8 +314,10 @@ def list_lines(path: Path) -> list[str]:
 def _lines(path: Path) -> list[tuple[int, str]]:
     lines = list_lines(path)
     ends = [line.rsplit(maxsplit=1) for line in lines]
-    if ends and all(len(end) == 2 and is_whole(end[1]) for end in ends):  # "train/n01440764/1.jpg 0"
-        lines = [end[1] for end in ends]
+    if ends and all(len(end) == 2 for end in ends):
+        numbered = all(is_whole(label) for _, label in ends)  # "train/n01440764/1.jpg 0"
+        if numbered or all(os.path.splitext(path)[1].lower() in IMAGES for path, _ in ends):
+            lines = [label for _, label in ends]
     return list(enumerate(lines, start=1))
 
 

@@ -86,8 +86,9 @@ def metrics(prior: Prior, *, many: int = 100, few: int = 20, ignore_index: int =
     """Metrics for `Trainer(compute_metrics=...)`: `Evaluation.scores` of the evaluation set, logged as `eval_few` etc.
 
     Labels equal to `ignore_index` do not count. A target [N, K] is evaluated by `evaluate_multilabel`, label maps by
-    `evaluate_dense` (logits of lower resolution are scaled up). Works with `batch_eval_metrics`, which keeps no
-    predictions: use it for label maps. `.evaluation` is the last evaluation, for `eq.Report`.
+    `evaluate_dense` (logits of lower resolution are scaled up), which has groups of its own. Works with
+    `batch_eval_metrics`, which keeps no predictions: use it for label maps. `.evaluation` is the last evaluation, for
+    `eq.Report`.
     """
     return TrainerMetrics(prior, many, few, ignore_index)
 
@@ -107,9 +108,9 @@ class TrainerMetrics:
             self._parts = [sum(self._parts)]
             return {}
         self.evaluation, self._parts = sum(self._parts), []
-        if isinstance(self.evaluation, Evaluation):
-            return self.evaluation.scores(**self._groups)
-        return self.evaluation.scores()
+        if isinstance(self.evaluation, DenseEvaluation):  # whose groups are shares of the pixels
+            return self.evaluation.scores()
+        return self.evaluation.scores(**self._groups)
 
     def _judged(self, predictions: Any, label_ids: Any) -> Evaluation | MultilabelEvaluation | DenseEvaluation:
         first = predictions[0] if isinstance(predictions, tuple) else predictions  # hidden states may follow

@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clo
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
+from equipoise.arrays import log_odds, sigmoid
 from equipoise.metrics.multilabel_checks import check_thresholds
 from equipoise.prior import FloatArray, Prior, PriorLike, sigmoid_shift
 
@@ -95,13 +96,11 @@ class RateShiftClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         """logit p_t(y_j|x): [N, K], finite."""
         check_is_fitted(self)
         p = _probabilities(self.estimator_, X, len(self.classes_))
-        with np.errstate(divide="ignore"):
-            logits = np.clip(np.log(p) - np.log1p(-p), -FARTHEST, FARTHEST)
-        return np.asarray(logits - self._shift())
+        return np.asarray(np.clip(log_odds(p), -FARTHEST, FARTHEST) - self._shift())
 
     def predict_proba(self, X: Any) -> FloatArray:
         """p_t(y_j|x): [N, K], the probability of every label."""
-        return np.exp(-np.logaddexp(0.0, -self.decision_function(X)))
+        return sigmoid(self.decision_function(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """1 where the probability reaches the threshold, else 0: [N, K]."""

@@ -147,6 +147,7 @@ def sigmoid_focal_loss(
     tensor(0.6931)
     """
     check_gamma(gamma)
+    check_alpha(alpha)
     check_reduction(reduction, "batchmean")
     rows = Rows(logits, target, dim)
     logits, target = full_precision(rows.logits), rows.target
@@ -181,6 +182,7 @@ class SigmoidFocalLoss(SigmoidLoss):
         dim: int = 1,
     ) -> None:
         check_gamma(gamma)
+        check_alpha(alpha)
         super().__init__(gamma=gamma, alpha=alpha, ignore_index=ignore_index, reduction=reduction, dim=dim)
 
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
@@ -190,3 +192,8 @@ class SigmoidFocalLoss(SigmoidLoss):
 def check_gamma(gamma: float) -> None:
     if not gamma >= 0:
         raise ValueError(f"gamma is {gamma}: it must be at least 0 (0 is the plain loss)")
+
+
+def check_alpha(alpha: float | None) -> None:
+    if alpha is not None and not 0 <= alpha <= 1:
+        raise ValueError(f"alpha is {alpha}: it is the weight of positives, in [0, 1]; None (torchvision: -1) is none")

@@ -56,6 +56,7 @@ def seesaw_loss(
     >>> seesaw_loss(torch.zeros(1, 2), torch.tensor([0]), log_prior, p=1.0)
     tensor(0.1054)
     """
+    check_exponents(p, q)
     check_vector(log_prior, "log_prior", "prior.log()")
     check_logs(log_prior, "log_prior", "prior.log()", of_probabilities=True)
     rows = Rows(logits, target, dim)
@@ -99,8 +100,7 @@ class SeesawLoss(SoftmaxLoss):
         reduction: str = "mean",
         dim: int = 1,
     ) -> None:
-        if p < 0 or q < 0:
-            raise ValueError(f"p is {p} and q is {q}: both exponents must be at least 0")
+        check_exponents(p, q)
         super().__init__(p=p, q=q, ignore_index=ignore_index, reduction=reduction, dim=dim)
         self.register_buffer("log_prior", softmax_shift(prior))
         self.register_buffer("weight", weight)
@@ -108,3 +108,8 @@ class SeesawLoss(SoftmaxLoss):
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         options = {"p": self.p, "q": self.q, "weight": self.weight, **self.common(logits)}
         return seesaw_loss(logits, target, self.log_prior, **options)
+
+
+def check_exponents(p: float, q: float) -> None:
+    if not (p >= 0 and q >= 0):
+        raise ValueError(f"p is {p} and q is {q}: both exponents must be at least 0 (0 turns that part off)")

@@ -42,7 +42,9 @@ def full_precision(logits: Tensor) -> Tensor:
 
 def check_dim(logits: Tensor, dim: int) -> None:
     if logits.ndim > 0 and not -logits.ndim <= dim < logits.ndim:
-        raise ValueError(f"dim is {dim}, but logits have shape {tuple(logits.shape)}")
+        raise ValueError(
+            f"dim is {dim}, but logits have shape {tuple(logits.shape)}: expected {-logits.ndim} to {logits.ndim - 1}"
+        )
 
 
 def check_size(num_classes: int, logits: Tensor, dim: int, what: str = "prior") -> None:

@@ -43,7 +43,10 @@ def effective_number_weights(prior: Prior, beta: float) -> Tensor:
     if beta == 0:
         return torch.ones(prior.num_classes, dtype=torch.float32)
     if not prior.counted:
-        raise ValueError("the effective number of samples needs counts, but this prior was stated as probabilities")
+        raise ValueError(
+            "the effective number of samples needs counts, but this prior was stated as probabilities: build it with "
+            "Prior.from_counts"
+        )
     # 1 − β^n = −expm1(n log β), exact where β is close to 1
     return _sum_to_num_classes((1 - beta) / -np.expm1(prior.without_zeros() * np.log(beta)), prior)
 

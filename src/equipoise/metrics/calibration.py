@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arrays import as_array
 from equipoise.metrics.checks import check_labels, check_probabilities
-from equipoise.metrics.evaluation import BINS
+from equipoise.metrics.evaluation import BINS, bins_of
 from equipoise.metrics.intervals import wilson_intervals
 from equipoise.prior import FloatArray
 
@@ -91,9 +91,8 @@ def sigmoid_calibration_scores(
         raise ValueError(
             f"probabilities hold {p[wrong][0]}: expected values from 0 to 1; if these are logits, pass logits.sigmoid()"
         )
+    share = _shares(weights, p.shape).reshape(len(p), -1)
     p, answer = p.reshape(len(p), -1), answer.reshape(len(p), -1)
-    given = None if weights is None else as_array(weights)
-    share = _shares(given.reshape(p.shape) if given is not None and given.size == p.size else given, p.shape)
     with np.errstate(divide="ignore"):
         log_loss = -(share * np.log(np.where(answer == 1, p, 1 - p))).sum(axis=0).mean()
     brier = (share * (p - answer) ** 2).sum(axis=0).mean()
@@ -112,8 +111,7 @@ def _shares(weights: ArrayLike | Tensor | None, shape: tuple[int, ...]) -> Float
 
 
 def _calibration_error(confidence: FloatArray, right: NDArray[Any], share: FloatArray) -> float:
-    bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    return float(np.abs(np.bincount(bins, share * (right - confidence), minlength=BINS)).sum())
+    return float(np.abs(np.bincount(bins_of(confidence), share * (right - confidence), minlength=BINS)).sum())
 
 
 def softmax_scores(logits: Tensor, labels: Tensor, weights: Tensor) -> CalibrationScores:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.arrays import are_probabilities, as_array, is_tensor, outside
+from equipoise.arrays import are_probabilities, as_array, is_tensor, outside, sum_tolerance
 from equipoise.prior import IntArray
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def check_probabilities(values: ArrayLike | Tensor, what: str = "probabilities")
 def check_distributions(scores: Tensor, given: Any, first: int = 0, *, of: str = "", instead: str) -> None:
     """Refuse rows that are not >= 0 with a sum of 1, up to the precision of `given`; the first row has number
     `first`."""
-    sums, tolerance = scores.sum(1), 0.03 if given.itemsize == 2 else 1e-3
+    sums, tolerance = scores.sum(1), sum_tolerance(given.itemsize == 2)
     wrong = ~((scores >= 0).all(1) & ((sums - 1).abs() <= tolerance))
     if wrong.any():
         row = int(wrong.nonzero()[0])
@@ -43,13 +43,17 @@ def check_distributions(scores: Tensor, given: Any, first: int = 0, *, of: str =
 
 
 def warn_of_probabilities(outputs: Tensor | NDArray[Any], *, several: bool = False) -> None:
-    """Warn if predictions [N, K] that are to be evaluated as logits are probabilities; the first rows are looked at."""
+    """Warn if predictions [N, K] that are taken for logits are probabilities; the first rows are looked at."""
     rows, half = as_array(outputs[:LOOKED_AT]), outputs.dtype.itemsize == 2
     if are_probabilities(rows, half=half, several=several):
         what = "every value is from 0 to 1" if several else "every row is ≥ 0 with a sum of 1"
-        wrong = "predicted labels, F1 and calibration" if several else "p(y) and calibration (not the accuracies)"
+        wrong = (
+            "predicted labels, thresholds, F1 and calibration"
+            if several
+            else "p(y) and calibration (not the accuracies)"
+        )
         warnings.warn(
-            f"these look like probabilities ({what}), but are evaluated as logits, which makes {wrong} wrong: pass "
+            f"these look like probabilities ({what}), but are taken for logits, which makes {wrong} wrong: pass "
             f"probabilities=True, or logits{'' if several else ', e.g. np.log(p)'}",
             stacklevel=outside(),
         )

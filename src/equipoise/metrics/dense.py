@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from equipoise.arrays import as_array, is_tensor
-from equipoise.metrics.evaluation import percent
+from equipoise.metrics.evaluation import mean_of_known, percent
 from equipoise.prior import FloatArray, IntArray, Prior
 
 if TYPE_CHECKING:
@@ -95,10 +95,10 @@ class DenseEvaluation:
         kept = np.setdiff1d(np.arange(self.prior.num_classes), np.asarray(without, np.int64))
         found = {"pixel_accuracy": float(_ratios(self.hits.sum(), self.labelled.sum()))}
         for name, values in {"balanced": self.accuracy, "miou": self.iou, "dice": self.dice}.items():
-            found[name] = _mean(values[kept])
+            found[name] = mean_of_known(values[kept])
         for group, members in self.groups().items():
-            found[group] = _mean(self.iou[np.intersect1d(members, kept).astype(np.int64)])
-            found[f"dice_{group}"] = _mean(self.dice[np.intersect1d(members, kept).astype(np.int64)])
+            found[group] = mean_of_known(self.iou[np.intersect1d(members, kept).astype(np.int64)])
+            found[f"dice_{group}"] = mean_of_known(self.dice[np.intersect1d(members, kept).astype(np.int64)])
         return found
 
     @property
@@ -121,7 +121,10 @@ class DenseEvaluation:
         if not isinstance(other, DenseEvaluation):
             return NotImplemented
         if self.prior != other.prior:
-            raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
+            raise ValueError(
+                f"evaluations under different priors do not add: {self.prior} and {other.prior}; use that of one "
+                "training set for both"
+            )
         return DenseEvaluation(self.prior, *(getattr(self, name) + getattr(other, name) for name in SUMS))
 
     def __radd__(self, other: int) -> DenseEvaluation:
@@ -215,8 +218,3 @@ def _indices(values: Any, channels: bool, classes: int, what: str) -> NDArray[np
 def _ratios(numerator: Any, denominator: Any) -> FloatArray:
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(numerator / denominator, np.float64)
-
-
-def _mean(values: FloatArray) -> float:
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan

@@ -150,7 +150,10 @@ class Evaluation:
         if not isinstance(other, Evaluation):
             return NotImplemented
         if self.prior != other.prior:
-            raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
+            raise ValueError(
+                f"evaluations under different priors do not add: {self.prior} and {other.prior}; use that of one "
+                "training set for both"
+            )
         sums = {name: getattr(self, name) + getattr(other, name) for name in SUMS}
         return Evaluation(self.prior, **sums)
 
@@ -305,8 +308,7 @@ def _evaluate_rows(
     chances = scores if probabilities else scores.softmax(1)
     confidence, predicted = (value.cpu().numpy() for value in chances.max(1)) if len(scores) else (labels, labels)
     right = predicted == labels
-    bins = np.clip(np.ceil(confidence.astype(np.float64) * BINS).astype(np.int64) - 1, 0, BINS - 1)
-    cell, shape = labels * BINS + bins, (prior.num_classes, BINS)
+    cell, shape = labels * BINS + bins_of(confidence.astype(np.float64)), (prior.num_classes, BINS)
 
     def per_cell(weight: Any = None) -> Any:
         return np.bincount(cell, weight, minlength=prior.num_classes * BINS).reshape(shape)
@@ -321,6 +323,15 @@ def _evaluate_rows(
         bin_correct=bin_correct,
         bin_confidence=per_cell(confidence.astype(np.float64)),
     )
+
+
+def bins_of(shares: FloatArray) -> IntArray:
+    """The bin of each share, of 15 equal ones from 0 to 1; a bin holds its upper end.
+
+    >>> bins_of(np.array([0.0, 1 / 15, 0.1, 1.0])).tolist()
+    [0, 0, 1, 14]
+    """
+    return np.clip(np.ceil(shares * BINS).astype(np.int64) - 1, 0, BINS - 1)
 
 
 def _check_inputs(outputs: Tensor | NDArray[Any], prior: Prior) -> None:
@@ -341,10 +352,18 @@ def _check_values(scores: Tensor, first: int) -> None:
     bad = scores.isnan() | (scores == math.inf)
     if bad.any():
         row, column = bad.nonzero()[0].tolist()
-        raise ValueError(f"row {first + row}, column {column} of the logits is {scores[row, column].item()}")
+        value = scores[row, column].item()
+        raise ValueError(f"row {first + row}, column {column} of the logits is {value}: predictions must be finite")
     nowhere = (scores == -math.inf).all(1)
     if nowhere.any():
-        raise ValueError(f"row {first + int(nowhere.nonzero()[0])} of the logits is -inf for every class")
+        row = int(nowhere.nonzero()[0])
+        raise ValueError(f"row {first + row} of the logits is -inf for every class: leave one of them possible")
+
+
+def mean_of_known(values: FloatArray) -> float:
+    """The mean of the values that are not NaN; NaN if there is none."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def percent(value: float | None) -> str:

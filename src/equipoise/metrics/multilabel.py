@@ -29,10 +29,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from equipoise.arrays import log_odds, sigmoid
 from equipoise.metrics.average_precision import BINS as SCORE_BINS
 from equipoise.metrics.average_precision import bin_of, binned_average_precision, known_ranking
 from equipoise.metrics.checks import warn_of_probabilities
-from equipoise.metrics.evaluation import BINS, percent
+from equipoise.metrics.evaluation import BINS, bins_of, mean_of_known, percent
 from equipoise.metrics.multilabel_checks import check_multilabel, check_thresholds
 from equipoise.metrics.resampling import Resampled, interval_of, resample
 from equipoise.prior import FloatArray, IntArray, Prior
@@ -107,10 +108,7 @@ class BinnedScores:
     @classmethod
     def of(cls, kept: KeptScores, probabilities: bool) -> BinnedScores:
         values, target = kept.joined()
-        scores = values.astype(np.float64)
-        if probabilities:
-            with np.errstate(divide="ignore"):
-                scores = np.log(scores) - np.log1p(-scores)
+        scores = log_odds(values.astype(np.float64)) if probabilities else values.astype(np.float64)
         classes = scores.shape[1]
         place = bin_of(scores) + SCORE_BINS * np.arange(classes)
         counts = [np.bincount(place[target == value], minlength=classes * SCORE_BINS) for value in (1, 0)]
@@ -167,15 +165,15 @@ class MultilabelEvaluation:
         """
         members = self.members(many, few)
         values, errors = self.scores_.average_precisions()
-        found = {"map": _mean(values[:-1]), "map_error": _mean(errors[:-1])}
-        found |= {f"map_{name}": _mean(values[:-1][index]) for name, index in members}
+        found = {"map": mean_of_known(values[:-1]), "map_error": mean_of_known(errors[:-1])}
+        found |= {f"map_{name}": mean_of_known(values[:-1][index]) for name, index in members}
         found |= {"micro_ap": float(values[-1]), "micro_ap_error": float(errors[-1])}
         per_class = np.array(
             [_ratio(*pair) for pair in zip(2 * self.hits, self.positives + self.predicted, strict=True)]
         )
         per_class[self.positives == 0] = math.nan
-        found["f1_macro"] = _mean(per_class)
-        found |= {f"f1_{name}": _mean(per_class[index]) for name, index in members}
+        found["f1_macro"] = mean_of_known(per_class)
+        found |= {f"f1_{name}": mean_of_known(per_class[index]) for name, index in members}
         hits, positives, predicted = (int(sums.sum()) for sums in (self.hits, self.positives, self.predicted))
         found["f1_micro"] = _ratio(2 * hits, positives + predicted)
         found["f1_samples"] = _ratio(self.rows[2], self.rows[1])
@@ -183,7 +181,7 @@ class MultilabelEvaluation:
         found["ranking_loss"] = _ratio(self.rows[4], self.rows[3])
         found["coverage"] = _ratio(self.rows[6], self.rows[5])
         found["lrap"] = _ratio(self.rows[7], self.rows[5])
-        found["ece"] = _mean(self._calibration_errors())
+        found["ece"] = mean_of_known(self._calibration_errors())
         return found
 
     @property
@@ -220,9 +218,14 @@ class MultilabelEvaluation:
         if not isinstance(other, MultilabelEvaluation):
             return NotImplemented
         if self.prior != other.prior:
-            raise ValueError(f"evaluations under different priors do not add: {self.prior} and {other.prior}")
+            raise ValueError(
+                f"evaluations under different priors do not add: {self.prior} and {other.prior}; use that of one "
+                "training set for both"
+            )
         if self.probabilities != other.probabilities or not np.array_equal(self.thresholds, other.thresholds):
-            raise ValueError("evaluations at different thresholds, or of logits and of probabilities, do not add")
+            raise ValueError(
+                "evaluations at different thresholds, or of logits and of probabilities, do not add: make both alike"
+            )
         sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in _SUMS}
         scores = _together(self.scores_, other.scores_, self.probabilities)
         return MultilabelEvaluation(self.prior, self.thresholds, self.probabilities, **sums, scores_=scores)
@@ -324,8 +327,8 @@ def evaluate_multilabel(
         warn_of_probabilities(scores, several=True)
     limits = check_thresholds(threshold, prior.num_classes, probabilities=probabilities)
     known, positive, chosen = truth >= 0, truth == 1, scores >= limits
-    chance = scores.astype(np.float64) if probabilities else _sigmoid(scores.astype(np.float64))
-    bins = np.clip(np.ceil(chance * BINS).astype(np.int64) - 1, 0, BINS - 1) + BINS * np.arange(prior.num_classes)
+    chance = scores.astype(np.float64) if probabilities else sigmoid(scores.astype(np.float64))
+    bins = bins_of(chance) + BINS * np.arange(prior.num_classes)
 
     def per_bin(of: NDArray[np.bool_], weight: FloatArray | None = None) -> Any:
         weights = None if weight is None else weight[of]
@@ -400,18 +403,8 @@ def _together(
     return one + other
 
 
-def _sigmoid(values: FloatArray) -> FloatArray:
-    return np.exp(-np.logaddexp(0.0, -values))
-
-
 def _ratio(part: float, whole: float) -> float:
     return float(part / whole) if whole else math.nan
-
-
-def _mean(values: FloatArray) -> float:
-    """The mean of the values that are known; NaN if none is."""
-    known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else math.nan
 
 
 def _or_none(value: float) -> float | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from equipoise.arrays import as_array
+from equipoise.arrays import as_array, log_odds
 from equipoise.prior import FloatArray
 
 if TYPE_CHECKING:
@@ -54,4 +54,4 @@ def check_thresholds(
             f"threshold is {threshold!r}: expected a probability between 0 and 1, or one per class, {num_classes}"
         )
     limits = np.broadcast_to(given, num_classes)
-    return np.array(limits if probabilities else np.log(limits) - np.log1p(-limits))
+    return np.array(limits if probabilities else log_odds(limits))

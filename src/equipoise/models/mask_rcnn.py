@@ -42,7 +42,7 @@ from equipoise.losses.equalization_v2 import EqualizationV2Loss
 from equipoise.losses.federated import FederatedLoss
 from equipoise.losses.seesaw import SeesawLoss
 from equipoise.models.softmax_detectors import detector_shift
-from equipoise.models.weights import check_stride, load_backbone, move_stride, stride_by_name
+from equipoise.models.weights import Stride, check_stride, load_backbone, move_stride, stride_by_name
 from equipoise.prior import Prior, sigmoid_shift
 
 RARE = math.log(0.001 / 0.999)  # logit of a sigmoid head's initial score
@@ -458,7 +458,7 @@ def resnet_fpn(
     name: Literal["resnet18", "resnet50", "resnet101"] = "resnet50",
     weights: str | os.PathLike[str] | None = None,
     *,
-    stride: Literal["1x1", "3x3"] | None = None,
+    stride: Stride = None,
     trainable_layers: int = 3,
 ) -> BackboneWithFPN:
     """A ResNet with frozen batch norm and a feature pyramid.

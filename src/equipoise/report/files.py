@@ -9,7 +9,7 @@ import numpy as np
 
 from equipoise.data.prediction_priors import aligned
 from equipoise.data.predictions import Predictions
-from equipoise.metrics.evaluation import Evaluation
+from equipoise.metrics.evaluation import BINS, Evaluation
 from equipoise.metrics.judging import Judged, judge
 from equipoise.metrics.multilabel_judging import JudgedMultilabel, judge_multilabel
 from equipoise.metrics.sweep import LogitsMean
@@ -132,7 +132,7 @@ def prior_beside(files: Sequence[Path]) -> tuple[Prior, str] | None:
 def evaluation_of(record: Record) -> Evaluation:
     """The evaluation in a run's record. It has no bins of confidence, so its ECE is NaN."""
     correct, total = np.asarray(record.correct, np.int64), np.asarray(record.total, np.int64)
-    bins = np.zeros((len(correct), 15), np.int64)
+    bins = np.zeros((len(correct), BINS), np.int64)
     return Evaluation(
         prior=Prior.from_counts(record.counts),
         correct=correct,

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.data.reading import counted
 from equipoise.data.sources import Source
 from equipoise.prior import Prior
 from equipoise.report.groups import GROUPS
-from equipoise.training.records import counted
 
 NEARLY_BALANCED = 1.5  # below this ratio of the largest class to the smallest there is nothing to gain
 LVIS_THRESHOLD = 0.001  # for repeat factors: the share of items below which a class counts as rare

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from equipoise.arrays import log_odds, sigmoid
 from equipoise.metrics.calibration import Bin, equal_mass_bins
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.multilabel import KeptScores, LabelResult, MultilabelEvaluation
@@ -209,7 +210,7 @@ def _ends(model: Model, part: str) -> FloatArray:
 
 def _log_odds(evaluation: MultilabelEvaluation) -> FloatArray:
     limits = evaluation.thresholds
-    return np.log(limits) - np.log1p(-limits) if evaluation.probabilities else limits
+    return log_odds(limits) if evaluation.probabilities else limits
 
 
 def _slopes(model: Model, score: str) -> list[dict[str, Any]]:
@@ -275,7 +276,7 @@ def _bins(model: Model, members: IntArray) -> list[Bin]:
         given, target = (part[:, members] for part in kept.joined())
         known = target >= 0
         scores, truth = (part[known].astype(np.float64) for part in (given, target))
-        chance = scores if evaluation.probabilities else np.exp(-np.logaddexp(0.0, -scores))
+        chance = scores if evaluation.probabilities else sigmoid(scores)
         return equal_mass_bins(np.ones(len(truth)), truth, chance)
     return equal_mass_bins(*(getattr(evaluation, f"bin_{part}")[members].sum(0) for part in BIN_SUMS))
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from equipoise.data.reading import counted
 from equipoise.files import write_text
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.multilabel import RESAMPLES
@@ -30,7 +31,6 @@ from equipoise.report.multilabel_specs import GROUPS, by_place
 from equipoise.report.pictures import Paths, missed, pictures, with_paths
 from equipoise.report.sections import Section, figure, foot, pair, section, slider, text, top
 from equipoise.report.specs import COLOURS, Spec, neighbours
-from equipoise.training.records import counted
 
 BOOTSTRAP = (
     "Intervals are the middle 95 % of seeded bootstrap draws of the test items; those of changes are of the paired "

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from equipoise.data.reading import counted
 from equipoise.files import write_text
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.judging import judge
@@ -34,7 +35,8 @@ from equipoise.report.pictures import Paths, confused, pictures, with_paths
 from equipoise.report.sections import Section, foot, headings, text, top
 from equipoise.report.specs import Spec, by_count
 from equipoise.report.sweep_specs import sweeps, tau_sweep, world_sweep
-from equipoise.training.records import counted
+
+TITLE = "The tail, before and after"
 
 
 class Report:
@@ -57,7 +59,7 @@ class Report:
         results: page_data.Results,
         *,
         names: Sequence[str] | None = None,
-        title: str = "The tail, before and after",
+        title: str = TITLE,
         notes: Mapping[str, Sequence[str]] | None = None,
         many: int = 100,
         few: int = 20,
@@ -81,7 +83,7 @@ class Report:
         *,
         logits_mean: LogitsMean | Mapping[str, LogitsMean] = "train",
         probabilities: bool = False,
-        title: str = "The tail, before and after",
+        title: str = TITLE,
         many: int = 100,
         few: int = 20,
     ) -> Report:

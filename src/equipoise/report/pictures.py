@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from equipoise.arrays import sigmoid
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.intervals import wilson_intervals
 from equipoise.metrics.multilabel import KeptScores
@@ -88,7 +89,7 @@ def missed(model: MultilabelModel) -> Iterator[Mistake]:
         name, recall = cut(evaluation.prior.name(j), 80), percent(evaluation.hits[j] / evaluation.positives[j])
         for row in rows[np.argsort(scores[rows, j], kind="stable")][:EACH].tolist():
             score = float(scores[row, j])
-            chance = f"{percent(score if evaluation.probabilities else float(np.exp(-np.logaddexp(0, -score))))} %"
+            chance = f"{percent(score if evaluation.probabilities else float(sigmoid(np.array(score))))} %"
             others = _listed([evaluation.prior.name(index) for index in np.flatnonzero(predicted[row]).tolist()])
             words = f"{name}, missed with a probability of {chance}; {others}; recall of {name}: {recall} %"
             yield Mistake(model.paths[row], name, others, f"probability {chance}", words)

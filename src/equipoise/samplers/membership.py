@@ -99,7 +99,10 @@ def _from_multi_hot(matrix: NDArray[Any], num_classes: int | None) -> tuple[IntA
     if matrix.ndim != 2 or matrix.size == 0:
         raise ValueError(f"classes_per_item has shape {matrix.shape}: a multi-hot matrix is [items, classes]")
     if num_classes not in (None, matrix.shape[1]):
-        raise ValueError(f"the multi-hot matrix has {matrix.shape[1]} columns, but num_classes is {num_classes}")
+        raise ValueError(
+            f"the multi-hot matrix has {matrix.shape[1]} columns, but num_classes is {num_classes}: give one column "
+            "per class, or leave num_classes out"
+        )
     hot = matrix != 0
     if not (matrix[hot] == 1).all():
         row, column = np.argwhere(hot & (matrix != 1))[0]

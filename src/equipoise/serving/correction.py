@@ -77,7 +77,9 @@ class SigmoidCorrection:
         shift = self.shift()  # refuses invalid rates, and numbers of classes that disagree
         limit = self.limit()
         if shift.ndim == limit.ndim == 1 and len(shift) != len(limit):
-            raise ValueError(f"threshold has {len(limit)} classes, the rates have {len(shift)}")
+            raise ValueError(
+                f"threshold has {len(limit)} classes, the rates have {len(shift)}: give one, or one per class"
+            )
 
     @property
     def class_names(self) -> tuple[str, ...] | None:

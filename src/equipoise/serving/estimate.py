@@ -324,7 +324,10 @@ def _bbse(
         )
     if items.min() < LEAST_ITEMS_A_CLASS:
         name = prior.name(int(items.argmin()))
-        doubts.append(f"the validation set has only {items.min()} items of class {name}: use 10 or more of each")
+        doubts.append(
+            f"the validation set has only {items.min()} items of class {name}: use {LEAST_ITEMS_A_CLASS} or more of "
+            "each"
+        )
     estimate = _solve(shares, predicted / num_items)
     replicates = np.empty((resamples, num_classes))
     for row in replicates:
@@ -428,7 +431,10 @@ def _check_validation(validation: Any, num_classes: int) -> tuple[Tensor, IntArr
         raise TypeError(f"validation is a {type(validation).__name__}: expected a pair (probabilities, labels)")
     scores = check_probabilities(validation[0], "the validation probabilities")
     if scores.shape[1] != num_classes:
-        raise ValueError(f"the validation probabilities have {scores.shape[1]} classes, the others have {num_classes}")
+        raise ValueError(
+            f"the validation probabilities have {scores.shape[1]} classes, the others have {num_classes}: predict both "
+            "with the same model"
+        )
     if len(scores) == 0:
         raise ValueError("the validation set is empty: leave it out, or pass a labelled set")
     return scores, check_labels(validation[1], len(scores), num_classes, "the validation labels")

@@ -182,7 +182,9 @@ class Served(PriorModule):
 
     def _use(self, correction: Any, shift: Tensor) -> None:
         if hasattr(self, "_correction") and shift.ndim and self.shift.ndim and len(shift) != len(self.shift):
-            raise ValueError(f"the new prior has {len(shift)} classes, the model's has {len(self.shift)}")
+            raise ValueError(
+                f"the new prior has {len(shift)} classes, the model's has {len(self.shift)}: give one entry per class"
+            )
         if not correction.changes(shift):
             warnings.warn("source and target are the same, so the model's outputs do not change", stacklevel=outside())
         self._correction = correction

@@ -30,9 +30,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from equipoise.arrays import as_array, outside, rate_logits
+from equipoise.arrays import as_array, log_odds, outside, rate_logits
 from equipoise.losses.balanced_sigmoid import Rate
 from equipoise.metrics.average_precision import Ranking
+from equipoise.metrics.checks import warn_of_probabilities
 from equipoise.metrics.multilabel_checks import check_multilabel
 from equipoise.prior import FloatArray
 
@@ -163,6 +164,8 @@ def _chosen(
 ) -> Tensor:
     """The cut that `best` chooses for each class, as a probability; `otherwise` if one kind of item is missing."""
     scores, truth = check_multilabel(logits, target, probabilities=probabilities)
+    if not probabilities:
+        warn_of_probabilities(scores, several=True)
     num_classes = scores.shape[1]
     if scores.size and (truth < 0).all():
         raise ValueError("every label is missing: there is nothing to choose thresholds by")
@@ -178,7 +181,8 @@ def _chosen(
             one_sided.append(column)
             continue
         rate = None if target_rate is None else float(rates[column])
-        cuts = _cuts(_log_odds(scores[known, column], probabilities), positive, rate)
+        own = scores[known, column].astype(np.float64)
+        cuts = _cuts(log_odds(own) if probabilities else own, positive, rate)
         found[column] = cuts.thresholds[best(cuts, column)]
     if one_sided:
         warnings.warn(
@@ -197,7 +201,7 @@ def _cuts(scores: FloatArray, positive: NDArray[np.bool_], rate: float | None) -
     above, below = np.append(np.inf, steps), np.append(steps, -np.inf)  # neighbours of each place
     beyond = np.concatenate([[steps[0] + 2 * BEYOND], steps, [steps[-1] - 2 * BEYOND]])
     thresholds = _probabilities(beyond[:-1], beyond[1:])
-    limits = np.log(thresholds) - np.log1p(-thresholds)  # as `check_thresholds` makes them
+    limits = log_odds(thresholds)  # as `check_thresholds` makes them
     kept = (limits <= above) & (limits > below)
     weights = (1.0, 1.0) if rate is None else (rate / hits[-1], (1 - rate) / misses[-1])
     return _Cuts(thresholds[kept], weights[0] * hits[kept], weights[1] * misses[kept], weights[0] * float(hits[-1]))
@@ -208,14 +212,6 @@ def _probabilities(above: FloatArray, below: FloatArray) -> FloatArray:
     with np.errstate(invalid="ignore"):
         halfway = np.clip((above + below) / 2, LEAST, MOST)
     return np.asarray(1 / (1 + np.exp(-np.nan_to_num(halfway, nan=0.0))))
-
-
-def _log_odds(scores: NDArray[Any], probabilities: bool) -> FloatArray:
-    values = scores.astype(np.float64)
-    if probabilities:
-        with np.errstate(divide="ignore"):
-            values = np.log(values) - np.log1p(-values)
-    return values
 
 
 def _numbers(value: Any, logits: ArrayLike | Tensor, what: str) -> FloatArray:

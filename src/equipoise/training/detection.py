@@ -43,6 +43,7 @@ from equipoise.models.mask_rcnn import (
     stride_of,
 )
 from equipoise.models.processes import world
+from equipoise.models.weights import Stride
 from equipoise.prior import IntArray, Prior
 from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.samplers.repeat_factor import RepeatFactorSampler
@@ -205,9 +206,6 @@ def padded(images: list[Tensor], targets: list[dict[str, Tensor]], transform: An
 
 
 # -------------------------------------------------------------------- a run
-
-
-Stride = Literal["1x1", "3x3"] | None
 
 
 def build(recipe: DetectionRecipe, data: CocoImages, backbone: str | None = None, stride: Stride = None) -> nn.Module:

@@ -81,15 +81,15 @@ def measures_of(
     """All measures of what was `found`, and of the `best` of each class if they have what `kind` needs, as plain
     data."""
     matches = truth.match(found, kind)
-    at = {str(cap): _rounded(ap_at(matches, cap)) for cap in caps_for(num_classes)}
+    at = {str(cap): rounded(ap_at(matches, cap)) for cap in caps_for(num_classes)}
     if kind == "segm" and best.masks is None:
         return {"AP_at": at, "AP_fixed": None, "AP_pool": None, "calibration_error": None, "detections": len(best)}
     matches = truth.match(best, kind)
     calibration = {name: round(bins.error, 6) for name, bins in pool_calibration(matches).items()}
     return {
         "AP_at": at,
-        "AP_fixed": _rounded(ap_fixed(matches)),
-        "AP_pool": _rounded(ap_pool(matches)),
+        "AP_fixed": rounded(ap_fixed(matches)),
+        "AP_pool": rounded(ap_pool(matches)),
         "calibration_error": calibration,
         "detections": len(best),
     }
@@ -106,5 +106,6 @@ def fields_of(measures: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _rounded(numbers: Numbers) -> Numbers:
+def rounded(numbers: Numbers) -> Numbers:
+    """To four digits, as records have them."""
     return {name: None if value is None else round(value, 4) for name, value in numbers.items()}

@@ -22,9 +22,10 @@ from equipoise.data.masks import hotcoco
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.mask_rcnn import detector_weights, stride_of
 from equipoise.models.processes import first_says, world
+from equipoise.models.weights import Stride
 from equipoise.training.classification import thinned
-from equipoise.training.detection import DetectionRecipe, DetectionTraining, Stride, predict, train
-from equipoise.training.detection_judging import fields_of, measures_of, predict_best
+from equipoise.training.detection import DetectionRecipe, DetectionTraining, predict, train
+from equipoise.training.detection_judging import fields_of, measures_of, predict_best, rounded
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.kept import claims_held
 from equipoise.training.kinds import Context, Kind, Settings
@@ -226,10 +227,10 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         predicted = time.monotonic() - began
         best = self._found(run, predict_best, "images evaluated without a cap", passes=1 + run.data.has_masks)
         truth, masks, classes = self.images.truth, None, run.data.num_classes
-        boxes = _rounded(truth.evaluate(found, "bbox"))
+        boxes = rounded(truth.evaluate(found, "bbox"))
         measures = {"bbox": measures_of(truth, found, best, "bbox", classes)}
         if run.data.has_masks and truth.has_masks:
-            masks = _rounded(truth.evaluate(found, "segm"))
+            masks = rounded(truth.evaluate(found, "segm"))
             measures["segm"] = measures_of(truth, found, best, "segm", classes)
         seconds = time.monotonic() - began
         self._evaluation = seconds * 1.2
@@ -292,10 +293,6 @@ class Detection(Kind[MethodCell, DetectionTraining]):
         of = "" if record.AP_mask is not None else ", all of boxes"
         values = {key: getattr(record, key) for key in shown}
         return ", ".join(f"{key} {'–' if value is None else f'{value:.1f}'}" for key, value in values.items()) + of
-
-
-def _rounded(numbers: dict[str, float | None]) -> dict[str, float | None]:
-    return {name: None if value is None else round(value, 4) for name, value in numbers.items()}
 
 
 def _detection_versions() -> dict[str, str]:

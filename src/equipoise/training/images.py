@@ -34,7 +34,7 @@ from equipoise.training.image_records import ImageRecord
 from equipoise.training.kinds import Context, Kind, Settings
 from equipoise.training.progress import Pace, Status, in_words
 from equipoise.training.recipe import MethodCell, Recipe
-from equipoise.training.records import StoredRecord, hardware, versions
+from equipoise.training.records import StoredRecord, hardware, in_percent, versions
 from equipoise.training.sets import (
     FeatureSet,
     ImageSet,
@@ -292,15 +292,14 @@ class ImageClassification(Kind[MethodCell, Training]):
     def judge(self, cell: MethodCell, run: Training, context: Context) -> StoredRecord:
         logits = torch.cat([run.predict(items).cpu() for items in self.test_items()]).double()
         result = evaluate(logits, self.data.test.labels, self.data.train.prior)
-        groups = {name: group.accuracy for name, group in result.groups().items()}
-        percent = {name: None if value is None else round(100 * value, 4) for name, value in groups.items()}
+        groups = {name: in_percent(group.accuracy) for name, group in result.groups().items()}
         record = ImageRecord(
             **self.noted(cell, run, context),
             top1=round(100 * result.top1, 4),
             balanced_accuracy=round(100 * result.balanced_accuracy, 4),
-            many=percent["many"],
-            medium=percent["medium"],
-            few=percent["few"],
+            many=groups["many"],
+            medium=groups["medium"],
+            few=groups["few"],
             correct=result.correct.tolist(),
             total=result.items.tolist(),
             marginal=[float(f"{value:.6g}") for value in probabilities(run.loss, logits).mean(0).tolist()],

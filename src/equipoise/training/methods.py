@@ -82,3 +82,9 @@ def logits_mean(recipe: Recipe) -> LogitsMean:
     balanced = recipe.loss is weighted_cross_entropy or recipe.adjusted or sampled
     declared: LogitsMean = getattr(recipe.loss, "logits_mean", "train")
     return "uniform" if balanced else declared
+
+
+def balances_twice(recipe: Recipe) -> bool:
+    """Whether class-balanced samples meet a loss that balances the prior of the data, which is no longer theirs."""
+    balanced = getattr(recipe.loss, "logits_mean", "train") == "uniform"
+    return balanced and recipe.sampler == "class_balanced" and not recipe.taught_alone

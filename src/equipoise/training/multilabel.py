@@ -3,7 +3,6 @@ Labels are zeros and ones [N, K], which losses take as they are."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from equipoise.training.kinds import Context
 from equipoise.training.multilabel_records import MultilabelRecord
 from equipoise.training.progress import in_words
 from equipoise.training.recipe import MethodCell
+from equipoise.training.records import in_percent
 
 COLUMNS = ("map", "map_head", "map_medium", "map_tail", "micro_ap", "f1_macro", "f1_micro")
 
@@ -30,7 +30,7 @@ class MultilabelClassification(ImageClassification):
         train, test = self.data.train, self.data.test
         logits = torch.cat([run.predict(items).cpu() for items in self.test_items()]).double()
         result = evaluate_multilabel(logits, test.labels, train.prior)
-        scores = {name: percent(value) for name, value in result.scores().items()}
+        scores = {name: in_percent(value) for name, value in result.scores().items()}
         return MultilabelRecord(
             **self.noted(cell, run, context),
             **{name: scores.pop(name) for name in COLUMNS},  # type: ignore[arg-type]
@@ -40,19 +40,10 @@ class MultilabelClassification(ImageClassification):
             positives=result.positives.tolist(),
             predicted=result.predicted.tolist(),
             hits=result.hits.tolist(),
-            average_precision=[percent(one.average_precision) for one in result.per_class],
+            average_precision=[in_percent(one.average_precision) for one in result.per_class],
             marginal=[float(f"{value:.6g}") for value in logits.sigmoid().mean(0).tolist()],
         )
 
     def in_words(self, record: Any) -> str:
         shown = ", ".join(f"{name} {value:.1f}" for name in COLUMNS if (value := getattr(record, name)) is not None)
         return f"{shown} on {record.evaluated_on}, {in_words(record.seconds)}"
-
-
-def percent(value: float | None) -> float | None:
-    """A share in percent to four digits, None if it is undefined.
-
-    >>> percent(0.5), percent(float("nan")), percent(None)
-    (50.0, None, None)
-    """
-    return None if value is None or math.isnan(value) else round(100 * value, 4)

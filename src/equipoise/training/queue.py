@@ -23,10 +23,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Generic
 
+from equipoise.data.reading import counted
 from equipoise.training.kept import Kept
 from equipoise.training.kinds import C, Context, Kind, R, Settings
 from equipoise.training.progress import Interrupts, Pace, Status, Timing
-from equipoise.training.records import StoredRecord, counted
+from equipoise.training.records import StoredRecord
 
 SAVE_EVERY = 120.0  # seconds between checkpoints of a run in progress
 LOOK_EVERY = 10.0  # seconds between looks at its loss

@@ -10,6 +10,7 @@ never overwritten by a different one, even if several processes append or import
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -20,6 +21,7 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from equipoise.data.reading import counted
 from equipoise.files import written_whole
 
 if TYPE_CHECKING:
@@ -74,7 +76,16 @@ class StoredRecord:
         return cls(**content)
 
 
-Kind = TypeVar("Kind", bound=StoredRecord)
+AnyRecord = TypeVar("AnyRecord", bound=StoredRecord)
+
+
+def in_percent(share: float | None) -> float | None:
+    """A share in percent to four digits, as records have it; None if it is undefined.
+
+    >>> in_percent(0.5), in_percent(float("nan")), in_percent(None)
+    (50.0, None, None)
+    """
+    return None if share is None or math.isnan(share) else round(100 * share, 4)
 
 
 @dataclass(frozen=True)
@@ -167,7 +178,7 @@ def append_record(path: Path, record: StoredRecord) -> None:
         os.fsync(file.fileno())
 
 
-def read_lines(path: Path, kinds: Sequence[type[Kind]]) -> Iterator[Kind | None]:
+def read_lines(path: Path, kinds: Sequence[type[AnyRecord]]) -> Iterator[AnyRecord | None]:
     """A record per line, None for one that is half-written; blank lines are skipped."""
     if path.is_dir() or not path.exists():  # a pipe is neither
         raise FileNotFoundError(f"{path} is not a file: expected records, .jsonl")
@@ -193,7 +204,7 @@ def _is_cut(line: bytes, rest: list[bytes]) -> bool:
     return begins and (not rest or (any(more.strip() for more in rest) and not line.endswith(b"}")))
 
 
-def _of_line(line: str, kinds: Sequence[type[Kind]]) -> Kind:
+def _of_line(line: str, kinds: Sequence[type[AnyRecord]]) -> AnyRecord:
     """The record in a line, checked: its values have the right types, and its key is a path below a folder."""
     content = json.loads(line)
     keys = set(content) if isinstance(content, dict) else set()
@@ -228,10 +239,10 @@ def _fits(value: Any, hint: Any) -> bool:
 def read_records(
     results: Path,
     table: str = "table1",
-    kind: type[Kind] = Record,  # type: ignore[assignment]
+    kind: type[AnyRecord] = Record,  # type: ignore[assignment]
     *,
     named: str | None = None,
-) -> list[Kind]:
+) -> list[AnyRecord]:
     """Every committed record of a table, in the order of their paths. `named` is the table that the records themselves
     name, if they were moved out of its folder."""
     records = []
@@ -243,7 +254,7 @@ def read_records(
     return records
 
 
-def _of_file(path: Path, kind: type[Kind]) -> Kind:
+def _of_file(path: Path, kind: type[AnyRecord]) -> AnyRecord:
     try:
         return kind.from_json(path.read_text(encoding="utf-8"))
     except (ValueError, TypeError) as error:
@@ -272,15 +283,6 @@ class Imported:
         left = ((self.smoke_tests, "smoke test"), (self.half_written, "half-written line"))
         left_out = " and ".join(counted(number, what) for number, what in left if number)
         return ", ".join(filter(None, (known, differs, left_out and f"{left_out} left out")))
-
-
-def counted(number: int, what: str) -> str:
-    """How many they are.
-
-    >>> counted(1, "run"), counted(2, "new record"), counted(2000, "class")
-    ('1 run', '2 new records', '2,000 classes')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 'es' if what.endswith('s') else 's'}"
 
 
 def import_records(source: Path, results: Path, kinds: Sequence[type[StoredRecord]] = (Record,)) -> Imported:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from equipoise.experiments.documents.marks import filled
-from equipoise.experiments.documents.table2 import beside_part, provenance
+from equipoise.experiments.documents.table2 import beside_part, groups_said, provenance
 from equipoise.experiments.mosaic_lt.published import CHOICES, METHODS, NAME
 from equipoise.experiments.mosaic_lt.report import MEANING, SEEN, measures_tables, read
 from equipoise.experiments.table2.control import what_is_chance
@@ -30,12 +30,9 @@ def mosaic_part(records: Sequence[DetectionRecord]) -> str:
     if not records:
         return "Not run yet."
     missing = [title for name, title in METHODS.items() if not runs_of(records, name)]
-    counts = records[0].counts
     said = (
-        f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
-        f"{sum(count <= 10 for count in counts)} rare classes, boxes; tested on {records[0].evaluated_images:,} "
-        "images. Mean ± standard deviation of the last iterate over n seeds."
-        + (f" Not run yet: {', '.join(missing)}." if missing else "")
+        f"{groups_said(records[0].counts)}, boxes; tested on {records[0].evaluated_images:,} images. Mean ± standard "
+        "deviation of the last iterate over n seeds." + (f" Not run yet: {', '.join(missing)}." if missing else "")
     )
     parts = [
         said,

@@ -48,6 +48,16 @@ def _range(values: Sequence[float]) -> str:
     return low_to_high(values) if values else UNKNOWN
 
 
+def groups_said(counts: Sequence[int]) -> str:
+    """How many classes are frequent, common and rare by LVIS's rule, from their training images.
+
+    >>> groups_said([101, 100, 11, 10])
+    '1 frequent, 2 common and 1 rare classes'
+    """
+    frequent, rare = sum(count > 100 for count in counts), sum(count <= 10 for count in counts)
+    return f"{frequent} frequent, {len(counts) - frequent - rare} common and {rare} rare classes"
+
+
 def beside_part(
     records: Sequence[DetectionRecord],
     methods: Methods,

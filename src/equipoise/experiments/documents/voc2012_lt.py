@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from equipoise.experiments.documents.marks import filled
-from equipoise.experiments.documents.table2 import beside_part, provenance
+from equipoise.experiments.documents.table2 import beside_part, groups_said, provenance
 from equipoise.experiments.table2.control import Methods
 from equipoise.experiments.table2.published import MOST
 from equipoise.experiments.table2.report import methods_table, runs_of
@@ -33,11 +33,10 @@ def voc_part(records: Sequence[DetectionRecord], methods: Methods = METHODS) -> 
     if not records:
         return "Not run yet."
     missing = [title for name, title in methods.items() if not runs_of(records, name)]
-    counts, measures = records[0].counts, measures_tables(records, methods)
+    measures = measures_tables(records, methods)
     beside = ([COLUMNS, BESIDE], CHANCE, SEEN) if measures else ([COLUMNS],)
     parts = [
-        f"{sum(count > 100 for count in counts)} frequent, {sum(10 < count <= 100 for count in counts)} common and "
-        f"{sum(count <= 10 for count in counts)} rare classes; trained on {records[0].trained_on}, tested on "
+        f"{groups_said(records[0].counts)}; trained on {records[0].trained_on}, tested on "
         f"{records[0].evaluated_images:,} images. Mean ± standard deviation of the last iterate over n seeds; "
         "AP_f, AP_c and AP_r are for masks."
         + _detections_said(records)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
+from equipoise.data.reading import counted
 from equipoise.experiments.table1.report import total_variation
 from equipoise.report.tables import Table, grouped, mean_std
 from equipoise.training.image_records import ImageRecord
-from equipoise.training.records import counted, read_records
+from equipoise.training.records import read_records
 
 NAME = "tiny-imagenet-lt"
 METHODS = {

@@ -7,13 +7,14 @@ from itertools import combinations
 from pathlib import Path
 from statistics import mean
 
+from equipoise.data.reading import counted
 from equipoise.experiments.table2.control import Methods, beside_control, clearer, differences_by_seed
 from equipoise.experiments.table2.published import PAPER
 from equipoise.experiments.table2.report import NOTE, methods_table, numbers, runs_of, there
 from equipoise.experiments.voc2012_lt.published import CUT, METHODS, NAME
 from equipoise.report.tables import Table
 from equipoise.training.detection_records import COLUMNS, MEASURES, DetectionRecord, columns_at
-from equipoise.training.records import counted, read_records
+from equipoise.training.records import read_records
 
 BESIDE = ("AP_fixed", "AP_pool", "AP_pool_r", "AP@5", "AP_r@20", "AP_r@10", "AP_r@5")  # beside the control
 SEEN = ("AP_pool", "AP_pool_r", "AP_r@5")  # where a prior should show: shown seed by seed
