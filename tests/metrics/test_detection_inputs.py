@@ -120,6 +120,14 @@ def test_masks_that_do_not_fit_are_refused_where_only_boxes_are_evaluated(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_boxes_without_masks_are_evaluated_against_boxes_without_masks(tmp_path: Path) -> None:
+    truth = write_lvis(tmp_path, images=4)
+    edit(truth, lambda content: [annotation.pop("segmentation") for annotation in content["annotations"]])
+    boxes = [{key: result[key] for key in ("image_id", "category_id", "score", "bbox")} for result in found(truth)]
+    (tmp_path / "results.json").write_text(json.dumps(boxes))
+    assert "bbox: AP 100.00" in detect("eval", tmp_path / "results.json", "--annotations", truth).output
+
+
 @pytest.mark.parametrize(("part", "number"), [("scores", 3), ("boxes", 1)])
 def test_numbers_that_are_not_finite_are_refused_in_python_too(tmp_path: Path, part: str, number: int) -> None:
     truth = write_lvis(tmp_path, images=4)

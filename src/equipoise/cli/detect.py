@@ -317,7 +317,7 @@ def predict(
     weights: Weights,
     annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the training categories.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("predictions"),
-    threshold: Annotated[float, typer.Option(help="Draw detections that score at least this.")] = 0.3,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="Draw detections that score at least this.")] = 0.3,
     backbone: Backbone = None,
     stride: o.Stride = None,
     size: Size = None,

@@ -15,16 +15,18 @@ def beside(results: dict[str, Any], annotations: Path, images: Path, wanted: int
     from equipoise.data.coco import CocoImages
     from equipoise.metrics.detection_measures import right_at
     from equipoise.report.compared import LISTED, Seen, panels
+    from equipoise.report.detections import drawable
 
     data = CocoImages(annotations, images)
     groups = next(iter(results.values()))[1].groups
     offsets, classes = data.classes_per_item
     index, why = _image_of(data, groups, wanted)
     pixels, target = data[index]
+    names = [drawable(name, f"category {i}") for name, i in zip(data.class_names, data.class_ids, strict=True)]
     mine = classes[offsets[index] : offsets[index + 1]]
     seen = {
         "annotated": [
-            Seen(tuple(box), data.class_names[column], str(groups[column]))
+            Seen(tuple(box), names[column], str(groups[column]))
             for box, column in zip(target["boxes"].tolist(), mine.tolist(), strict=True)
         ]
     }
@@ -35,7 +37,7 @@ def beside(results: dict[str, Any], annotations: Path, images: Path, wanted: int
         columns = np.searchsorted(data.class_ids, found.category_ids[best])
         ends = np.concatenate([found.boxes[best, :2], found.boxes[best, :2] + found.boxes[best, 2:]], axis=1)
         seen[f"{title}, best {LISTED}"] = [
-            Seen(tuple(box), data.class_names[column], str(groups[column]), float(found.scores[row]), bool(right[row]))
+            Seen(tuple(box), names[column], str(groups[column]), float(found.scores[row]), bool(right[row]))
             for box, column, row in zip(ends.tolist(), columns.tolist(), best.tolist(), strict=True)
         ]
     return panels(Image.fromarray(pixels.permute(1, 2, 0).numpy()), seen), why

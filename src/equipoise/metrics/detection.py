@@ -219,8 +219,9 @@ class GroundTruth:
 
     def check_masks(self, detections: Detections) -> None:
         """Refuse masks that do not fit their images, if there are any, where only boxes are evaluated."""
-        self._check(detections, "bbox")
-        self._check_sizes(detections)
+        if detections.masks is not None:
+            self._check(detections, "bbox")
+            self._check_sizes(detections)
 
     def _check(self, detections: Detections, kind: str) -> None:
         if kind not in ("bbox", "segm"):
