@@ -700,6 +700,7 @@ FAULTS = [
     Fault("metrics/detection_measures.py", "/ every for group in GROUPS}", "/ every[-1] for group in GROUPS}", "test_detection_measures.py"),
     Fault("cli/detect_pictures.py", "(-rare[i], offsets[i + 1] - offsets[i])", "(-rare[i], offsets[i] - offsets[i + 1])", "test_compared.py"),
     Fault("cli/detect_pictures.py", "found.scores[rows], kind=\"stable\")][:LISTED]", "found.scores[rows], kind=\"stable\")]", "test_compared.py"),
+    Fault("metrics/detection.py", "if ids.get(name, identity) != identity and", "if identity not in categories and", "test_detection_inputs.py"),
     Fault("metrics/detection.py", "if key not in image and given:", "if False:", "test_detection_inputs.py"),
     Fault("metrics/detection.py", "image.setdefault(\"not_exhaustive_category_ids\", [])", "image[\"not_exhaustive_category_ids\"] = []", "test_detection_inputs.py"),
     Fault("metrics/detection.py", "not in (\"r\", \"c\", \"f\"):", "is None:", "test_detection_inputs.py"),

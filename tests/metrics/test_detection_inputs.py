@@ -91,6 +91,28 @@ def test_classes_that_are_not_marked_exhaustively_stay_so_without_negative_ones(
     assert ap_pool(GroundTruth(truth).match(detections, "bbox")) == partial != exhaustive
 
 
+def test_training_annotations_whose_ids_were_assigned_anew_are_refused(files: Any, tmp_path: Path) -> None:
+    """Or each class would get the prior of another one."""
+    truth, results = files
+    train = write_lvis(tmp_path / "train", images=4)
+
+    def assign_anew(content: dict[str, Any]) -> None:
+        new = {30: 7, 7: 30}
+        for category in content["categories"]:
+            category["id"] = new.get(category["id"], category["id"])
+        for annotation in content["annotations"]:
+            annotation["category_id"] = new.get(annotation["category_id"], annotation["category_id"])
+
+    words = ("eval", results, "--annotations", truth, "--prior", train, "--target-rate", "mean")
+    assert detect(*words).exit_code == 0
+    edit(train, assign_anew)
+    said = detect(*words)
+    assert said.exit_code == 2
+    assert "the category class 2 has the id 30 in the annotations and 7 in the training annotations" in said.output
+    edit(train, lambda content: [category.update(name=f"other {category['id']}") for category in content["categories"]])
+    assert detect(*words).exit_code == 0  # other names for the same ids may be a translation
+
+
 # -------------------------------------------------------------------- results
 
 

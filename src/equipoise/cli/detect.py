@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -207,7 +207,7 @@ def submit(
     data = CocoImages(annotations, images)
     place = device_of(device)
     model = _load(weights, data.num_classes, backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, softmax, tau, data.class_ids)
+    _adjust(model, prior, target_rate, softmax, tau, dict(zip(data.class_ids, data.class_names, strict=True)))
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -268,9 +268,10 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
 
 
 def _adjust(
-    model: Any, path: Path | None, target_rate: str | None, softmax: bool, tau: float | None, class_ids: Sequence[int]
+    model: Any, path: Path | None, target_rate: str | None, softmax: bool, tau: float | None, categories: dict[int, str]
 ) -> None:
     """Subtract the shift of the training prior from a detector's logits, if requested."""
+    from equipoise.metrics.detection import check_same_names
     from equipoise.models.mask_rcnn import SigmoidClassification, SoftmaxClassification, adjust_bias, adjusted_sigmoid
     from equipoise.models.softmax_detectors import detector_shift
 
@@ -287,8 +288,9 @@ def _adjust(
         raise ValueError(f"--softmax moves the scores of a softmax with background: this detector has {has}")
     if not softmax and not isinstance(part, SigmoidClassification):
         raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
-    if list(prior.class_ids) != list(class_ids):
+    if list(prior.class_ids) != list(categories):
         raise ValueError(f"{path} and --annotations have different categories")
+    check_same_names(prior, categories)
     if rate is not None:
         adjust_bias(model, adjusted_sigmoid(prior, rate[0], share).moved)  # type: ignore[arg-type]
     else:
@@ -345,7 +347,7 @@ def predict(
         raise ValueError(f"two images are named {twice[0]}: both would be written to {out / twice[0]}.png")
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, softmax, tau, list(categories))
+    _adjust(model, prior, target_rate, softmax, tau, categories)
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():

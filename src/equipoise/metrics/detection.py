@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from equipoise.data.coco import instances
+from equipoise.data.coco import categories_of, instances
 from equipoise.data.masks import MOST_PIXELS, Rle, compress, first_wrong_runs, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
 from equipoise.metrics.detection_matching import Matches, Truth, match
@@ -187,6 +187,8 @@ class GroundTruth:
         for number, one in enumerate(found, start=1):  # the evaluator's own ids: some files have none, or repeat one
             one.annotation["id"] = number
         self.grouped = _give_groups(content["categories"], prior, annotations)
+        if prior is not None:
+            check_same_names(prior, categories_of(content, annotations))
         _check_federated_fields(content["images"], annotations)
         _give_federated_fields(content)
         counted = [one.annotation for one in found if not one.left_out]
@@ -303,6 +305,17 @@ def frequency_group(images: int) -> Literal["r", "c", "f"]:
     ['r', 'r', 'c', 'c', 'f']
     """
     return "r" if images <= 10 else "c" if images <= 100 else "f"
+
+
+def check_same_names(prior: Prior, categories: dict[int, str]) -> None:
+    """Refuse training annotations that give a name to another id than `categories` do: ids were assigned anew."""
+    ids = {name: identity for identity, name in categories.items()}
+    for identity, name in zip(prior.class_ids or (), prior.class_names or (), strict=False):
+        if ids.get(name, identity) != identity and len(ids) == len(categories):
+            raise ValueError(
+                f"the category {shown([name])} has the id {ids[name]} in the annotations and {identity} in the "
+                "training annotations"
+            )
 
 
 def _give_groups(categories: list[dict[str, Any]], prior: Prior | None, path: str | os.PathLike[str]) -> bool:
