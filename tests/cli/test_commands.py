@@ -109,7 +109,7 @@ def test_detections_are_evaluated_as_json(tmp_path: Path) -> None:
     arguments = ("detect", "eval", tmp_path / "results.json", "--annotations", truth)
     plain = run(*arguments)
     found = json.loads(run(*arguments, "--json", "--caps", 300, "--fixed", "--pool"))
-    assert set(found["bbox"]) == {"lvis", "at 300", "fixed", "pool"}
+    assert set(found["bbox"]) == {"lvis", "at 300", "fixed", "pool", "calibration"}
     assert found["bbox"]["lvis"]["AP"] == pytest.approx(100)
     assert f"AP {found['bbox']['lvis']['AP']:.2f}" in plain
 

@@ -94,6 +94,15 @@ def test_runs_with_a_cut_off_nms_show_what_is_said() -> None:
     assert min(differences(OLD, "crt", "AP_f")) > 0
 
 
+def test_exact_nms_costs_what_is_said() -> None:
+    first = [[run for run in runs if run.method == "rfs"] for runs in (VOC, OLD)]
+    assert {run.engine["together"] for runs in first for run in runs} == {3}
+    speeds = [[run.images_per_second for run in runs] for runs in first]
+    exact, cut = (f"{min(each):.0f} to {max(each):.0f} img/s" for each in speeds)
+    said = " ".join((RESULTS.parent / "docs" / "detection.md").read_text().split())
+    assert f"trained at {exact} with exact NMS, and at {cut} with NMS cut off after 16 rounds" in said
+
+
 def test_no_method_of_mosaic_lt_is_above_in_ap_and_adjusting_gains_more_where_classes_compete() -> None:
     for column in ("AP_box", "AP_fixed"):
         assert set(beyond(MOSAIC, column).values()) == {-1}

@@ -150,6 +150,9 @@ def test_the_commands_move_a_softmax_and_nothing_else(tmp_path: Path, monkeypatc
     third = saved(tmp_path / "c.weights.pt", sigmoid(4), "SigmoidClassification")
     said = equipoise("detect", "submit", third, *common, "--softmax", "--prior", truth, "--out", tmp_path / "c.json")
     assert "this detector has sigmoids" in said
+    for alone, message in ((("--prior", truth), "--prior is for --target-rate"), (("--tau", 0.5), "--tau 0.5 is the")):
+        said = equipoise("detect", "submit", third, *common, *alone, "--out", tmp_path / "c.json")
+        assert message in said  # or nothing would be adjusted, without a word
     assert not (tmp_path / "c.json").exists()
     moved = tmp_path / "plain.json"
     said = equipoise("detect", "eval", moved, "--annotations", truth, "--softmax", "--prior", truth, "--tau", 0.5)

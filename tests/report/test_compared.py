@@ -87,6 +87,9 @@ def test_right_and_wrong_are_told_apart_and_long_lists_are_cut() -> None:
     short, long = (panels(image, {"a": [Seen(box, "owl", "r")] * number}) for number in (20, 30))
     assert long.height > short.height
     assert panels(image, {"a": [], "b": []}).width == 2 * SIDE + 3 * 28
+    empty, blank = (np.array(panels(image, {"a": found})) for found in ([], [Seen(box, "", "r")]))
+    below = slice(SIDE + 60, SIDE + 90)
+    assert (empty[below, 28:150] < 200).sum() > (blank[below, 80:200] < 200).sum() == 0  # it says that there is none
     names = [panels(image, {"a": [Seen(box, name, "f", 0.5)]}).tobytes() for name in ("emu", "emu n02018207", "owl")]
     assert names[0] == names[1] != names[2]
 
@@ -101,6 +104,24 @@ def test_the_figure_shows_the_shares_and_the_truth() -> None:
         ("the instances", 2, 10.0),
     ]  # fmt: skip
     assert spec["hconcat"][0]["encoding"]["x"]["scale"]["type"] == "log"
+    assert not spec["hconcat"][0]["mark"]["point"]
+    single = shares_figure({"A": dict.fromkeys("rcf", np.array([0.3]))}, {"r": 0.1, "c": 0.2, "f": 0.7})["hconcat"][0]
+    assert single["mark"]["point"]  # a line of one point would not be seen
+    assert [row["k"] for row in single["data"]["values"]] == [1, 1, 2]
+
+
+def test_names_in_other_letters_are_the_ids_of_their_categories(files: Any, tmp_path: Path) -> None:
+    truth, a, b = files
+    drawn = []
+    for names in (["кошка", "狗", "ツル", "גמל"], [f"category {i}" for i in (30, 7, 12, 50)]):
+        edit(
+            truth,
+            lambda content, names=names: [c.update(name=n) for c, n in zip(content["categories"], names, strict=True)],
+        )
+        words = (a, b, "--annotations", truth, "--images", tmp_path, "--out", tmp_path / "out")
+        assert compare(*words).exit_code == 0
+        drawn.append((tmp_path / "out" / "best-20.png").read_bytes())
+    assert drawn[0] == drawn[1]
 
 
 @pytest.mark.parametrize(

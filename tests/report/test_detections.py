@@ -8,7 +8,18 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from equipoise.report.detections import BLACK, WHITE, Mark, colour, draw_detections, draw_marks, font, ink_on
+from equipoise.report.detections import (
+    BLACK,
+    WHITE,
+    Mark,
+    colour,
+    draw_detections,
+    draw_marks,
+    drawable,
+    fitted,
+    font,
+    ink_on,
+)
 
 GREY = (128, 128, 128)
 
@@ -101,3 +112,42 @@ def test_the_best_detection_is_on_top_whatever_the_order() -> None:
     assert drawn.getpixel((10, 70)) == colour(2)
     turned = {key: value.flip(0) for key, value in found.items()}
     assert draw_detections(image, turned, ["owl", "emu"]).tobytes() == drawn.tobytes()
+
+
+def test_a_box_that_goes_beyond_the_picture_is_drawn_along_its_edge() -> None:
+    """Results of others may have such boxes, and a box that ends at the last pixel has all of its line."""
+    for box in ((-500.0, -20.0, 1e8, 200.0), (0.0, 0.0, 100.0, 100.0)):
+        picture = Image.new("RGB", (100, 100), GREY)
+        draw_marks(picture, [Mark(box, "", (250, 0, 0))])
+        red = painted(picture, (250, 0, 0))
+        assert red[50].sum() == red[:, 50].sum() == 4  # two lines of two pixels
+        assert red[50, 98:].all()
+
+
+def test_a_long_name_is_cut_and_its_score_is_not() -> None:
+    written = font(11)
+    assert fitted("owl", 100, written, " 0.50") == "owl 0.50"
+    short = fitted("a hydrant with a name", 70, written, " 0.50")
+    assert short.startswith("a h")
+    assert short.endswith("... 0.50")
+    assert written.getlength(short) <= 70 < written.getlength(short.replace("...", "a..."))
+    found = {"boxes": torch.tensor([[9.0, 9.0, 50.0, 50.0]]), "labels": torch.ones(1, dtype=torch.int64)}
+    image = torch.full((3, 100, 60), 128, dtype=torch.uint8)
+    drawn = [
+        np.array(draw_detections(image, found | {"scores": torch.tensor([score])}, ["a hydrant with a long name"]))
+        for score in (0.51, 0.98)
+    ]
+    assert (drawn[0] != drawn[1]).any()  # the score is in the picture
+
+
+def test_names_are_drawn_in_the_letters_that_there_are() -> None:
+    missing = bytes(font(16).getmask("\uffff"))
+    for name in ("Fähre", "Łódź", "smørrebrød", "Straße", "crème brûlée", "猫 cat", "a\nb"):
+        shown = drawable(name, "class 7")
+        assert shown != "class 7"
+        assert all(bytes(font(16).getmask(letter)) != missing for letter in shown)
+    assert drawable("Straße", "") == "Strasse"
+    assert drawable("猫 cat", "") == "? cat"
+    assert drawable("кошка", "class 7") == "class 7"
+    assert drawable("what? why? who?", "class 7") == "what? why? who?"
+    assert drawable("emu n02018207", "") == "emu"

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 from typer.core import TyperCommand
 
 from equipoise.cli import options as o
+from equipoise.cli.detect_measures import capped, lines, measured
+from equipoise.cli.detect_pictures import beside
 from equipoise.cli.shared import device_of, print_json, progress, refusing
 from equipoise.files import write_text, written_whole
 
@@ -29,7 +31,9 @@ Softmax = Annotated[
     bool,
     typer.Option("--softmax", help="Move scores of a softmax with background to equal classes; needs --prior."),
 ]
-Tau = Annotated[float, typer.Option(help="With --target-rate or --softmax: the share of the shift to apply.")]
+Tau = Annotated[
+    float | None, typer.Option(help="With --target-rate or --softmax: the share of the shift to apply; by default 1.")
+]
 TrainingPrior = Annotated[
     Path | None, typer.Option("--prior", help="The training annotations, for --target-rate or --softmax.")
 ]
@@ -63,7 +67,7 @@ def evaluate(
     pool: Annotated[bool, typer.Option("--pool", help="AP-pool: all classes in one ranking, and calibration.")] = False,
     target_rate: TargetRate = None,
     softmax: Softmax = False,
-    tau: Tau = 1.0,
+    tau: Tau = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")] = False,
 ) -> None:
     """Print the 13 LVIS numbers of a results file, for boxes and, if it has them, masks.
@@ -73,44 +77,25 @@ def evaluate(
     """
     from equipoise.metrics.detection import Detections, GroundTruth
 
+    share = _share(tau, softmax or target_rate is not None)
     found, counted, said = Detections.from_file(results), _counted(prior), []
     truth = GroundTruth(annotations, counted)
     with _about(results):
         if (rate := _rate(target_rate, counted)) is not None and counted is not None:
-            found = found.adjusted(counted, rate[0], tau)
+            found = found.adjusted(counted, rate[0], share)
         if (shares := _shares(softmax, prior, target_rate)) is not None:
-            found = found.adjusted_softmax(shares, tau)
+            found = found.adjusted_softmax(shares, share)
             said.append(f"{results} has one score per box: shifted as if the rest of the probability were background")
-        if as_json:
-            print_json(_measured(truth, found, caps, fixed=fixed, pool=pool))
-            return
+        if not truth.has_masks:
+            truth.check_masks(found)
         if fixed or pool:
-            most = int(np.unique(found.image_ids, return_counts=True)[1].max(initial=0))
-            said.append(
-                f"{results} has at most {most} detections per image: if it was capped when written, AP-fixed and "
-                "AP-pool are lower than without a cap"
-            )
-        for kind in ("bbox", "segm"):
-            if kind == "bbox" or (found.masks is not None and truth.has_masks):
-                said.append(f"{kind}: {_numbers(truth.evaluate(found, kind))}")
-                if caps or fixed or pool:
-                    said += _measures(kind, truth.match(found, kind), caps, fixed=fixed, pool=pool)
+            said.append(f"{results} has {capped(found)}")
+        if as_json:
+            notes = {"notes": said} if said else {}
+            print_json(measured(truth, found, caps, fixed=fixed, pool=pool) | notes)
+            return
+        said += lines(truth, found, caps, fixed=fixed, pool=pool)
     typer.echo("\n".join(said))
-
-
-def _measured(truth: Any, found: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> dict[str, Any]:
-    """The numbers by kind, box and mask, and by measure."""
-    from equipoise.metrics.detection_measures import ap_at, ap_fixed, ap_pool
-
-    made: dict[str, Any] = {}
-    for kind in ("bbox", "segm"):
-        if kind == "bbox" or (found.masks is not None and truth.has_masks):
-            made[kind] = {"lvis": truth.evaluate(found, kind)}
-            matches: Any = truth.match(found, kind) if caps or fixed or pool else None
-            made[kind] |= {f"at {cap}": ap_at(matches, cap) for cap in caps or ()}
-            made[kind] |= {"fixed": ap_fixed(matches)} if fixed else {}
-            made[kind] |= {"pool": ap_pool(matches)} if pool else {}
-    return made
 
 
 @contextmanager
@@ -120,31 +105,6 @@ def _about(path: Path) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
-
-
-def _measures(kind: str, matches: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> list[str]:
-    from equipoise.metrics.detection_measures import ap_at, ap_fixed, ap_pool, pool_calibration, scaled_cap
-
-    said, scaled = [], scaled_cap(len(matches.instances))
-    for cap in sorted({*caps, scaled}, reverse=True) if caps else ():
-        words = ", LVIS's scaled to the classes" if cap == scaled else ""
-        said.append(f"{kind}, {cap} per image{words}: {_numbers(ap_at(matches, cap))}")
-    if fixed:
-        said.append(f"{kind}, AP-fixed: {_numbers(ap_fixed(matches))}")
-    if pool:
-        said.append(f"{kind}, AP-pool: {_numbers(ap_pool(matches))}")
-        for group, bins in pool_calibration(matches).items():
-            seen = zip(bins.number, bins.edges, bins.edges[1:], bins.expected, bins.observed, strict=False)
-            each = [f"{low:g}-{high:g} {100 * e:.1f} ({100 * p:.1f})" for n, low, high, e, p in seen if n]
-            said.append(
-                f"{kind}, scores of {group}, mean % (right at IoU 0.5, %): {', '.join(each)}; error "
-                f"{100 * bins.error:.2f}"
-            )
-    return said
-
-
-def _numbers(numbers: dict[str, float | None]) -> str:
-    return ", ".join(f"{name} {'–' if value is None else f'{value:.2f}'}" for name, value in numbers.items())
 
 
 def _counted(path: Path | None) -> Any:
@@ -166,6 +126,15 @@ def _rate(given: str | None, prior: Any) -> tuple[float | None] | None:
         return (float(given),)
     except ValueError:
         raise ValueError(f"--target-rate {given}: expected a rate between 0 and 1, or mean") from None
+
+
+def _share(tau: float | None, adjusts: bool) -> float:
+    """The value of --tau; it is an error if there is no shift that it could be a share of."""
+    if tau is not None and not adjusts:
+        raise ValueError(f"--tau {tau:g} is the share of a shift: say of which one, with --target-rate or --softmax")
+    if tau is not None and not math.isfinite(tau):
+        raise ValueError(f"--tau {tau}: expected a finite number, 1 for the whole shift")
+    return 1.0 if tau is None else tau
 
 
 def _shares(softmax: bool, path: Path | None, target_rate: str | None) -> Any:
@@ -223,7 +192,7 @@ def submit(
     prior: TrainingPrior = None,
     target_rate: TargetRate = None,
     softmax: Softmax = False,
-    tau: Tau = 1.0,
+    tau: Tau = None,
     device: o.Device = None,
 ) -> None:
     """Write a detector's detections as a results JSON for the LVIS test server and `detect eval`.
@@ -238,7 +207,7 @@ def submit(
     data = CocoImages(annotations, images)
     place = device_of(device)
     model = _load(weights, data.num_classes, backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, softmax, tau, data.class_ids)
+    _adjust(model, prior, target_rate, softmax, tau, dict(zip(data.class_ids, data.class_names, strict=True)))
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -299,15 +268,19 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
 
 
 def _adjust(
-    model: Any, path: Path | None, target_rate: str | None, softmax: bool, tau: float, class_ids: Sequence[int]
+    model: Any, path: Path | None, target_rate: str | None, softmax: bool, tau: float | None, categories: dict[int, str]
 ) -> None:
     """Subtract the shift of the training prior from a detector's logits, if requested."""
+    from equipoise.metrics.detection import check_same_names
     from equipoise.models.mask_rcnn import SigmoidClassification, SoftmaxClassification, adjust_bias, adjusted_sigmoid
     from equipoise.models.softmax_detectors import detector_shift
 
+    share = _share(tau, softmax or target_rate is not None)
     prior = _counted(path)
     rate, shares = _rate(target_rate, prior), _shares(softmax, path, target_rate)
     if rate is None and shares is None:
+        if path is not None:
+            raise ValueError("--prior is for --target-rate or --softmax: give one of them, or leave it out")
         return
     part = model.roi_heads.classification
     if softmax and not isinstance(part, SoftmaxClassification):
@@ -315,12 +288,13 @@ def _adjust(
         raise ValueError(f"--softmax moves the scores of a softmax with background: this detector has {has}")
     if not softmax and not isinstance(part, SigmoidClassification):
         raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
-    if list(prior.class_ids) != list(class_ids):
+    if list(prior.class_ids) != list(categories):
         raise ValueError(f"{path} and --annotations have different categories")
+    check_same_names(prior, categories)
     if rate is not None:
-        adjust_bias(model, adjusted_sigmoid(prior, rate[0], tau).moved)  # type: ignore[arg-type]
+        adjust_bias(model, adjusted_sigmoid(prior, rate[0], share).moved)  # type: ignore[arg-type]
     else:
-        adjust_bias(model, detector_shift(shares, tau=tau))
+        adjust_bias(model, detector_shift(shares, tau=share))
 
 
 def _files_of(pictures: list[Path]) -> list[Path]:
@@ -345,14 +319,14 @@ def predict(
     weights: Weights,
     annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the training categories.")],
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("predictions"),
-    threshold: Annotated[float, typer.Option(help="Draw detections that score at least this.")] = 0.3,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="Draw detections that score at least this.")] = 0.3,
     backbone: Backbone = None,
     stride: o.Stride = None,
     size: Size = None,
     prior: TrainingPrior = None,
     target_rate: TargetRate = None,
     softmax: Softmax = False,
-    tau: Tau = 1.0,
+    tau: Tau = None,
     device: o.Device = None,
 ) -> None:
     """Draw the boxes and masks that a detector finds in images.
@@ -373,7 +347,7 @@ def predict(
         raise ValueError(f"two images are named {twice[0]}: both would be written to {out / twice[0]}.png")
     place = device_of(device)
     model = _load(weights, len(names), backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, softmax, tau, list(categories))
+    _adjust(model, prior, target_rate, softmax, tau, categories)
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():
@@ -425,9 +399,10 @@ def compare(
     for title, path in zip(titles, (first, second), strict=True):
         with _about(path):
             found = Detections.from_file(path)
+            truth.check_masks(found)
             results[title] = found, truth.match(found, "bbox")
     shares = {title: group_shares(matches) for title, (_, matches) in results.items()}
-    picture, said = _beside(results, annotations, images, image)
+    picture, said = beside(results, annotations, images, image)
     drawn, figure = out / "best-20.png", out / "shares.png"
     with written_whole(drawn) as scratch:
         picture.save(scratch)
@@ -444,50 +419,3 @@ def _shares_at(shares: dict[str, Any], k: int) -> str:
     return " / ".join(
         "–" if len(found) < 1 else f"{100 * found[min(k, len(found)) - 1]:.1f}" for found in shares.values()
     )
-
-
-def _beside(results: dict[str, Any], annotations: Path, images: Path, wanted: int | None) -> tuple[Any, str]:
-    """The picture of an image with its instances and the best detections of each file, and which image it is."""
-    from PIL import Image
-
-    from equipoise.data.coco import CocoImages
-    from equipoise.metrics.detection_measures import right_at
-    from equipoise.report.compared import LISTED, Seen, panels
-
-    data = CocoImages(annotations, images)
-    groups = next(iter(results.values()))[1].groups
-    offsets, classes = data.classes_per_item
-    index, why = _image_of(data, groups, wanted)
-    pixels, target = data[index]
-    mine = classes[offsets[index] : offsets[index + 1]]
-    seen = {
-        "annotated": [
-            Seen(tuple(box), data.class_names[column], str(groups[column]))
-            for box, column in zip(target["boxes"].tolist(), mine.tolist(), strict=True)
-        ]
-    }
-    for title, (found, matches) in results.items():
-        right = right_at(matches)
-        rows = np.flatnonzero(found.image_ids == data.images[index].id)
-        best = rows[np.argsort(-found.scores[rows], kind="stable")][:LISTED]
-        columns = np.searchsorted(data.class_ids, found.category_ids[best])
-        ends = np.concatenate([found.boxes[best, :2], found.boxes[best, :2] + found.boxes[best, 2:]], axis=1)
-        seen[f"{title}, best {LISTED}"] = [
-            Seen(tuple(box), data.class_names[column], str(groups[column]), float(found.scores[row]), bool(right[row]))
-            for box, column, row in zip(ends.tolist(), columns.tolist(), best.tolist(), strict=True)
-        ]
-    return panels(Image.fromarray(pixels.permute(1, 2, 0).numpy()), seen), why
-
-
-def _image_of(data: Any, groups: Any, wanted: int | None) -> tuple[int, str]:
-    """The index of an image, and a description of it: by its id, or the one with the most rare classes and, among ties,
-    the fewest instances; the choice does not depend on the results."""
-    ids = [image.id for image in data.images]
-    if wanted is not None:
-        if wanted not in ids:
-            raise ValueError(f"--image {wanted}: {data.file} has no image with this id")
-        return ids.index(wanted), f"image {wanted}"
-    offsets, classes = data.classes_per_item
-    rare = [len(set(each[groups[each] == "r"].tolist())) for each in np.split(classes, offsets[1:-1])]
-    index = min(range(len(ids)), key=lambda i: (-rare[i], offsets[i + 1] - offsets[i]))
-    return index, f"image {ids[index]}, the one with the most rare classes ({rare[index]}) and the fewest instances"

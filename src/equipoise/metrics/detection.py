@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from equipoise.data.coco import instances
+from equipoise.data.coco import categories_of, instances
 from equipoise.data.masks import MOST_PIXELS, Rle, compress, first_wrong_runs, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
 from equipoise.metrics.detection_matching import Matches, Truth, match
@@ -33,6 +33,7 @@ NUMBERS = (
     "AP", "AP50", "AP75", "APs", "APm", "APl", "APr", "APc", "APf", "AR@300", "ARs@300", "ARm@300", "ARl@300",
 )  # fmt: skip
 MOST = 300  # detections per image, over all classes
+FEDERATED = ("neg_category_ids", "not_exhaustive_category_ids")  # LVIS's fields of an image
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class Detections:
         >>> found.adjusted(prior).scores.round(3).tolist()
         [0.5, 0.5]
         """
+        if not math.isfinite(tau):
+            raise ValueError(f"tau is {tau}: expected a finite number, 1 for the whole shift")
         return self._moved(prior, tau * sigmoid_shift(prior, target_rate).numpy().astype(np.float64))
 
     def adjusted_softmax(self, prior: Prior, tau: float = 1.0) -> Detections:
@@ -183,7 +186,10 @@ class GroundTruth:
                 raise ValueError(f"{annotations} has no {key!r}: expected a COCO or LVIS file")
         for number, one in enumerate(found, start=1):  # the evaluator's own ids: some files have none, or repeat one
             one.annotation["id"] = number
-        self.grouped = _give_groups(content["categories"], prior)
+        self.grouped = _give_groups(content["categories"], prior, annotations)
+        if prior is not None:
+            check_same_names(prior, categories_of(content, annotations))
+        _check_federated_fields(content["images"], annotations)
         _give_federated_fields(content)
         counted = [one.annotation for one in found if not one.left_out]
         self.has_masks = bool(counted) and all(annotation.get("segmentation") for annotation in counted)
@@ -213,6 +219,12 @@ class GroundTruth:
         self._check(detections, kind)
         return match(self._arrays, detections, kind)
 
+    def check_masks(self, detections: Detections) -> None:
+        """Refuse masks that do not fit their images, if there are any, where only boxes are evaluated."""
+        if detections.masks is not None:
+            self._check(detections, "bbox")
+            self._check_sizes(detections)
+
     def _check(self, detections: Detections, kind: str) -> None:
         if kind not in ("bbox", "segm"):
             raise ValueError(f"kind={kind!r}: evaluate 'bbox' or 'segm'")
@@ -222,6 +234,10 @@ class GroundTruth:
             unknown = np.setdiff1d(ids, self._known[what])
             if len(unknown):
                 raise ValueError(f"detections have the {what} id {unknown[0]}, not in the annotations")
+        for what, values in (("score", detections.scores), ("box", detections.boxes)):
+            wrong = np.argwhere(~np.isfinite(values))[:, 0]
+            if len(wrong):
+                raise ValueError(f"detection {wrong[0]} has the {what} {values[wrong[0]].tolist()}: not finite")
         if kind == "segm":
             self._check_sizes(detections)
 
@@ -291,8 +307,23 @@ def frequency_group(images: int) -> Literal["r", "c", "f"]:
     return "r" if images <= 10 else "c" if images <= 100 else "f"
 
 
-def _give_groups(categories: list[dict[str, Any]], prior: Prior | None) -> bool:
+def check_same_names(prior: Prior, categories: dict[int, str]) -> None:
+    """Refuse training annotations that give a name to another id than `categories` do: ids were assigned anew."""
+    ids = {name: identity for identity, name in categories.items()}
+    for identity, name in zip(prior.class_ids or (), prior.class_names or (), strict=False):
+        if ids.get(name, identity) != identity and len(ids) == len(categories):
+            raise ValueError(
+                f"the category {shown([name])} has the id {ids[name]} in the annotations and {identity} in the "
+                "training annotations"
+            )
+
+
+def _give_groups(categories: list[dict[str, Any]], prior: Prior | None, path: str | os.PathLike[str]) -> bool:
     if all("frequency" in category for category in categories):
+        for category in categories:
+            if category["frequency"] not in ("r", "c", "f"):
+                given = shown([category["frequency"]])
+                raise ValueError(f"{path}: category {category['id']} has the frequency {given}: expected r, c or f")
         return True
     if prior is None:
         for category in categories:
@@ -310,9 +341,25 @@ def _give_groups(categories: list[dict[str, Any]], prior: Prior | None) -> bool:
     return True
 
 
+def _check_federated_fields(images: list[dict[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Each of LVIS's fields lists ids of categories, in all images or in none."""
+    for key in FEDERATED:
+        given = sum(key in image for image in images)
+        for image in images:
+            what = f"{path}: image {shown([image['id']])}"
+            if key not in image and given:
+                raise ValueError(f"{what} has no {key!r}, but others have: give it to all of them, or to none")
+            ids = image.get(key, [])
+            if not isinstance(ids, list) or not all(type(one) is int for one in ids):
+                raise ValueError(f"{what} has the {key} {shown([ids])}: expected a list of category ids")
+
+
 def _give_federated_fields(content: dict[str, Any]) -> None:
-    """If the file has none: every class that is not marked in an image is known to be absent from it."""
-    if all("neg_category_ids" in image for image in content["images"]):
+    """If the file has none: every class that is not marked in an image is known to be absent from it, and the others
+    are marked exhaustively."""
+    for image in content["images"]:
+        image.setdefault("not_exhaustive_category_ids", [])
+    if "neg_category_ids" in content["images"][0]:
         return
     marked: dict[int, set[int]] = {image["id"]: set() for image in content["images"]}
     for annotation in content["annotations"]:
@@ -320,4 +367,3 @@ def _give_federated_fields(content: dict[str, Any]) -> None:
     every = {category["id"] for category in content["categories"]}
     for image in content["images"]:
         image["neg_category_ids"] = sorted(every - marked[image["id"]])
-        image["not_exhaustive_category_ids"] = []

@@ -86,8 +86,14 @@ class Calibration:
 def pool_calibration(
     matches: Matches, iou: float = 0.5, edges: Sequence[float] = EDGES, best: int = BEST
 ) -> dict[str, Calibration]:
-    """The calibration of the pool's scores at one IoU: for "all", and for each group that has classes."""
+    """The calibration of the pool's scores at one IoU: for "all", and for each group that has classes.
+
+    The scores must be probabilities.
+    """
     at = _number_of(iou)
+    if len(matches.scores) and not (matches.scores.min() >= 0 and matches.scores.max() <= 1):
+        low, high = matches.scores.min(), matches.scores.max()
+        raise ValueError(f"scores lie in [{low:.3g}, {high:.3g}]: expected probabilities, in [0, 1]")
     right = np.zeros(len(matches.order), bool)
     right[matches.hits[matches.hits_iou == at]] = True
     kept = (matches.class_rank < best) & (matches.counted | right)

@@ -5,7 +5,6 @@ Both show what average precision cannot: whether rare classes get a place among 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 from PIL import Image, ImageDraw
 
 from equipoise.prior import FloatArray
-from equipoise.report.detections import Colour, Corners, Mark, draw_marks, font
+from equipoise.report.detections import Colour, Corners, Mark, draw_marks, drawable, fitted, font
 from equipoise.report.figures import finished, heading
 from equipoise.report.specs import DASHES, LINES, ROLE_COLOURS, Spec, by, layer, number
 
@@ -45,7 +44,7 @@ def panels(image: Image.Image, seen: Mapping[str, Sequence[Seen]]) -> Image.Imag
     scale = min(SIDE / image.width, TALLEST / image.height)
     size = round(image.width * scale), round(image.height * scale)
     shown = image.convert("RGB").resize(size, Image.Resampling.LANCZOS)
-    rows = max(min(len(found), LISTED) + 1 for found in seen.values()) // 2
+    rows = max(1, max(min(len(found), LISTED) + 1 for found in seen.values()) // 2)
     more = any(len(found) > LISTED for found in seen.values())
     height = 3 * GAP + LETTERS + size[1] + ROW * (rows + 1 + more)
     page = Image.new("RGB", (len(seen) * (SIDE + GAP) + GAP, height), "white")
@@ -59,7 +58,7 @@ def panels(image: Image.Image, seen: Mapping[str, Sequence[Seen]]) -> Image.Imag
 def _panel(page: Image.Image, image: Image.Image, title: str, found: Sequence[Seen], scale: float, left: int) -> None:
     """One picture with its title and its list."""
     pen = ImageDraw.Draw(page)
-    pen.text((left, GAP // 2), _fitted(title, SIDE, LETTERS + 6), fill=INK, font=font(LETTERS + 6))
+    pen.text((left, GAP // 2), fitted(drawable(title, "?"), SIDE, font(LETTERS + 6)), fill=INK, font=font(LETTERS + 6))
     drawn = image.copy()
     marks = []
     for rank, one in enumerate(found, start=1):
@@ -73,6 +72,8 @@ def _panel(page: Image.Image, image: Image.Image, title: str, found: Sequence[Se
         x = left + (rank // max(column, 1)) * (SIDE // 2)
         y = top + image.height + 12 + (rank % max(column, 1)) * ROW
         _line(pen, x, y, rank + 1, one)
+    if not found:
+        pen.text((left, top + image.height + 12), "none in this image", fill=MUTED, font=font(LETTERS - 2))
     if len(found) > LISTED:
         pen.text((left, y + ROW), f"and {len(found) - LISTED} more", fill=MUTED, font=font(LETTERS - 3))
 
@@ -83,8 +84,7 @@ def _line(pen: Any, x: int, y: int, rank: int, one: Seen) -> None:
     _swatch(pen, x + 30, y + 3, GROUPS[one.group][1], filled=one.right)
     score = "" if one.score is None else f"{one.score:.2f}"
     room = SIDE // 2 - 56 - (46 if score else 0)
-    name = re.sub(r"[ _]n\d{8}$", "", one.name)  # WordNet's number, which some data sets append
-    pen.text((x + 52, y), _fitted(name, room, LETTERS - 2), fill=INK, font=font(LETTERS - 2))
+    pen.text((x + 52, y), fitted(drawable(one.name, "?"), room, font(LETTERS - 2)), fill=INK, font=font(LETTERS - 2))
     if score:
         pen.text((x + SIDE // 2 - 12, y), score, fill=MUTED, font=font(LETTERS - 2), anchor="ra")
 
@@ -106,16 +106,6 @@ def _legend(page: Image.Image, y: int, *, scored: bool) -> None:
         x += 22 + round(pen.textlength(words, font=written)) + GAP
 
 
-def _fitted(text: str, room: int, size: int) -> str:
-    """A text, cut off if there is not enough room for it."""
-    written = font(size)
-    if written.getlength(text) <= room:
-        return text
-    while text and written.getlength(text + "...") > room:
-        text = text[:-1]
-    return text + "..."
-
-
 def shares_figure(shares: Mapping[str, Mapping[str, FloatArray]], truth: Mapping[str, float]) -> Spec:
     """Which share of the best k detections per image belongs to rare, common and frequent classes, one panel per group.
 
@@ -134,7 +124,7 @@ def _group_panel(group: str, shares: Mapping[str, Mapping[str, FloatArray]], tru
         for k, share in enumerate(found[group].tolist(), start=1)
     ]
     most = max((row["k"] for row in rows), default=1)
-    rows += [{"detector": "the instances", "k": k, "share": 100 * truth} for k in (1, most)]
+    rows += [{"detector": "the instances", "k": k, "share": 100 * truth} for k in (1, max(most, 2))]
     highest = max(row["share"] for row in rows)
     names = [*shares, "the instances"]
     legend = LINES | {"columns": len(names)}
@@ -144,5 +134,5 @@ def _group_panel(group: str, shares: Mapping[str, Mapping[str, FloatArray]], tru
     x = number("k", "best k detections per image", scale={"type": "log", "domain": [1, max(most, 2)], "nice": False})
     y = number("share", f"share of {GROUPS[group][0]} classes, %", scale={"domain": [0, min(100, 1.08 * highest)]})
     encoding = {"x": x | {"axis": {"values": ticks, "format": "d"}}, "y": y, "color": colour, "strokeDash": dash}
-    lines = layer("line", {"strokeWidth": 2.5, "clip": True}, encoding)
+    lines = layer("line", {"strokeWidth": 2.5, "clip": most > 1, "point": most == 1}, encoding)  # one point is no line
     return {"title": heading(GROUPS[group][0]), "width": 240, "height": 240, "data": {"values": rows}, **lines}

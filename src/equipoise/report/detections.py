@@ -2,14 +2,17 @@
 
 Lines and letters grow with the picture. A box has a dark outline, so that it is visible on any background, and each
 label goes to the corner of its box where it covers the least of the labels of better detections. A label that these
-would hide by more than a quarter is left out.
+would hide by more than a quarter is left out. A box that goes beyond the picture is drawn along its edge, and a name
+that is too long for the picture is cut.
 """
 
 from __future__ import annotations
 
 import colorsys
+import re
+import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,20 +20,26 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from equipoise.data.reading import visible
+
 Colour = tuple[int, int, int]
 Corners = tuple[float, float, float, float]  # x0, y0, x1, y1
 BLACK, WHITE = (0, 0, 0), (255, 255, 255)
 GOLDEN = 0.618034  # step of the hue from one class to the next: neighbours never look alike
+LETTERS = str.maketrans(
+    {"ß": "ss", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D"}
+)  # those that are not a plain letter with an accent
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A box to draw, with the label that goes to one of its corners."""
+    """A box to draw, with the label that goes to one of its corners; `after` follows its text, and is never cut."""
 
     box: Corners
     text: str
     colour: Colour
     dashed: bool = False
+    after: str = ""
 
 
 def draw_detections(
@@ -54,7 +63,8 @@ def draw_detections(
     for place in order:
         label, score = int(found["labels"][place]), float(found["scores"][place])
         x0, y0, x1, y1 = found["boxes"][place].tolist()
-        marks.append(Mark((x0, y0, x1, y1), f"{class_names[label - 1]} {score:.2f}", colour(label)))
+        name = drawable(class_names[label - 1], f"class {label - 1}")
+        marks.append(Mark((x0, y0, x1, y1), name, colour(label), after=f" {score:.2f}"))
     draw_marks(picture, marks, most_hidden=0.25)
     return picture
 
@@ -66,6 +76,11 @@ def draw_marks(
     pen, side = ImageDraw.Draw(picture), min(picture.size)
     width = max(2, round(side / 250))
     written = font(letters or max(11, round(side / 36)))
+    room = picture.width - 1 - 2 * width
+    marks = [
+        replace(mark, box=_inside(mark.box, picture.size), text=fitted(mark.text, room, written, mark.after), after="")
+        for mark in marks
+    ]
     for mark in reversed(marks):
         _outline(pen, mark, width)
     taken: list[Corners] = []
@@ -77,6 +92,13 @@ def draw_marks(
             continue
         _label(picture, mark, place, taken, written, width)
         taken.append(place)
+
+
+def _inside(box: Corners, size: tuple[int, int]) -> Corners:
+    """The part of a box that is in a picture of this size; its lines are pixels, and the last ones are at size − 1."""
+    x0, x1 = (min(max(x, 0.0), size[0] - 1.0) for x in box[::2])
+    y0, y1 = (min(max(y, 0.0), size[1] - 1.0) for y in box[1::2])
+    return x0, y0, x1, y1
 
 
 def _label(
@@ -139,6 +161,27 @@ def _overlap(a: Corners, b: Corners) -> float:
     """The area that two boxes share."""
     across, down = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     return max(0.0, across) * max(0.0, down)
+
+
+def fitted(text: str, room: float, written: Any, after: str = "") -> str:
+    """A text with what follows it, cut off before that if there is not enough room for both."""
+    if written.getlength(text + after) <= room:
+        return text + after
+    while text and written.getlength(text + "..." + after) > room:
+        text = text[:-1]
+    return text + "..." + after
+
+
+def drawable(name: str, otherwise: str) -> str:
+    r"""A name in the letters that `font` has, which are those of English; `otherwise` if hardly any is left.
+
+    >>> drawable("Fähre", "class 3"), drawable("crème\nbrûlée", "class 3"), drawable("フェリー", "class 3")
+    ('Fahre', 'creme\\nbrulee', 'class 3')
+    """
+    name = re.sub(r"[ _]n\d{8}$", "", name)  # WordNet's number, which some data sets append
+    plain = unicodedata.normalize("NFKD", visible(name).translate(LETTERS))
+    plain = "".join(c if c.isascii() else "?" for c in plain if not unicodedata.combining(c))
+    return plain if 2 * plain.count("?") <= len(plain) or name.isascii() else otherwise
 
 
 def font(size: int) -> Any:
