@@ -129,6 +129,17 @@ class Measured(Classifier):
         self.metric.reset()
 
 
+def test_it_says_which_loss_it_replaced_and_where_the_report_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("equipoise.integrations.lightning.rank_zero_info", said.append)
+    fit(Classifier(), LongTail(), tmp_path, enable_checkpointing=False)
+    swapped, written = said
+    assert swapped == f"LongTail trains with BalancedSoftmaxLoss in the place of `criterion`, for {PRIOR}"
+    assert written == f"LongTail wrote {tmp_path / 'long-tail.html'}"
+
+
 def test_two_processes_log_the_scores_of_all_items(tmp_path: Path) -> None:
     module = Measured()
     options = {"enable_checkpointing": False, "devices": 2, "strategy": "ddp_spawn", "num_sanity_val_steps": 0}

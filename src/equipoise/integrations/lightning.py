@@ -28,6 +28,7 @@ from equipoise.samplers.resumable import ResumableSampler
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.utilities import rank_zero_info
 except ImportError as error:
     raise ImportError(
         f"equipoise.integrations.lightning needs Lightning: pip install 'equipoise[lightning]' ({error})"
@@ -85,9 +86,11 @@ class LongTail(Callback):
         name, criterion = found
         declared = pl_module.get_submodule(name)  # the loss, or what torch.compile put around it
         if isinstance(criterion, PLAIN) and self.loss is not None:
-            balanced = _Swapped(_balanced(criterion, self.prior if sampler is None else sampler.prior))
+            drawn = self.prior if sampler is None else sampler.prior
+            balanced = _Swapped(_balanced(criterion, drawn))
             _set(pl_module, name, balanced)
             self._undo.append(lambda: _set(pl_module, name, declared))
+            rank_zero_info(f"LongTail trains with {balanced.name} in the place of `{name}`, for {drawn}")
             self._watch(trainer, balanced, criterion)
             if sampler is not None:
                 self._follow = lambda: balanced.hold(_balanced(criterion, sampler.prior))
@@ -104,7 +107,9 @@ class LongTail(Callback):
             return
         from equipoise.report.page import Report
 
-        Report({type(pl_module).__name__: self.evaluation}).save(Path(folder) / self.report)
+        page = Path(folder) / self.report
+        Report({type(pl_module).__name__: self.evaluation}).save(page)
+        rank_zero_info(f"LongTail wrote {page}")
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._let_go()
@@ -207,6 +212,10 @@ class _Swapped(nn.Module):
 
     def hold(self, criterion: nn.Module) -> None:
         self._held = (criterion,)  # in a tuple, so that it is not part of the state
+
+    @property
+    def name(self) -> str:
+        return type(self._held[0]).__name__
 
     def forward(self, input: Tensor, target: Tensor) -> Any:  # named like those of torch's losses
         return self._held[0].to(input.device)(input, target)
