@@ -249,7 +249,9 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(
     (empty := tmp_path / "empty").mkdir()
     assert f"{empty} holds no images" in predict(empty, *options).output
     assert predict(picture.parent, *options).output.count(" objects") == len(list(picture.parent.iterdir()))
-    assert "objects; the best score is 0." in predict(picture, *options, "--threshold", 1.5).output
+    assert "objects; the best score is 0." in predict(picture, *options, "--threshold", 1).output
+    for wrong in (1.5, "nan"):
+        assert "Invalid value for '--threshold'" in predict(picture, *options, "--threshold", wrong).output
     alone = weights.rename(tmp_path / "alone.weights.pt")
     refused = predict(picture, "--weights", alone, "--annotations", val).output  # it is a ResNet-18
     assert "there is no alone.finished.json beside the weights: assuming a resnet50" in refused
