@@ -79,6 +79,24 @@ def test_recipes_of_images_are_trained_resumed_and_shown(losses: Path, tmp_path:
     assert "--write renders" in equipoise("table", losses, "--results", results, "--write", code=2)
 
 
+def test_a_method_that_balances_twice_is_warned_of(losses: Path, tmp_path: Path) -> None:
+    twice = "METHODS['twice'] = replace(METHODS['balanced_softmax'], sampler='class_balanced')\n"
+    losses.write_text(f"{losses.read_text()}\n{twice}")
+    words = ("--data", tmp_path, "--out", tmp_path / "records.jsonl", "--results", tmp_path / "results")
+    said = equipoise("run", losses, *words, "--device", "cpu", code=2)  # there are no images
+    assert said.count("WARNING: twice samples the classes equally often") == said.count("WARNING") == 1
+    cifar = tmp_path / "cifar.py"
+    cell = "Cell('cifar10-lt', 100, 'twice', 0)"
+    cifar.write_text(
+        "from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss\n"
+        "from equipoise.training.recipe import Cell, Recipe\n"
+        f"NAME = 'cifar'\nplan = lambda: [{cell}]\n"
+        "recipe_of = lambda cell: Recipe(loss=BalancedSoftmaxLoss, sampler='class_balanced')\n"
+    )
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    assert "WARNING: twice samples" in equipoise("run", cifar, *words, "--device", "cpu", code=2)
+
+
 def test_records_of_other_images_are_not_added_to(losses: Path, tmp_path: Path) -> None:
     photos, out, results = write_splits(tmp_path / "photos"), tmp_path / "records.jsonl", tmp_path / "results"
     (photos / "train" / "class0" / "0.jpg").write_bytes(b"")  # skipped, so that the records are of 44 images

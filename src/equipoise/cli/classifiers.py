@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from equipoise.experiments.table1 import recipe as table1
 from equipoise.training.classification import compiled_features, features
 from equipoise.training.classification_runs import Classification, Kernels, Store
 from equipoise.training.kinds import Settings
+from equipoise.training.methods import balances_twice
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record
 
@@ -100,6 +101,15 @@ def check_recipes(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) ->
                 f"{cell}: its recipe cannot be stored in a record ({error}): options must be numbers, text or lists of "
                 "them, and the loss a class or a named function"
             ) from None
+    tell_of_twice({cell.method: recipe_of(cell) for cell in cells})
+
+
+def tell_of_twice(recipes: Mapping[str, Recipe]) -> None:
+    """Warn of methods that balance the classes twice, and are trained all the same."""
+    for name, recipe in recipes.items():
+        if balances_twice(recipe):
+            words = "samples the classes equally often, and its loss balances the prior of the data on top of it"
+            typer.echo(f"WARNING: {name} {words}: it favours rare classes too much", err=True)
 
 
 def needed_by(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) -> list[Cell]:

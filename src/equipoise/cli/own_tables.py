@@ -19,7 +19,7 @@ from typing import Any
 
 import typer
 
-from equipoise.cli.classifiers import ClassifierTable, train_classifiers
+from equipoise.cli.classifiers import ClassifierTable, tell_of_twice, train_classifiers
 from equipoise.cli.detectors import Source, train_rows
 from equipoise.cli.image_sources import ImageSource, read_lists, readable
 from equipoise.cli.image_tables import started, train_image_table
@@ -151,6 +151,7 @@ def train_own(path: Path, options: RunOptions, source: Source, *, download: bool
         train_rows(table.name, rows, table.seeds, options, source, source.paths(mosaic_lt.find))
     else:
         _refuse(given, "a table of images", "--fused", "--no-deterministic", "--download")
+        tell_of_twice(table.methods)  # type: ignore[arg-type]
         _train_images(table, options, source, compiled=kernels["compiled"])
 
 
