@@ -239,6 +239,7 @@ FAULTS = [
     # calibration
     Fault("serving/calibrate.py", "missing[column] > 1e-6", "False", "test_calibrate.py"),
     Fault("metrics/calibration.py", "_shares(weights, p.shape).reshape(len(p), -1)", "_shares(None if weights is None else np.reshape(weights, p.shape), p.shape).reshape(len(p), -1)", "test_calibrate.py"),
+    Fault("serving/calibrate.py", '    warn_of_probabilities(scores, wrong="the calibration"', '    dict(wrong="the calibration"', "test_calibrate.py"),
     Fault("metrics/calibration.py", "check_labels(index, *p.shape)", "pass", "test_calibrate.py"),
     Fault("serving/calibrate.py", "(wanted / np.maximum(counts, 1))[index]", "wanted[index]", "test_calibrate.py"),
     Fault("serving/calibrate.py", "F.cross_entropy(calibrated - shift, truth", "F.cross_entropy(calibrated, truth", "test_calibrate.py"),
