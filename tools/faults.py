@@ -58,7 +58,7 @@ FAULTS = [
     Fault("prior.py", "from_logit - to_logit)", "from_logit + to_logit)", PRIOR),
     Fault("arrays.py", "np.abs(shift) < 1e-12, 0.0, shift", "np.abs(shift) < 0, 0.0, shift", PRIOR),
     Fault("arrays.py", "return [values.get(name, 0) for name in names]", "return list(values.values())", PRIOR),
-    Fault("arrays.py", "if unknown:\n        raise ValueError(f\"the key", "if False:\n        raise ValueError(f\"the key", PRIOR),
+    Fault("arrays.py", "if unknown is not None:", "if False:", PRIOR),
     Fault("arrays.py", "dtype=np.float32))", "dtype=np.float16)).float()", PRIOR),
     Fault("prior.py", '"many": counts > many', '"many": counts >= many', PRIOR),
     Fault("prior.py", '"few": counts < few', '"few": counts <= few', PRIOR),
