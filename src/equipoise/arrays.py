@@ -146,11 +146,12 @@ def by_column(values: Any, class_names: Sequence[str] | None = None) -> tuple[An
 
 def _in_order(values: Mapping[str, Any], names: Sequence[str] | None) -> list[Any]:
     """The values in the order of `names`; in their own if no key is one of these, which then rename the classes."""
-    if names is None or not set(names) & set(values):
+    known = set(names or ())
+    if names is None or known.isdisjoint(values):
         return list(values.values())
-    unknown = [key for key in values if key not in set(names)]
-    if unknown:
-        raise ValueError(f"the key {unknown[0]!r} is not one of the class_names: name the same classes in both")
+    unknown = next((key for key in values if key not in known), None)
+    if unknown is not None:
+        raise ValueError(f"the key {unknown!r} is not one of the class_names: name the same classes in both")
     return [values.get(name, 0) for name in names]
 
 

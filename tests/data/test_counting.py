@@ -74,9 +74,10 @@ def test_a_target_transform_counts_what_training_sees(folder: Path) -> None:
 
 def test_a_torchvision_data_set_without_targets_is_read_item_by_item() -> None:
     fake = torchvision.datasets.FakeData(size=6, image_size=(3, 4, 4), num_classes=3)
-    with pytest.warns(UserWarning, match=r"this FakeData has no \.targets or \.labels: reading every item"):
+    with pytest.warns(UserWarning, match=r"this FakeData has no \.targets or \.labels: reading every item") as caught:
         counted = Prior.from_dataset(fake)
     assert counted.total == 6
+    assert caught[0].filename == __file__
 
 
 def test_nested_subsets_concatenations_and_splits(folder: Path) -> None:

@@ -324,6 +324,17 @@ def test_what_cannot_work_is_refused_with_a_way_out(call: Any, message: str) -> 
         call()
 
 
+@pytest.mark.filterwarnings("ignore:there is no best temperature")
+def test_probabilities_that_are_passed_as_logits_are_warned_of() -> None:
+    message = r"look like probabilities .* makes the calibration wrong: pass logits, e\.g\. p\.{}\(\)"
+    with pytest.warns(UserWarning, match=message.format("log")):
+        eq.fit_temperature(EVIDENCE.softmax(1), LABELS)
+    for column in (slice(None), 0):
+        chances, answers = QUESTIONS.sigmoid()[:, column], ANSWERS[:, column]
+        with pytest.warns(UserWarning, match=message.format("logit")):
+            eq.fit_sigmoid_temperature(chances, answers, source=0.2, target_rate=0.5)
+
+
 def test_a_validation_set_that_cannot_carry_the_weights_is_said_to_be_small() -> None:
     evidence, labels = world([0.98, 0.01, 0.01], 300)
     with pytest.warns(UserWarning, match="the 300 validation items count as") as caught:

@@ -287,14 +287,17 @@ def read_labels(dataset: Any, label: str | Sequence[str], index: IntArray | None
     )
     chosen = range(len(dataset)) if index is None and not streamed else index
     items: Iterable[Any] = dataset if chosen is None else (dataset[int(i)] for i in chosen)
-    for number, item in enumerate(items):
-        try:
-            yield item[label] if isinstance(item, dict) else item[1]
-        except (KeyError, IndexError, TypeError):
-            raise ValueError(
-                f"item {number} has no label: expected (input, label), or a dictionary with the key {label!r} "
-                "(name another with label=)"
-            ) from None
+    return (_label_of(item, label, number) for number, item in enumerate(items))
+
+
+def _label_of(item: Any, label: str | Sequence[str], number: int) -> Any:
+    try:
+        return item[label] if isinstance(item, dict) else item[1]
+    except (KeyError, IndexError, TypeError):
+        raise ValueError(
+            f"item {number} has no label: expected (input, label), or a dictionary with the key {label!r} "
+            "(name another with label=)"
+        ) from None
 
 
 def _one_label(value: Any, what: str) -> int:

@@ -30,7 +30,7 @@ from equipoise.arrays import as_array, outside
 from equipoise.losses.balanced_sigmoid import Rate
 from equipoise.losses.shared import PriorModule, along, class_dim, full_precision
 from equipoise.metrics.calibration import CalibrationScores, sigmoid_calibration_scores, softmax_scores
-from equipoise.metrics.checks import check_labels
+from equipoise.metrics.checks import check_labels, warn_of_probabilities
 from equipoise.prior import FloatArray, PriorLike, as_prior, sigmoid_shift, softmax_shift
 
 LEAST_EFFECTIVE_ITEMS = 30
@@ -117,6 +117,7 @@ def fit_temperature(
     index = check_labels(labels, num_items, num_classes)
     if num_items == 0:
         raise ValueError("there is no item to fit a temperature to")
+    warn_of_probabilities(scores, wrong="the calibration", instead="logits, e.g. p.log()")
     same = source is None and target is None
     shift = torch.zeros(num_classes) if same else softmax_shift(source, target)
     shift = along(shift.to(scores), scores, 1)  # raises if the classes do not fit
@@ -166,6 +167,8 @@ def fit_sigmoid_temperature(
     """
     scores = _in_double(logits)
     answers = _check_answers(labels, scores)
+    questions = scores.reshape(len(scores), -1)
+    warn_of_probabilities(questions, several=True, wrong="the calibration", instead="logits, e.g. p.logit()")
     shift = sigmoid_shift(source, target_rate).to(scores)
     scores, answers, shift, weights = _columns(scores, answers, shift, target_rate)
     weights = _checked_weights(weights)

@@ -78,13 +78,20 @@ def methods(base: Recipe) -> dict[str, Recipe]:
 def logits_mean(recipe: Recipe) -> LogitsMean:
     """The prior that a model's logits mean after training with this recipe: what its loss declares, or equal classes
     if weights or sampling balance them."""
-    sampled = recipe.sampler == "class_balanced" and not recipe.taught_alone
-    balanced = recipe.loss is weighted_cross_entropy or recipe.adjusted or sampled
-    declared: LogitsMean = getattr(recipe.loss, "logits_mean", "train")
-    return "uniform" if balanced else declared
+    balanced = recipe.loss is weighted_cross_entropy or recipe.adjusted or _sampled_equally(recipe)
+    return "uniform" if balanced else _declared(recipe)
 
 
 def balances_twice(recipe: Recipe) -> bool:
     """Whether class-balanced samples meet a loss that balances the prior of the data, which is no longer theirs."""
-    balanced = getattr(recipe.loss, "logits_mean", "train") == "uniform"
-    return balanced and recipe.sampler == "class_balanced" and not recipe.taught_alone
+    return _sampled_equally(recipe) and _declared(recipe) == "uniform"
+
+
+def _sampled_equally(recipe: Recipe) -> bool:
+    """Whether sampling moves the logits to equal classes."""
+    return recipe.sampler == "class_balanced" and not recipe.taught_alone
+
+
+def _declared(recipe: Recipe) -> LogitsMean:
+    declared: LogitsMean = getattr(recipe.loss, "logits_mean", "train")
+    return declared

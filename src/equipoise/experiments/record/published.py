@@ -13,7 +13,7 @@ from dataclasses import dataclass
 NAME, TEACHERS = "record", "record-teachers"  # folders of results/
 TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
-FIRST, FIRST_TEACHERS = "choices/record-first", "choices/record-first-teachers"  # an earlier recipe, on the test set
+FIRST = "choices/record-first"  # an earlier recipe, on the test set; its teachers: choices/record-first-teachers
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
