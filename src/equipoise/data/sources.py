@@ -249,11 +249,16 @@ def _prior_of_json(content: Any) -> Prior:
     """The prior in JSON: as written by `Prior.to_json`, a list, or an object with class names or indices as keys."""
     if isinstance(content, dict) and any(isinstance(content.get(k), list | dict) for k in ("counts", "probabilities")):
         return Prior.from_json(json.dumps(content))
+    return _prior_of_numbers(*numbers_of_json(content))
+
+
+def numbers_of_json(content: Any) -> tuple[NDArray[Any], list[str] | None]:
+    """The numbers per class in a list, or in an object with class names or indices as keys, and the names, if any."""
     values = list(content.values()) if isinstance(content, dict) else content
     if not isinstance(values, list) or not values or not all(type(value) in (int, float) for value in values):
         raise ValueError(f"it holds {shown([content])}")
     if isinstance(content, list) or not all(map(is_whole, content)):
-        return _prior_of_numbers(np.array(values), None if isinstance(content, list) else list(content))
+        return np.array(values), None if isinstance(content, list) else list(content)
     index = [int(key.removesuffix(".0")) for key in content]
     if len(set(index)) < len(index):
         raise ValueError(f"it has class {max(index, key=index.count)} twice")
@@ -264,7 +269,7 @@ def _prior_of_json(content: Any) -> Prior:
         raise ValueError(f"it has {len(index)} numbers for the classes 0 to {max(index)}")
     counts = np.zeros(max(index) + 1, numbers.dtype)
     counts[index] = numbers
-    return _prior_of_numbers(counts)
+    return counts, None
 
 
 def _prior_of_numbers(numbers: NDArray[Any], names: list[str] | None = None) -> Prior:
@@ -272,6 +277,13 @@ def _prior_of_numbers(numbers: NDArray[Any], names: list[str] | None = None) -> 
     counts."""
     if numbers.dtype.kind == "f" and abs(numbers.sum() - 1) <= 1e-4:
         return Prior.from_probabilities(numbers, class_names=names)
+    bad = np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))
+    if len(bad):
+        name = f"class {bad[0]}" if names is None else shown([names[bad[0]]])
+        raise ValueError(
+            f"the count of {name} is {numbers[bad[0]].item():g}, and all numbers sum to {numbers.sum():.4g}: counts "
+            "are whole numbers ≥ 0, and the probabilities of classes sum to 1"
+        )
     return Prior.from_counts(numbers, class_names=names)
 
 
@@ -405,7 +417,7 @@ def _targets(path: Path) -> Source | None:
     if bare is not None:
         target, names = bare
         return Source(path, Prior.from_counts((target == 1).sum(0), len(target), class_names=names), multilabel=True)
-    opened = NpzPredictions(path, labelled=False, several=True)
+    opened = NpzPredictions(path, labelled=False, several=None)
     if not opened.multilabel:
         return None
     counts = np.sum([(batch.labels == 1).sum(0) for batch in opened.batches()], axis=0)
