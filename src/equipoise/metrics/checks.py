@@ -42,8 +42,11 @@ def check_distributions(scores: Tensor, given: Any, first: int = 0, *, of: str =
         raise ValueError(f"row {first + row}{of} is not a distribution (sum {total:.4g}, least {least:.4g}): {instead}")
 
 
-def warn_of_probabilities(outputs: Tensor | NDArray[Any], *, several: bool = False) -> None:
-    """Warn if predictions [N, K] that are taken for logits are probabilities; the first rows are looked at."""
+def warn_of_probabilities(outputs: Tensor | NDArray[Any], *, several: bool = False, adjusted: bool = False) -> None:
+    """Warn if predictions [N, K] that are taken for logits are probabilities; the first rows are looked at.
+
+    `adjusted` logits are the result, and cannot be asked for as probabilities.
+    """
     rows, half = as_array(outputs[:LOOKED_AT]), outputs.dtype.itemsize == 2
     if are_probabilities(rows, half=half, several=several):
         what = "every value is from 0 to 1" if several else "every row is ≥ 0 with a sum of 1"
@@ -52,9 +55,12 @@ def warn_of_probabilities(outputs: Tensor | NDArray[Any], *, several: bool = Fal
             if several
             else "p(y) and calibration (not the accuracies)"
         )
+        instead = f"probabilities=True, or logits{'' if several else ', e.g. np.log(p)'}"
+        if adjusted:
+            wrong, instead = "the result", f"logits, e.g. {'p.logit()' if several else 'p.log()'}"
         warnings.warn(
             f"these look like probabilities ({what}), but are taken for logits, which makes {wrong} wrong: pass "
-            f"probabilities=True, or logits{'' if several else ', e.g. np.log(p)'}",
+            f"{instead}",
             stacklevel=outside(),
         )
 
