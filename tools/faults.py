@@ -249,6 +249,7 @@ FAULTS = [
     Fault("metrics/calibration.py", "share * (right - confidence)", "right - confidence", "test_calibrate.py"),
     Fault("serving/adjust.py", "    _look_at(logits, dim, several=True)\n", "", "test_adjust.py"),
     Fault("serving/adjust.py", "    if is_traced() or logits", "    if logits", "test_adjust.py"),
+    Fault("prior.py", "    _warn_of_rates(source, target)\n", "", "test_prior.py"),
     # equipoise adapt
     Fault("cli/adapted_files.py", "adapted.sigmoid() if found.file.multilabel else", "adapted.softmax(1) if found.file.multilabel else", "test_adapt_multilabel.py"),
     Fault("cli/adapted_files.py", 'truth = "targets" if found.file.multilabel else "labels"', 'truth = "labels"', "test_adapt_multilabel.py"),
