@@ -250,6 +250,10 @@ FAULTS = [
     Fault("serving/adjust.py", "    _look_at(logits, dim, several=True)\n", "", "test_adjust.py"),
     Fault("serving/adjust.py", "    if is_traced() or logits", "    if logits", "test_adjust.py"),
     Fault("prior.py", "    _warn_of_rates(source, target)\n", "", "test_prior.py"),
+    Fault("data/sources.py", "notes=() if chosen else (note,)", "notes=(note,)", "test_multilabel_predictions.py"),
+    Fault("data/sources.py", 'several if option == "--label" else ""', '""', "test_multilabel_predictions.py"),
+    Fault("data/prediction_priors.py", "drop any other\" if table else", "drop any other\" if False else", "test_multilabel_predictions.py"),
+    Fault("cli/report.py", 'if str(path) != "-" and not path.exists()), None)', "if False), None)", "test_report.py"),
     # equipoise adapt
     Fault("cli/adapted_files.py", "adapted.sigmoid() if found.file.multilabel else", "adapted.softmax(1) if found.file.multilabel else", "test_adapt_multilabel.py"),
     Fault("cli/adapted_files.py", 'truth = "targets" if found.file.multilabel else "labels"', 'truth = "labels"', "test_adapt_multilabel.py"),

@@ -12,7 +12,7 @@ import numpy as np
 
 from equipoise.arrays import sigmoid
 from equipoise.data.predictions import check_once
-from equipoise.data.reading import read_json, reading, shown
+from equipoise.data.reading import SEPARATORS, read_json, reading, shown
 from equipoise.data.sources import Source, numbers_of_json, read_prior, read_source
 from equipoise.prior import FloatArray, IntArray, Prior
 
@@ -61,7 +61,9 @@ def aligned(predictions: Classes, prior: Prior | Rates, where: str) -> IntArray 
             what = f"the class {shown(missing)!r}" if len(missing) == 1 else f"the classes {shown(missing)}"
             unknown = [name for name in other if name not in set(one)]
             instead = f"has {shown(unknown)} instead" if unknown else "does not"
-            raise ValueError(f"{here} has {what}, {there} {instead}: give both the same classes")
+            table = here == predictions.path and predictions.path.suffix.lower() in (*SEPARATORS, ".parquet")
+            hint = ". Columns of a table, except that of the labels, are classes: drop any other" if table else ""
+            raise ValueError(f"{here} has {what}, {there} {instead}: give both the same classes{hint}")
         check_once(one, f"{here} has the class")
     place = {name: index for index, name in enumerate(names)}
     return np.array([place[name] for name in wanted], np.int64)

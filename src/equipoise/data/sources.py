@@ -35,6 +35,7 @@ from equipoise.data.reading import SEPARATORS, npy_header, read_json, read_table
 from equipoise.data.tags import (
     LISTS,
     ONE_LABEL,
+    TARGET,
     holds_lists,
     is_list,
     prior_of_columns_in_arrow,
@@ -185,7 +186,9 @@ def label_column(
     there = f"{where} has the columns {shown(columns)}"
     if not option:
         raise ValueError(f"{there}: expected one with the {what}, called {', '.join(usual[:-1])} or {usual[-1]}")
-    raise ValueError(f"{there}: name the one with the {what}, e.g. {option} {shown(columns[-1:])}")
+    several = "; several labels per item go into columns target_CLASS, or as lists into tags"
+    more = several if option == "--label" else ""
+    raise ValueError(f"{there}: name the one with the {what}, e.g. {option} {shown(columns[-1:])}{more}")
 
 
 # -------------------------------------------------------------------- folders
@@ -363,7 +366,7 @@ def _csv(path: Path, column: str | None) -> Source:
     if _no_label(header, column):
         prior = prior_of_columns_in_csv(path)
         if prior is not None:
-            return Source(path, prior, multilabel=True)
+            return _of_columns(path, prior, header)
     place = label_column(header, column, path)
     if header[place] not in ONE_LABEL and holds_lists(path, place):
         prior = prior_of_tags(tags_in_csv(path, place), path)
@@ -372,6 +375,17 @@ def _csv(path: Path, column: str | None) -> Source:
     if header[place] in LISTS:
         warn_of_lists(prior.class_names or (), header[place], path)
     return Source(path, prior, column=column, labels=True)
+
+
+def _of_columns(path: Path, prior: Prior, header: list[str]) -> Source:
+    """The classes of a table of zeros and ones, with a note on which columns they are, unless these are named so."""
+    names = prior.class_names or ()
+    note = (
+        f"classes are all columns of zeros and ones ({shown(names, 20)}): leave out any that is not a class, or call "
+        f"those that are {TARGET}CLASS"
+    )
+    chosen = any(TARGET + name in header for name in names)
+    return Source(path, prior, multilabel=True, notes=() if chosen else (note,))
 
 
 def _no_label(columns: list[str], wanted: str | None) -> bool:
@@ -385,7 +399,7 @@ def _parquet(path: Path, column: str | None) -> Source:
         if len(files) == 1 and _no_label(schema.names, column):
             prior = prior_of_columns_in_arrow(opened.read())
             if prior is not None:
-                return Source(path, prior, multilabel=True)
+                return _of_columns(path, prior, schema.names)
     name = schema.names[label_column(schema.names, column, files[0])]
     kind = str(schema.field(name).type)
     if not kind.startswith(("string", "large_string", "dictionary<values=string", "list", "large_list")):
