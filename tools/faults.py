@@ -254,6 +254,7 @@ FAULTS = [
     Fault("data/sources.py", 'several if option == "--label" else ""', '""', "test_multilabel_predictions.py"),
     Fault("data/prediction_priors.py", "drop any other\" if table else", "drop any other\" if False else", "test_multilabel_predictions.py"),
     Fault("cli/report.py", 'if str(path) != "-" and not path.exists()), None)', "if False), None)", "test_report.py"),
+    Fault("metrics/multilabel.py", "{short(row.name):<12}", "{row.name[:11]:<12}", "test_multilabel.py"),
     # equipoise adapt
     Fault("cli/adapted_files.py", "adapted.sigmoid() if found.file.multilabel else", "adapted.softmax(1) if found.file.multilabel else", "test_adapt_multilabel.py"),
     Fault("cli/adapted_files.py", 'truth = "targets" if found.file.multilabel else "labels"', 'truth = "labels"', "test_adapt_multilabel.py"),
