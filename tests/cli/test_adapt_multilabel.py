@@ -88,6 +88,7 @@ def test_a_table_is_adapted_like_the_arrays(tmp_path: Path, labels: str | None, 
     else:
         np.testing.assert_allclose(found["logits"], EXPECTED, atol=1e-6)
     assert found["class_names"].tolist() == NAMES
+    assert ("The file has no labels: taken as one for several labels per item" in result.output) == (labels is None)
     if labels is None:
         assert "targets" not in found
     else:

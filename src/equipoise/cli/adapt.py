@@ -42,7 +42,8 @@ PredictionFile = Annotated[
     Path,
     typer.Argument(
         help="An .npz file with `logits` or `probabilities` [N, K], optionally `labels`, `class_names`; or a .parquet, "
-        ".csv or .tsv file with one column per class and optional labels. - is stdin."
+        ".csv or .tsv file with one column per class and optional labels. - is stdin. Several labels per item: "
+        "`targets` [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the changes as JSON instead of tables.")]

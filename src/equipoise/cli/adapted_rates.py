@@ -155,6 +155,8 @@ def adapt_rates(file: Predictions, sides: Sides, column: str | None) -> AdaptedR
         found = read_whole(file)
         adapted = adjust_sigmoid_logits(found.logits, source=meant.values, target_rate=wanted.values.tolist())
     notes = [str(note.message) for note in noted]
+    if not file.labelled:
+        notes.append("The file has no labels: taken as one for several labels per item, as --source or --target are.")
     if np.allclose(meant.values, wanted.values, rtol=1e-6, atol=0):
         notes.append("--source and --target are the same rates: nothing changed.")
     if file.thresholds is not None:
