@@ -195,8 +195,8 @@ def _rates(text: str, path: Path, file: Predictions, option: str, column: str | 
     names = None if file.columns is None else tuple(file.columns)
     if text == "uniform" and mean is None:
         raise ValueError(
-            "--source uniform: with several labels per item, pass the rate that the balanced loss gave every class, "
-            "by default the mean rate of the training set, e.g. --source 0.05"
+            f"--source uniform, but items of {file.path} may have several labels: pass the rate that the balanced loss "
+            "gave every class, by default the mean rate of the training set, e.g. --source 0.05"
         )
     if text == "uniform" or (_one_rate(text) and not path.exists()):
         return Rates(np.full(file.num_classes, mean if text == "uniform" else float(text)), names)

@@ -42,27 +42,22 @@ def check_distributions(scores: Tensor, given: Any, first: int = 0, *, of: str =
         raise ValueError(f"row {first + row}{of} is not a distribution (sum {total:.4g}, least {least:.4g}): {instead}")
 
 
-def warn_of_probabilities(outputs: Tensor | NDArray[Any], *, several: bool = False, adjusted: bool = False) -> None:
-    """Warn if predictions [N, K] that are taken for logits are probabilities; the first rows are looked at.
-
-    `adjusted` logits are the result, and cannot be asked for as probabilities.
-    """
+def warn_of_probabilities(
+    outputs: Tensor | NDArray[Any], *, several: bool = False, wrong: str = "", instead: str = ""
+) -> None:
+    """Warn if predictions [N, K] that are taken for logits are probabilities, which makes something `wrong`, and say
+    what to pass `instead`; the first rows are looked at."""
     rows, half = as_array(outputs[:LOOKED_AT]), outputs.dtype.itemsize == 2
-    if are_probabilities(rows, half=half, several=several):
-        what = "every value is from 0 to 1" if several else "every row is ≥ 0 with a sum of 1"
-        wrong = (
-            "predicted labels, thresholds, F1 and calibration"
-            if several
-            else "p(y) and calibration (not the accuracies)"
-        )
-        instead = f"probabilities=True, or logits{'' if several else ', e.g. np.log(p)'}"
-        if adjusted:
-            wrong, instead = "the result", f"logits, e.g. {'p.logit()' if several else 'p.log()'}"
-        warnings.warn(
-            f"these look like probabilities ({what}), but are taken for logits, which makes {wrong} wrong: pass "
-            f"{instead}",
-            stacklevel=outside(),
-        )
+    if not are_probabilities(rows, half=half, several=several):
+        return
+    what, usually = "every row is ≥ 0 with a sum of 1", "p(y) and calibration (not the accuracies)"
+    if several:
+        what, usually = "every value is from 0 to 1", "predicted labels, thresholds, F1 and calibration"
+    warnings.warn(
+        f"these look like probabilities ({what}), but are taken for logits, which makes {wrong or usually} wrong: pass "
+        + (instead or "probabilities=True, or logits" + ("" if several else ", e.g. np.log(p)")),
+        stacklevel=outside(),
+    )
 
 
 def check_labels(labels: ArrayLike | Tensor, num_items: int, num_classes: int, what: str = "labels") -> IntArray:

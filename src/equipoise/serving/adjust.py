@@ -67,4 +67,5 @@ def _look_at(logits: Tensor, dim: int, *, several: bool) -> None:
     if is_traced() or logits.device.type != "cpu" or type(logits) is not Tensor:
         return
     if logits.ndim == 2 and dim in (-1, 1):
-        warn_of_probabilities(logits, several=several, adjusted=True)
+        instead = f"logits, e.g. {'p.logit()' if several else 'p.log()'}"
+        warn_of_probabilities(logits, several=several, wrong="the result", instead=instead)
