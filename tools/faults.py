@@ -261,7 +261,7 @@ FAULTS = [
     Fault("cli/adapted_rates.py", "        return opened.multilabel\n", "        return False\n", "test_adapt_multilabel.py"),
     Fault("cli/adapted_rates.py", "float(meant.values.mean())", "0.5", "test_adapt_multilabel.py"),
     Fault("cli/adapted_rates.py", "np.nansum(np.abs(shares - meant)) < np.nansum(np.abs(shares - wanted))", "np.nansum(shares) < 0", "test_adapt_multilabel.py test_adapt.py"),
-    Fault("data/prediction_priors.py", "        _check_total(source)\n", "", "test_adapt_multilabel.py"),
+    Fault("data/prediction_priors.py", "        _check_total(source, opened)\n", "", "test_adapt_multilabel.py"),
     Fault("data/prediction_priors.py", "np.arange(stated.num_classes) if columns is None else np.argsort(columns)", "np.arange(stated.num_classes)", "test_adapt_multilabel.py"),
     Fault("data/predictions.py", "self._labels = None  # `equipoise adapt` calls a prior so", "pass", "test_adapt_multilabel.py"),
     Fault("data/prediction_priors.py", "_ordered(prior, np.argsort(columns), opened.columns)", "_ordered(prior, columns, opened.columns)", "test_adapt.py"),

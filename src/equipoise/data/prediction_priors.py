@@ -104,7 +104,7 @@ def rates_of_columns(path: Path, opened: Classes, *, column: str | None = None) 
     stated = _stated_rates(path)
     if stated is None:
         source = read_prior(path, column=column, counts_of=opened.num_classes)
-        _check_total(source)
+        _check_total(source, opened)
         prior = _of_columns(source, opened)
         return Rates(sigmoid(prior.logit().double().numpy()), prior.class_names)
     columns = aligned(opened, stated, str(path))
@@ -130,13 +130,13 @@ def _stated_rates(path: Path) -> Rates | None:
     return Rates(rates.astype(np.float64), None if names is None else tuple(names))
 
 
-def _check_total(source: Source) -> None:
+def _check_total(source: Source, opened: Classes) -> None:
     """Refuse counts per class without the number of items: their rates are not known."""
     known = not source.prior.counted or source.multilabel or source.labels or source.unit != "items"
     if not known and not (source.path.suffix.lower() == ".json" and "total" in read_json(source.path)):
         raise ValueError(
-            f"{source.path} holds counts but not of how many items: with several labels per item, give rates "
-            '({"cat": 0.3}), or {"counts": {"cat": 300}, "total": 1000}'
+            f"{source.path} holds counts but not of how many items, and items of {opened.path} may have several labels: "
+            'give rates, {"cat": 0.3}, or {"counts": {"cat": 300}, "total": 1000}'
         )
 
 
