@@ -135,8 +135,8 @@ def _check_total(source: Source, opened: Classes) -> None:
     known = not source.prior.counted or source.multilabel or source.labels or source.unit != "items"
     if not known and not (source.path.suffix.lower() == ".json" and "total" in read_json(source.path)):
         raise ValueError(
-            f"{source.path} holds counts but not of how many items, and items of {opened.path} may have several labels: "
-            'give rates, {"cat": 0.3}, or {"counts": {"cat": 300}, "total": 1000}'
+            f"{source.path} holds counts but not of how many items, and items of {opened.path} may have several "
+            'labels: give rates, {"cat": 0.3}, or {"counts": {"cat": 300}, "total": 1000}'
         )
 
 
