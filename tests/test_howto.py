@@ -6,12 +6,18 @@ import json
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from typer.testing import CliRunner
+
+import equipoise as eq
+from equipoise.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "howto").glob("*.md"))
-QUESTIONS = ["both-long-tailed", "equal-classes", "known-prior", "unknown-prior"]
+QUESTIONS = ["both-long-tailed", "equal-classes", "known-prior", "multilabel-scores", "unknown-prior"]
 
 
 def test_there_is_a_page_for_each_question() -> None:
@@ -24,6 +30,28 @@ def test_a_page_links_to_the_others_and_readme_and_serving_link_to_it(page: Path
     assert {f"{name}.md" for name in QUESTIONS if name != page.stem} | {"../serving.md"} <= links
     assert f"](docs/howto/{page.name})" in (ROOT / "README.md").read_text()
     assert f"](howto/{page.name})" in (ROOT / "docs" / "serving.md").read_text()
+
+
+def test_the_commands_on_multilabel_scores_give_what_its_code_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "howto" / "multilabel-scores.md").read_text()
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        exec(block, names)
+    (commands,) = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for line in commands.splitlines():
+        result = CliRunner().invoke(app, line.split()[1:])
+        assert result.exit_code == 0, result.output
+        assert ("The labels are closer to --source" in result.output) == ("adapt" in line.split())
+    adapted = np.load("adapted.npz")["probabilities"]
+    np.testing.assert_allclose(adapted, names["adjusted"].sigmoid(), rtol=1e-5)
+    as_json = CliRunner().invoke(app, [*commands.splitlines()[1].split()[1:], "--json"])
+    told = json.loads(as_json.stdout)["models"][0]["scores"]
+    judged = eq.evaluate_multilabel(names["adjusted"], names["labels"], names["training"], threshold=names["best_f1"])
+    for score in ("f1_macro", "micro_ap"):
+        assert told[score] == pytest.approx(judged.scores()[score], abs=1e-6)
 
 
 @pytest.mark.parametrize("world", ["equal", "reversed", "training"])

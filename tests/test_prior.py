@@ -340,3 +340,17 @@ def test_a_prior_among_saved_hyper_parameters_loads_without_unsafe_pickle(first:
     code = f"{use}; print([p.to_json() for p in torch.load(r'{tmp_path / 'a.ckpt'}')['hyper_parameters']['priors']])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     assert done.stdout.strip() == str([prior.to_json() for prior in priors]), done.stderr
+
+
+def test_a_prior_of_several_labels_per_item_is_warned_of_where_a_softmax_expects_one() -> None:
+    rates = Prior.from_multilabel([[1, 1], [1, 0], [0, 1]])
+    for use in (
+        lambda: eq.adjust_logits(torch.zeros(1, 2), source=rates),
+        lambda: eq.adjust_logits(torch.zeros(1, 2), target=Prior.from_multilabel([[1, 1], [1, 0]])),
+        lambda: eq.BalancedSoftmaxLoss(Prior.from_counts([60, 30], total=100)),
+    ):
+        with pytest.warns(UserWarning, match=r"sum to \S+: they are rates of items .* BalancedSigmoidLoss") as caught:
+            use()
+        assert caught[0].filename == __file__
+    eq.BalancedSoftmaxLoss(Prior.from_multilabel([[1, 0], [0, 1]]))  # one class per item: no warning, an error here
+    eq.BalancedSigmoidLoss(rates, target_rate=0.5)

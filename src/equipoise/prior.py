@@ -529,7 +529,21 @@ def _softmax_shift(source: Prior | None, target: Prior | None, tau: float) -> Te
             f"source has {source.num_classes} classes, target has {target.num_classes}: build both with the model's "
             "num_classes"
         )
+    _warn_of_rates(source, target)
     return fp32(log_ratio(source, target, tau=tau))
+
+
+def _warn_of_rates(*priors: Prior | None) -> None:
+    """Warn of a prior that was counted over items with several classes or none, where a softmax expects one."""
+    for prior in priors:
+        total = 1.0 if prior is None else float(prior.probabilities.sum())
+        if abs(total - 1) > 1e-4:
+            warnings.warn(
+                f"the probabilities of the prior sum to {total:.4g}: they are rates of items with several classes or "
+                "none, but a softmax is for items of one class each. For several labels per item there are "
+                "BalancedSigmoidLoss, adjust_sigmoid_logits and RebalancedSigmoid",
+                stacklevel=outside(),
+            )
 
 
 def log_ratio(source: Prior | None, target: Prior | None = None, *, tau: float = 1.0) -> FloatArray:

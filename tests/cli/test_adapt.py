@@ -71,6 +71,15 @@ def test_the_table_says_what_changed(tmp_path: Path) -> None:
     assert percent((written(tmp_path)["logits"].argmax(1) == LABELS).mean()) in output
 
 
+def test_a_note_says_so_where_the_labels_follow_the_source_and_only_there(tmp_path: Path) -> None:
+    note = "The labels are closer to --source than to --target in their class frequencies"
+    assert note not in adapt(tmp_path).output
+    logits, labels = world(SOURCE, 400, 2)
+    result = adapt(tmp_path, logits=logits, labels=labels, class_names=NAMES)
+    assert result.exit_code == 0, result.output
+    assert note in result.output
+
+
 def test_of_many_classes_the_most_changed_are_shown_or_the_first_if_none_is(tmp_path: Path) -> None:
     np.save(tmp_path / "prior.npy", np.arange(20, 0, -1))
     said = [

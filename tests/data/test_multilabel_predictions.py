@@ -265,9 +265,35 @@ def test_training_sets_of_every_kind_are_counted_alike(kind: str, tmp_path: Path
     assert source.prior.total == 60
     assert counts == dict(zip(NAMES, target.sum(0).tolist(), strict=True))
     shown = CliRunner().invoke(app, ["inspect", str(path), "--json"])
-    assert json.loads(shown.output)["multilabel"] is True
+    assert json.loads(shown.stdout)["multilabel"] is True
     assert "BalancedSigmoidLoss" in shown.output
     assert "print(eq.evaluate_multilabel(logits, target, prior))" in shown.output
+
+
+def test_columns_taken_for_classes_are_named_unless_they_are_called_so(tmp_path: Path) -> None:
+    rows = "\n1,0,1,3\n0,1,0,4\n"
+    (tmp_path / "plain.csv").write_text("cat,owl,sex,age" + rows)
+    (tmp_path / "chosen.csv").write_text("target_cat,target_owl,sex,age" + rows)
+    (tmp_path / "both.csv").write_text("target_cat,target_owl,cat,owl" + rows)
+    note = "classes are all columns of zeros and ones (cat, owl, sex): leave out any that is not a class, or call those"
+    runner = CliRunner()
+    assert note in " ".join(runner.invoke(app, ["inspect", str(tmp_path / "plain.csv")]).stderr.split())
+    for name in ("chosen.csv", "both.csv"):
+        result = runner.invoke(app, ["inspect", str(tmp_path / name)])
+        assert (result.exit_code, result.stderr) == (0, "")
+
+
+def test_columns_that_are_no_classes_are_hinted_at(tmp_path: Path) -> None:
+    (tmp_path / "test.csv").write_text("id,cat,owl,label\n7,0.2,-1,cat\n")
+    (tmp_path / "counts.json").write_text('{"cat": 5, "owl": 3}')
+    runner = CliRunner()
+    words = ["evaluate", str(tmp_path / "test.csv"), "--counts", str(tmp_path / "counts.json")]
+    output = runner.invoke(app, words, env={"COLUMNS": "400"}).output
+    assert "has the class 'id'" in output
+    assert "Columns of a table, except that of the labels, are classes: drop any other" in output
+    (tmp_path / "test.csv").write_text("cat,owl\n0.2,-1\n")
+    output = runner.invoke(app, words, env={"COLUMNS": "400"}).output
+    assert "several labels per item go into columns target_CLASS, or as lists into tags" in output
 
 
 def test_arrays_without_predictions_may_hold_unknown_labels_and_nothing_else(tmp_path: Path) -> None:

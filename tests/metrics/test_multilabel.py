@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from equipoise import Prior
+from equipoise import Prior, evaluate
 from equipoise.metrics import multilabel
 from equipoise.metrics.average_precision import binned_average_precision
 from equipoise.metrics.multilabel import MultilabelEvaluation, evaluate_multilabel
@@ -300,3 +300,12 @@ def test_blocks_of_rows_give_the_sums_of_all(block: int, monkeypatch: pytest.Mon
     monkeypatch.setattr(multilabel, "BLOCK", block)
     assert evaluate_multilabel(logits, target, prior).scores() == pytest.approx(whole, rel=1e-12, nan_ok=True)
     assert evaluate_multilabel(logits[:0], target[:0], prior).num_items == 0
+
+
+def test_a_long_class_name_is_cut_visibly_in_both_printed_tables() -> None:
+    prior = Prior.from_counts({"cardiomegaly": 3, "pneumonia": 1}, total=4)
+    several = evaluate_multilabel([[1.0, -1.0]], [[1, 0]], prior)
+    one = evaluate([[1.0, -1.0]], [0], Prior.from_counts({"cardiomegaly": 3, "pneumonia": 1}))
+    for result in (several, one):
+        assert "\ncardiomega… " in str(result)
+        assert "\npneumonia " in str(result)

@@ -478,6 +478,9 @@ def test_evaluate_prints_the_numbers_of_the_page_and_writes_nothing(
     missing = runner(["evaluate", str(files / "softmax.npz")])
     assert missing.exit_code == 2
     assert "--counts is missing" in missing.output
+    nowhere = runner(["evaluate", str(files / "none")])
+    assert nowhere.exit_code == 2
+    assert "none does not exist: expected a file of predictions" in " ".join(nowhere.output.split())
     assert sorted(files.iterdir()) == before
 
 

@@ -79,3 +79,26 @@ def test_half_logits_are_adjusted_in_fp32() -> None:
 def test_adjusting_undoes_what_the_activation_does() -> None:
     shifted = eq.log_balanced_softmax(LOGITS, PRIOR)
     torch.testing.assert_close(eq.adjust_logits(shifted, source=PRIOR).softmax(1), LOGITS.softmax(1))
+
+
+def test_probabilities_passed_as_logits_are_warned_of_with_a_way_out() -> None:
+    chances = torch.linspace(0.01, 0.99, 40, dtype=torch.float64).reshape(20, 2)
+    with pytest.warns(
+        UserWarning, match=r"every value is from 0 to 1.* makes the result wrong: pass logits, .*p.logit"
+    ):
+        eq.adjust_sigmoid_logits(chances, source=0.3, target_rate=0.1)
+    rows = chances / chances.sum(1, keepdim=True)
+    with pytest.warns(UserWarning, match=r"sum of 1.* makes the result wrong: pass logits, e.g. p.log\(\)"):
+        eq.adjust_logits(rows, source=[0.9, 0.1])
+    eq.adjust_sigmoid_logits(chances.logit(), source=0.3, target_rate=0.1)  # no warning, which would be an error here
+    eq.adjust_logits(rows.log(), source=[0.9, 0.1])
+
+
+def test_transforms_that_allow_no_look_at_values_take_both_adjustments() -> None:
+    logits = torch.linspace(-2, 2, 48).reshape(3, 8, 2)
+    prior = eq.Prior.from_counts([9, 1])
+    for adjust in (
+        lambda z: eq.adjust_logits(z, source=prior),
+        lambda z: eq.adjust_sigmoid_logits(z, source=prior, target_rate=0.5),
+    ):
+        torch.testing.assert_close(torch.func.vmap(adjust)(logits), adjust(logits))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,12 +11,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from equipoise.cli.adapted_files import SHOWN, Whole, read_whole, write_adapted
+from equipoise.cli.adapted_rates import AdaptedRates, Sides, adapt_rates, nearer_to_source, several_labels
 from equipoise.cli.report import Label
 from equipoise.cli.shared import given, print_json, refusing
 from equipoise.data.reading import visible
-from equipoise.files import written_whole
 from equipoise.metrics.evaluation import percent
-from equipoise.prior import FloatArray, IntArray, Prior
+from equipoise.prior import FloatArray, Prior
 from equipoise.report.tables import Table
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from equipoise.data.predictions import Predictions
     from equipoise.serving.estimate import PriorEstimate
 
-SHOWN = 12  # classes in the table
 SCORES = {
     "accuracy": "accuracy, %",
     "balanced_accuracy": "balanced accuracy, %",
@@ -37,22 +36,14 @@ SCORES = {
 PRIOR = "uniform, or counts, probabilities or labels in any file that `equipoise inspect` reads"
 
 
-@dataclass(frozen=True)
-class _Whole:
-    """A file of predictions read whole: `logits` [N, K], which for probabilities are their logarithms."""
-
-    file: Predictions
-    logits: Tensor
-    labels: IntArray | None
-
-
 NOT_TRUSTED = 3  # the exit status if an estimate cannot be trusted: everything is written, but look at it first
 
 PredictionFile = Annotated[
     Path,
     typer.Argument(
         help="An .npz file with `logits` or `probabilities` [N, K], optionally `labels`, `class_names`; or a .parquet, "
-        ".csv or .tsv file with one column per class and optional labels. - is stdin."
+        ".csv or .tsv file with one column per class and optional labels. - is stdin. Several labels per item: "
+        "`targets` [N, K] of 0 and 1, lists of labels (cat;owl), or columns target_CLASS."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the changes as JSON instead of tables.")]
@@ -78,6 +69,9 @@ def adapt(
 
     A prior is a file of counts, probabilities (JSON) or labels, or a folder of images, as for `equipoise inspect`.
 
+    With several labels per item (as for `equipoise evaluate`) it is the rate of each class, from 0 to 1: one number
+    for all, a JSON file ({"cat": 0.3}), counts with their total, or labels; --target uniform is the mean rate.
+
     If both sides have class names, classes are matched by name.
 
     Exit status 3 means that the estimate cannot be trusted. The file is still written.
@@ -86,33 +80,52 @@ def adapt(
     equipoise adapt predictions.csv --source photos/train --target camera/labels.csv --out adapted.npz
     equipoise adapt predictions.npz --source counts.json --target estimate --out adapted.npz --json
     """
-    from equipoise.serving.correction import check_names
+    from equipoise.data.multilabel_predictions import open_either
 
     if target != "estimate" and (validation is not None or method != "em"):
         raise ValueError(f"--method and --validation are for --target estimate, but --target is {target}")
     _check_out(out, predictions)
     with given([predictions, Path(source), Path(target)]) as (path, source_path, target_path):
-        found = _read(path, label)
-        meant = _prior(source, source_path, found.file, "--source", column)
-        estimate = _estimate(found, meant, method, validation, label) if target == "estimate" else None
-        wanted = estimate.prior if estimate else _prior(target, target_path, found.file, "--target", column)
-        check_names(meant.class_names, wanted.class_names, "class names", "--source", "--target")
-        adapted, notes = _shifted(found, meant, wanted)
-        _write(out, found, adapted, {"source": meant.probabilities, "target": wanted.probabilities})
-    told = Adapted(found, adapted, meant, wanted, estimate, [*notes, *([] if estimate is None else _doubts(estimate))])
+        opened = open_either(path, label=label, labelled=False)
+        sides = [(source, source_path), (target, target_path)]
+        told: Adapted | AdaptedRates
+        if several_labels(opened, sides, column):
+            told = adapt_rates(open_either(path, label=label, labelled=False, several=True), sides, column)
+        else:
+            told = _adapt_classes(read_whole(opened), sides, column, (method, validation, label))
+        write_adapted(out, told.found, told.adapted, told.priors)
     if as_json:
         print_json(told.to_dict() | {"written": str(out)})
     else:
         _print(told, out)
-    if estimate is not None and not estimate.trusted:
+    if isinstance(told, Adapted) and told.estimate is not None and not told.estimate.trusted:
         raise typer.Exit(NOT_TRUSTED)
+
+
+def _adapt_classes(found: Whole, sides: Sides, column: str | None, how: tuple[str, Path | None, str | None]) -> Adapted:
+    """Adapt predictions for items of one class each; `how` is how to estimate: the method, and labelled predictions."""
+    import numpy as np
+
+    from equipoise.serving.correction import check_names
+
+    (source, source_path), (target, target_path) = sides
+    meant = _prior(source, source_path, found.file, "--source", column)
+    estimate = _estimate(found, meant, *how) if target == "estimate" else None
+    wanted = estimate.prior if estimate else _prior(target, target_path, found.file, "--target", column)
+    check_names(meant.class_names, wanted.class_names, "class names", "--source", "--target")
+    adapted, notes = _shifted(found, meant, wanted)
+    doubts = [] if estimate is None else _doubts(estimate)
+    if found.labels is not None:
+        shares = np.bincount(found.labels, minlength=meant.num_classes) / max(len(found.labels), 1)
+        notes += nearer_to_source(shares, meant.probabilities, wanted.probabilities)
+    return Adapted(found, adapted, meant, wanted, estimate, [*notes, *doubts])
 
 
 @dataclass(frozen=True)
 class Adapted:
     """What was done: the file, its adapted logits, both priors, the estimate if there is one, and notes."""
 
-    found: _Whole
+    found: Whole
     adapted: Tensor
     meant: Prior
     wanted: Prior
@@ -123,6 +136,14 @@ class Adapted:
     def changed(self) -> int:
         """How many predictions changed."""
         return int((self.adapted.argmax(1) != self.found.logits.argmax(1)).sum())
+
+    @property
+    def summary(self) -> str:
+        return f"{self.changed:,} of {len(self.adapted):,} predictions changed."
+
+    @property
+    def priors(self) -> dict[str, FloatArray]:
+        return {"source": self.meant.probabilities, "target": self.wanted.probabilities}
 
     def name(self, index: int) -> str:
         return self.found.file.columns[index] if self.found.file.columns else self.meant.name(index)
@@ -160,17 +181,16 @@ def _check_out(out: Path, predictions: Path) -> None:
         raise ValueError(f"--out {out} is {'a folder' if out.is_dir() else 'the file that is read'}: name another")
 
 
-def _print(told: Adapted, out: Path) -> None:
+def _print(told: Adapted | AdaptedRates, out: Path) -> None:
     console = Console()
-    for table in tables(told):
+    for table in tables(told) if isinstance(told, Adapted) else told.tables():
         table.print(console)
     for note in told.notes:
         console.print(Text(visible(note)), soft_wrap=True)
-    words = f"{told.changed:,} of {len(told.adapted):,} predictions changed. Written: {visible(out)}"
-    console.print(Text(words), soft_wrap=True)
+    console.print(Text(f"{told.summary} Written: {visible(out)}"), soft_wrap=True)
 
 
-def _shifted(found: _Whole, meant: Prior, wanted: Prior) -> tuple[Tensor, list[str]]:
+def _shifted(found: Whole, meant: Prior, wanted: Prior) -> tuple[Tensor, list[str]]:
     """The adapted logits, and notes: classes that were counted 0 times, priors that are the same."""
     import numpy as np
     import torch
@@ -189,25 +209,6 @@ def _shifted(found: _Whole, meant: Prior, wanted: Prior) -> tuple[Tensor, list[s
     return adapted, [str(note.message) for note in notes] + more
 
 
-def _write(out: Path, found: _Whole, adapted: Tensor, priors: dict[str, Any]) -> None:
-    """Write everything from the file, with adapted predictions, and both priors."""
-    import numpy as np
-
-    values = adapted.softmax(1) if found.file.probabilities else adapted
-    own = {} if found.labels is None else {"labels": found.labels}
-    names = {} if found.file.columns is None else {"class_names": np.array(found.file.columns)}
-    arrays = {"probabilities" if found.file.probabilities else "logits": values.numpy()} | priors
-    try:
-        with written_whole(out) as scratch, zipfile.ZipFile(scratch, "w") as archive:
-            copied = found.file.copy_others(archive, arrays)
-            for name, array in (own | names | arrays).items():
-                if name not in copied:
-                    with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
-                        np.lib.format.write_array(stream, np.asarray(array), allow_pickle=False)
-    except OSError as error:
-        raise ValueError(f"--out {out} cannot be written ({error}): name another") from None
-
-
 def _doubts(estimate: PriorEstimate) -> list[str]:
     found = [f"The estimate cannot be trusted: {doubt}" for doubt in estimate.doubts]
     if estimate.trusted and estimate.method == "em" and not estimate.calibration_checked:
@@ -215,7 +216,8 @@ def _doubts(estimate: PriorEstimate) -> list[str]:
     return found
 
 
-def _estimate(found: _Whole, meant: Prior, method: str, validation: Path | None, label: str | None) -> PriorEstimate:
+def _estimate(found: Whole, meant: Prior, method: str, validation: Path | None, label: str | None) -> PriorEstimate:
+    from equipoise.data.predictions import open_predictions
     from equipoise.serving.correction import check_names
     from equipoise.serving.estimate import estimate_prior
 
@@ -223,7 +225,7 @@ def _estimate(found: _Whole, meant: Prior, method: str, validation: Path | None,
     if method == "bbse" and validation is None:
         raise ValueError("--method bbse needs the model's confusions: pass --validation, or use --method em")
     if validation is not None:
-        other = _read(validation, label, labelled=True)
+        other = read_whole(open_predictions(validation, label=label))
         ours = found.file.columns or meant.class_names
         check_names(ours, other.file.columns, "class names", "PREDICTIONS", "--validation")
         assert other.labels is not None
@@ -263,7 +265,7 @@ def _shares(logits: Tensor) -> FloatArray:
     return np.bincount(logits.argmax(1).numpy(), minlength=logits.shape[1]) / max(len(logits), 1)
 
 
-def _judged(found: _Whole, adapted: Tensor) -> Table:
+def _judged(found: Whole, adapted: Tensor) -> Table:
     scores = _scores(found, adapted)
     rows = []
     for key, title in SCORES.items():
@@ -273,7 +275,7 @@ def _judged(found: _Whole, adapted: Tensor) -> Table:
     return Table(("", "before", "after"), rows, title=f"Scores on the {len(adapted):,} labels")
 
 
-def _scores(found: _Whole, adapted: Tensor) -> dict[str, dict[str, float]]:
+def _scores(found: Whole, adapted: Tensor) -> dict[str, dict[str, float]]:
     """How good the predictions are before and after, against the labels of the file."""
     import torch
 
@@ -291,22 +293,6 @@ def _scores(found: _Whole, adapted: Tensor) -> dict[str, dict[str, float]]:
 
 
 # -------------------------------------------------------------------- what is read
-
-
-def _read(path: Path, label: str | None, *, labelled: bool = False) -> _Whole:
-    import numpy as np
-    import torch
-
-    from equipoise.data.predictions import open_predictions
-
-    file = open_predictions(path, label=label, labelled=labelled)
-    batches = list(file.batches())
-    outputs = np.concatenate([batch.outputs for batch in batches])
-    logits = torch.from_numpy(outputs.astype(np.float64 if outputs.dtype == np.float64 else np.float32))
-    if file.probabilities:
-        chances = outputs.astype(np.float64)
-        logits = torch.from_numpy(chances / chances.sum(1, keepdims=True)).log().to(logits.dtype)
-    return _Whole(file, logits, np.concatenate([batch.labels for batch in batches]) if file.labelled else None)
 
 
 def _prior(text: str, path: Path, file: Predictions, option: str, column: str | None) -> Prior:

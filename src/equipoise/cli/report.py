@@ -177,6 +177,11 @@ def _expanded(predictions: list[Path]) -> list[Path]:
     """The files of predictions, with those in folders that `equipoise train` wrote; other folders as they are."""
     from equipoise.report.files import predictions_in
 
+    nowhere = next((path for path in predictions if str(path) != "-" and not path.exists()), None)
+    if nowhere is not None:
+        raise ValueError(
+            f"{nowhere} does not exist: expected a file of predictions (.npz, .parquet or .csv), or the folder of a run"
+        )
     found = [(predictions_in(path) if path.is_dir() else []) or [path] for path in predictions]
     return [path for part in found for path in part]
 

@@ -29,8 +29,12 @@ from equipoise.data.sources import LABEL_COLUMNS, as_text, is_number
 from equipoise.data.tags import TARGET, is_list, multi_hot, tags_of
 
 
-def open_either(path: str | os.PathLike[str], *, label: str | None = None) -> Predictions:
+def open_either(
+    path: str | os.PathLike[str], *, label: str | None = None, labelled: bool = True, several: bool = False
+) -> Predictions:
     """Open a file of predictions with one label per item or with several, whichever it holds.
+
+    Labels are optional unless `labelled`. A file without labels is opened as one for several per item if `several`.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "test.npz"
@@ -44,16 +48,16 @@ def open_either(path: str | os.PathLike[str], *, label: str | None = None) -> Pr
         with reading(found):
             ending = found.suffix.lower()
             if ending == ".npz":
-                return NpzPredictions(found, several=True)
+                return NpzPredictions(found, labelled, several=several or None)
             if ending in SEPARATORS:
                 table: _Table = _Csv(found)
             elif ending == ".parquet":
                 table = _Parquet(found)
             else:
-                return open_predictions(path, label=label)
-            if table.holds_several(label):
+                return open_predictions(path, label=label, labelled=labelled)
+            if several or table.holds_several(label):
                 return TablesOfSeveral(table, label)
-    return open_predictions(path, label=label)
+    return open_predictions(path, label=label, labelled=labelled)
 
 
 def bare_targets(path: Path) -> tuple[NDArray[Any], list[str] | None] | None:
@@ -81,15 +85,15 @@ def bare_targets(path: Path) -> tuple[NDArray[Any], list[str] | None] | None:
 
 
 class TablesOfSeveral(Predictions):
-    """A table with predictions for every class, and either lists of labels or zeros and ones per class."""
+    """A table with predictions for every class, and either lists of labels or zeros and ones per class, or neither."""
 
     multilabel = True
-    labelled = True
 
     def __init__(self, table: _Table, label: str | None) -> None:
         self.path, self._table = table.path, table
         targets = [name for name in table.names if name.startswith(TARGET)] if label is None else []
         self._label = None if targets else table.label_column(label)
+        self.labelled = bool(targets) or self._label is not None
         if targets:
             classes = [name.removeprefix(TARGET) for name in targets]
             missing = next((name for name in classes if name not in table.names), None)
@@ -116,7 +120,9 @@ class TablesOfSeveral(Predictions):
         for lines, columns in self._table.batches(self._read, self.rows_at_once):
             self._first, self._lines = first, lines
             outputs = np.stack([self._as_numbers(i, columns[i]) for i in range(self.num_classes)], axis=1)
-            if self._label is None:
+            if not self.labelled:
+                labels = None
+            elif self._label is None:
                 own = [self._as_numbers(i, columns[self.num_classes + i], empty=-1) for i in range(self.num_classes)]
                 labels = np.stack(own, axis=1)
             else:

@@ -225,12 +225,13 @@ class _Array:
 class NpzPredictions(Predictions):
     """Arrays in a zip file, read as a stream: nothing is mapped into memory, nothing is unpacked on disk."""
 
-    def __init__(self, path: Path, labelled: bool = True, *, several: bool = False) -> None:
+    def __init__(self, path: Path, labelled: bool = True, *, several: bool | None = False) -> None:
+        # several labels per item: False no, None if the labels are a matrix, True even if there are no labels
         self.path = path
         with _opened(path) as archive:
             members = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
             kinds = [name for name in ("logits", "probabilities") if name in members]
-            allowed = ("labels", *TARGETS) if several else ("labels",)
+            allowed = ("labels",) if several is False else ("labels", *TARGETS)
             truth = next((name for name in allowed if name in members), None)
             if len(kinds) != 1 or (labelled and truth is None):
                 raise ValueError(
@@ -238,10 +239,13 @@ class NpzPredictions(Predictions):
                     f"{repr('labels') + ', and ' if labelled else ''}'logits' or 'probabilities'"
                 )
             check_once(archive.namelist(), f"{path} has", "write it anew")
-            self.probabilities, self.labelled = kinds[0] == "probabilities", truth is not None
             self._outputs = _described(archive, path, kinds[0])
             self._labels = None if truth is None else _described(archive, path, truth)
-            self.multilabel = several and self._labels is not None and len(self._labels.shape) == 2
+            if self._labels and truth in TARGETS and not labelled and len(self._labels.shape) != 2:
+                self._labels = None  # `equipoise adapt` calls a prior so
+            self.probabilities, self.labelled = kinds[0] == "probabilities", self._labels is not None
+            matrix = self._labels is not None and len(self._labels.shape) == 2
+            self.multilabel = matrix if several is None else several
             self._check_shapes()
             self.columns = self._headers = self._texts(archive, "class_names", self.num_classes)
             mean = self._texts(archive, "logits_mean", 1)

@@ -35,6 +35,7 @@ from equipoise.data.reading import SEPARATORS, npy_header, read_json, read_table
 from equipoise.data.tags import (
     LISTS,
     ONE_LABEL,
+    TARGET,
     holds_lists,
     is_list,
     prior_of_columns_in_arrow,
@@ -185,7 +186,9 @@ def label_column(
     there = f"{where} has the columns {shown(columns)}"
     if not option:
         raise ValueError(f"{there}: expected one with the {what}, called {', '.join(usual[:-1])} or {usual[-1]}")
-    raise ValueError(f"{there}: name the one with the {what}, e.g. {option} {shown(columns[-1:])}")
+    several = "; several labels per item go into columns target_CLASS, or as lists into tags"
+    more = several if option == "--label" else ""
+    raise ValueError(f"{there}: name the one with the {what}, e.g. {option} {shown(columns[-1:])}{more}")
 
 
 # -------------------------------------------------------------------- folders
@@ -249,11 +252,16 @@ def _prior_of_json(content: Any) -> Prior:
     """The prior in JSON: as written by `Prior.to_json`, a list, or an object with class names or indices as keys."""
     if isinstance(content, dict) and any(isinstance(content.get(k), list | dict) for k in ("counts", "probabilities")):
         return Prior.from_json(json.dumps(content))
+    return _prior_of_numbers(*numbers_of_json(content))
+
+
+def numbers_of_json(content: Any) -> tuple[NDArray[Any], list[str] | None]:
+    """The numbers per class in a list, or in an object with class names or indices as keys, and the names, if any."""
     values = list(content.values()) if isinstance(content, dict) else content
     if not isinstance(values, list) or not values or not all(type(value) in (int, float) for value in values):
         raise ValueError(f"it holds {shown([content])}")
     if isinstance(content, list) or not all(map(is_whole, content)):
-        return _prior_of_numbers(np.array(values), None if isinstance(content, list) else list(content))
+        return np.array(values), None if isinstance(content, list) else list(content)
     index = [int(key.removesuffix(".0")) for key in content]
     if len(set(index)) < len(index):
         raise ValueError(f"it has class {max(index, key=index.count)} twice")
@@ -264,7 +272,7 @@ def _prior_of_json(content: Any) -> Prior:
         raise ValueError(f"it has {len(index)} numbers for the classes 0 to {max(index)}")
     counts = np.zeros(max(index) + 1, numbers.dtype)
     counts[index] = numbers
-    return _prior_of_numbers(counts)
+    return counts, None
 
 
 def _prior_of_numbers(numbers: NDArray[Any], names: list[str] | None = None) -> Prior:
@@ -272,6 +280,13 @@ def _prior_of_numbers(numbers: NDArray[Any], names: list[str] | None = None) -> 
     counts."""
     if numbers.dtype.kind == "f" and abs(numbers.sum() - 1) <= 1e-4:
         return Prior.from_probabilities(numbers, class_names=names)
+    bad = np.flatnonzero((numbers < 0) | (numbers != np.floor(numbers)))
+    if len(bad):
+        name = f"class {bad[0]}" if names is None else shown([names[bad[0]]])
+        raise ValueError(
+            f"the count of {name} is {numbers[bad[0]].item():g}, and all numbers sum to {numbers.sum():.4g}: counts "
+            "are whole numbers ≥ 0, and the probabilities of classes sum to 1"
+        )
     return Prior.from_counts(numbers, class_names=names)
 
 
@@ -351,7 +366,7 @@ def _csv(path: Path, column: str | None) -> Source:
     if _no_label(header, column):
         prior = prior_of_columns_in_csv(path)
         if prior is not None:
-            return Source(path, prior, multilabel=True)
+            return _of_columns(path, prior, header)
     place = label_column(header, column, path)
     if header[place] not in ONE_LABEL and holds_lists(path, place):
         prior = prior_of_tags(tags_in_csv(path, place), path)
@@ -360,6 +375,17 @@ def _csv(path: Path, column: str | None) -> Source:
     if header[place] in LISTS:
         warn_of_lists(prior.class_names or (), header[place], path)
     return Source(path, prior, column=column, labels=True)
+
+
+def _of_columns(path: Path, prior: Prior, header: list[str]) -> Source:
+    """The classes of a table of zeros and ones, with a note on which columns they are, unless these are named so."""
+    names = prior.class_names or ()
+    note = (
+        f"classes are all columns of zeros and ones ({shown(names, 20)}): leave out any that is not a class, or call "
+        f"those that are {TARGET}CLASS"
+    )
+    chosen = any(TARGET + name in header for name in names)
+    return Source(path, prior, multilabel=True, notes=() if chosen else (note,))
 
 
 def _no_label(columns: list[str], wanted: str | None) -> bool:
@@ -373,7 +399,7 @@ def _parquet(path: Path, column: str | None) -> Source:
         if len(files) == 1 and _no_label(schema.names, column):
             prior = prior_of_columns_in_arrow(opened.read())
             if prior is not None:
-                return Source(path, prior, multilabel=True)
+                return _of_columns(path, prior, schema.names)
     name = schema.names[label_column(schema.names, column, files[0])]
     kind = str(schema.field(name).type)
     if not kind.startswith(("string", "large_string", "dictionary<values=string", "list", "large_list")):
@@ -405,7 +431,7 @@ def _targets(path: Path) -> Source | None:
     if bare is not None:
         target, names = bare
         return Source(path, Prior.from_counts((target == 1).sum(0), len(target), class_names=names), multilabel=True)
-    opened = NpzPredictions(path, labelled=False, several=True)
+    opened = NpzPredictions(path, labelled=False, several=None)
     if not opened.multilabel:
         return None
     counts = np.sum([(batch.labels == 1).sum(0) for batch in opened.batches()], axis=0)

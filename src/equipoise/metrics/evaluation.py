@@ -234,8 +234,7 @@ class Evaluation:
             for row in self.per_class:
                 count = "–" if row.count is None else row.count
                 interval = f"{percent(row.low)} to {percent(row.high)}" if row.items else "–"
-                name = " ".join(row.name.split())[:11]
-                yield f"{name:<12}{count:>10}{row.items:>9}{percent(row.accuracy):>10}  {interval}"
+                yield f"{short(row.name):<12}{count:>10}{row.items:>9}{percent(row.accuracy):>10}  {interval}"
 
 
 _KINDS = {"FloatArray": np.float64, "IntArray": np.int64}
@@ -364,6 +363,16 @@ def mean_of_known(values: FloatArray) -> float:
     """The mean of the values that are not NaN; NaN if there is none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else math.nan
+
+
+def short(name: str) -> str:
+    """A class name on one line, cut to the eleven characters that a printed table has room for.
+
+    >>> short("cat"), short("cardiomegaly")
+    ('cat', 'cardiomega…')
+    """
+    words = " ".join(name.split())
+    return words if len(words) <= 11 else words[:10] + "…"
 
 
 def percent(value: float | None) -> str:

@@ -33,7 +33,7 @@ from equipoise.arrays import log_odds, sigmoid
 from equipoise.metrics.average_precision import BINS as SCORE_BINS
 from equipoise.metrics.average_precision import bin_of, binned_average_precision, known_ranking
 from equipoise.metrics.checks import warn_of_probabilities
-from equipoise.metrics.evaluation import BINS, bins_of, mean_of_known, percent
+from equipoise.metrics.evaluation import BINS, bins_of, mean_of_known, percent, short
 from equipoise.metrics.multilabel_checks import check_multilabel, check_thresholds
 from equipoise.metrics.resampling import Resampled, interval_of, resample
 from equipoise.prior import FloatArray, IntArray, Prior
@@ -262,7 +262,7 @@ class MultilabelEvaluation:
                 count = "–" if row.count is None else row.count
                 numbers = (row.average_precision, row.precision, row.recall, row.f1)
                 shown = "".join(f"{percent(v):>{w}}" for v, w in zip(numbers, (7, 10, 8, 7), strict=True))
-                yield f"{' '.join(row.name.split())[:11]:<12}{count:>10}{row.positives:>10}{shown}"
+                yield f"{short(row.name):<12}{count:>10}{row.positives:>10}{shown}"
 
     # ---------------------------------------------------------------- inside
 

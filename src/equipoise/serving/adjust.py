@@ -13,7 +13,8 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from equipoise.losses.shared import along, full_precision
+from equipoise.losses.shared import along, full_precision, is_traced
+from equipoise.metrics.checks import warn_of_probabilities
 from equipoise.prior import PriorLike, sigmoid_shift, softmax_shift
 
 
@@ -37,6 +38,7 @@ def adjust_logits(
     tensor([0.2000, 0.8000])
     """
     precise = full_precision(logits)
+    _look_at(logits, dim, several=False)
     return precise - along(softmax_shift(source, target, tau=tau).to(precise.device), precise, dim)
 
 
@@ -56,4 +58,14 @@ def adjust_sigmoid_logits(
     tensor([0.5000, 0.5000])
     """
     precise = full_precision(logits)
+    _look_at(logits, dim, several=True)
     return precise - along(sigmoid_shift(source, target_rate).to(precise.device), precise, dim)
+
+
+def _look_at(logits: Tensor, dim: int, *, several: bool) -> None:
+    """Warn of probabilities [N, K], if a look at them needs no synchronisation: on the CPU, outside of a compiler."""
+    if is_traced() or logits.device.type != "cpu" or type(logits) is not Tensor:
+        return
+    if logits.ndim == 2 and dim in (-1, 1):
+        instead = f"logits, e.g. {'p.logit()' if several else 'p.log()'}"
+        warn_of_probabilities(logits, several=several, wrong="the result", instead=instead)
