@@ -63,6 +63,8 @@ def test_the_folder_holds_what_a_run_leaves(run: Path) -> None:
     assert "<html" in page[:200].lower()
     assert "data:image/jpeg;base64," in page  # pictures of the surest mistakes
     assert "<svg" in (run / "curves.svg").read_text()[:200]
+    prepared = json.loads((run / "softmax" / "model.json").read_text())["preprocessing"]
+    assert (prepared["resize"], prepared["crop"], prepared["inside"]["mean"]) == (32, 32, [0.485, 0.456, 0.406])
     record = json.loads((run / "balanced_softmax" / "record.json").read_text())
     assert (record["method"], record["recipe"]["model"], record["counts"]) == (
         "balanced_softmax", NETWORK, [24, 12, 6, 3],
