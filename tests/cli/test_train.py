@@ -190,6 +190,15 @@ def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_p
     assert [row["error"] for row in rows] == [""] * 4 + ["not an image that Pillow can read"]
     assert (rows[4]["label"], rows[4]["probability"]) == ("", "")
     assert "1 of 5 photos could not be read" in result.stderr
+    photo = photos / "val" / "class1" / "0.jpg"
+    absent = equipoise("predict", run, "--method", "balanced_softmax", tmp_path / "none.jpg", photo)
+    assert absent.exit_code == 1
+    named = list(csv.DictReader(absent.stdout.splitlines()))
+    assert [(row["path"], row["error"]) for row in named] == [
+        (str(tmp_path / "none.jpg"), "no such file"),
+        (str(photo), ""),
+    ]
+    assert named[1] == rows[0]
     two = equipoise("predict", run / "softmax", tmp_path / "bad.jpg", photos / "val" / "class1" / "0.jpg", "--top", "2")
     columns = ["path", "label_1", "probability_1", "label_2", "probability_2", "error"]
     assert [line.split(",")[1:] for line in two.stdout.splitlines()[:2]] == [
@@ -228,6 +237,15 @@ def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path:
     for row in rows:
         assert row["predictions"][0]["probability"] == pytest.approx(expected[row["path"]], abs=1e-4)
         assert row["predictions"][0]["probability"] >= row["predictions"][1]["probability"]
+
+
+def test_equal_frequencies_can_be_asked_for_by_name(run: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "equal.json").write_text(json.dumps({f"class{index}": 5 for index in range(4)}))
+    words = ("predict", run / "softmax", photos / "val", "--json", "--target")
+    named, counted = equipoise(*words, "uniform"), equipoise(*words, tmp_path / "equal.json")
+    assert named.exit_code == 0, named.output
+    assert named.stdout == counted.stdout
+    assert named.stdout != equipoise(*words[:-1]).stdout
 
 
 def test_a_target_that_changes_nothing_is_noted_in_words(run: Path, photos: Path) -> None:
