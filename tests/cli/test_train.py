@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from equipoise.cli import app
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.intervals import mean_interval, wilson_interval
 from equipoise.models.classifiers import make_backbone
+from equipoise.training.methods import methods
+from equipoise.training.recipe import Recipe
 from equipoise.training.run_folder import load_run
 
 SMALL = ("--model", NETWORK, "--size", "32", "--epochs", "2", "--batch", "8", "--device", "cpu")
@@ -178,6 +181,19 @@ def test_the_table_has_intervals_and_fits_80_columns(run: Path, photos: Path) ->
     assert found["intervals"]["top1"] == pytest.approx([100 * end for end in ends[:2]], abs=1e-3)
     assert found["intervals"]["balanced_accuracy"] == pytest.approx([100 * end for end in ends[2:4]], abs=1e-3)
     assert "many" not in found["intervals"]
+
+
+def test_the_help_lists_every_loss_in_panels_of_options(run: Path) -> None:
+    text = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "100"}).output
+    titles = re.findall(r"^╭─ (\w+) ─", text, re.MULTILINE)
+    assert sorted(titles) == ["Arguments", "Data", "Model", "Options", "Output", "Training"]
+    plain = " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+    assert f"Any of {', '.join(methods(Recipe()))}, or all." in plain
+    panels = dict(zip(titles, re.split(r"^╭.*$", text, flags=re.MULTILINE)[1:], strict=True))
+    assert set(re.findall(r"--[a-z-]+", panels["Model"])) >= {"--loss", "--model", "--weights", "--stride", "--freeze"}
+    assert set(re.findall(r"--[a-z-]+", panels["Options"])) == {
+        "--compile", "--budget", "--iterations", "--device", "--help",
+    }  # fmt: skip
 
 
 def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_path: Path) -> None:
