@@ -25,7 +25,7 @@ from equipoise.metrics.intervals import mean_interval, wilson_interval
 from equipoise.models.classifiers import make_backbone
 from equipoise.training.methods import methods
 from equipoise.training.recipe import Recipe
-from equipoise.training.run_folder import load_run
+from equipoise.training.run_folder import NetworkNote, load_run
 
 SMALL = ("--model", NETWORK, "--size", "32", "--epochs", "2", "--batch", "8", "--device", "cpu")
 
@@ -68,6 +68,7 @@ def test_the_folder_holds_what_a_run_leaves(run: Path) -> None:
     assert "<svg" in (run / "curves.svg").read_text()[:200]
     prepared = json.loads((run / "softmax" / "model.json").read_text())["preprocessing"]
     assert (prepared["resize"], prepared["crop"], prepared["inside"]["mean"]) == (32, 32, [0.485, 0.456, 0.406])
+    assert NetworkNote("resnet18", 224, 4).preprocessing["resize"] == 256
     record = json.loads((run / "balanced_softmax" / "record.json").read_text())
     assert (record["method"], record["recipe"]["model"], record["counts"]) == (
         "balanced_softmax", NETWORK, [24, 12, 6, 3],
