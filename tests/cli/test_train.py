@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from equipoise.cli import app
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.intervals import mean_interval, wilson_interval
 from equipoise.models.classifiers import make_backbone
-from equipoise.training.run_folder import load_run
+from equipoise.training.methods import methods
+from equipoise.training.recipe import Recipe
+from equipoise.training.run_folder import NetworkNote, load_run
 
 SMALL = ("--model", NETWORK, "--size", "32", "--epochs", "2", "--batch", "8", "--device", "cpu")
 
@@ -63,6 +66,9 @@ def test_the_folder_holds_what_a_run_leaves(run: Path) -> None:
     assert "<html" in page[:200].lower()
     assert "data:image/jpeg;base64," in page  # pictures of the surest mistakes
     assert "<svg" in (run / "curves.svg").read_text()[:200]
+    prepared = json.loads((run / "softmax" / "model.json").read_text())["preprocessing"]
+    assert (prepared["resize"], prepared["crop"], prepared["inside"]["mean"]) == (32, 32, [0.485, 0.456, 0.406])
+    assert NetworkNote("resnet18", 224, 4).preprocessing["resize"] == 256
     record = json.loads((run / "balanced_softmax" / "record.json").read_text())
     assert (record["method"], record["recipe"]["model"], record["counts"]) == (
         "balanced_softmax", NETWORK, [24, 12, 6, 3],
@@ -178,6 +184,19 @@ def test_the_table_has_intervals_and_fits_80_columns(run: Path, photos: Path) ->
     assert "many" not in found["intervals"]
 
 
+def test_the_help_lists_every_loss_in_panels_of_options(run: Path) -> None:
+    text = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "100"}).output
+    titles = re.findall(r"^╭─ (\w+) ─", text, re.MULTILINE)
+    assert sorted(titles) == ["Arguments", "Data", "Model", "Options", "Output", "Training"]
+    plain = " ".join(re.sub("[│╭╮╰╯─]", " ", text).split())
+    assert f"Any of {', '.join(methods(Recipe()))}, or all." in plain
+    panels = dict(zip(titles, re.split(r"^╭.*$", text, flags=re.MULTILINE)[1:], strict=True))
+    assert set(re.findall(r"--[a-z-]+", panels["Model"])) >= {"--loss", "--model", "--weights", "--stride", "--freeze"}
+    assert set(re.findall(r"--[a-z-]+", panels["Options"])) == {
+        "--compile", "--budget", "--iterations", "--device", "--help",
+    }  # fmt: skip
+
+
 def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"no image")
     result = equipoise("predict", run, "--method", "balanced_softmax", photos / "val" / "class1", tmp_path / "bad.jpg")
@@ -188,6 +207,15 @@ def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_p
     assert [row["error"] for row in rows] == [""] * 4 + ["not an image that Pillow can read"]
     assert (rows[4]["label"], rows[4]["probability"]) == ("", "")
     assert "1 of 5 photos could not be read" in result.stderr
+    photo = photos / "val" / "class1" / "0.jpg"
+    absent = equipoise("predict", run, "--method", "balanced_softmax", tmp_path / "none.jpg", photo)
+    assert absent.exit_code == 1
+    named = list(csv.DictReader(absent.stdout.splitlines()))
+    assert [(row["path"], row["error"]) for row in named] == [
+        (str(tmp_path / "none.jpg"), "no such file"),
+        (str(photo), ""),
+    ]
+    assert named[1] == rows[0]
     two = equipoise("predict", run / "softmax", tmp_path / "bad.jpg", photos / "val" / "class1" / "0.jpg", "--top", "2")
     columns = ["path", "label_1", "probability_1", "label_2", "probability_2", "error"]
     assert [line.split(",")[1:] for line in two.stdout.splitlines()[:2]] == [
@@ -226,6 +254,15 @@ def test_another_target_moves_the_predictions(run: Path, photos: Path, tmp_path:
     for row in rows:
         assert row["predictions"][0]["probability"] == pytest.approx(expected[row["path"]], abs=1e-4)
         assert row["predictions"][0]["probability"] >= row["predictions"][1]["probability"]
+
+
+def test_equal_frequencies_can_be_asked_for_by_name(run: Path, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "equal.json").write_text(json.dumps({f"class{index}": 5 for index in range(4)}))
+    words = ("predict", run / "softmax", photos / "val", "--json", "--target")
+    named, counted = equipoise(*words, "uniform"), equipoise(*words, tmp_path / "equal.json")
+    assert named.exit_code == 0, named.output
+    assert named.stdout == counted.stdout
+    assert named.stdout != equipoise(*words[:-1]).stdout
 
 
 def test_a_target_that_changes_nothing_is_noted_in_words(run: Path, photos: Path) -> None:
@@ -448,7 +485,7 @@ def test_images_that_are_judged_on_and_trained_on_are_counted(photos: Path, tmp_
     assert "WARNING: 2 evaluation images are also training images" in equipoise(*words, "--out", tmp_path / "a").output
     apart = equipoise("train", photos, *SMALL, "--iterations", "1", "--out", tmp_path / "b")
     assert apart.exit_code == 0
-    assert "WARNING" not in apart.output
+    assert "are also training images" not in apart.output
 
 
 def test_a_diverged_run_names_the_learning_rate(photos: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,15 @@ def first(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "first"
     result = equipoise("train", photos, "--out", out, *STEM, "--size", "32")
     assert result.exit_code == 0, result.output
-    assert f"to use it: equipoise predict {out / 'balanced_softmax'} PHOTO" in result.output
+    assert f"to use it: equipoise predict {out} PHOTO" in result.output
+    return out
+
+
+@pytest.fixture(scope="module")
+def both(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run with two methods."""
+    out = tmp_path_factory.mktemp("runs") / "both"
+    assert equipoise("train", photos, "--out", out, *SMALL, "--loss", "softmax").exit_code == 0
     return out
 
 
@@ -107,23 +116,59 @@ def test_the_same_images_are_held_out_whatever_the_seed(photos: Path, tmp_path: 
     assert digests[0] != digests[1]
 
 
-@pytest.mark.parametrize("best", ["softmax", "adjusted"])
-def test_the_advice_names_the_best_model(best: str, photos: Path, tmp_path: Path) -> None:
-    words = ("train", photos, "--out", tmp_path / "run", *SMALL, "--loss", "softmax")
-    assert equipoise(*words).exit_code == 0
-    path = tmp_path / "run" / "records.jsonl"
-    records = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [record["method"] for record in records] == ["softmax", "adjusted"]
-    changed = [
-        one | {"correct": one["total"], "top1": 100.0, "balanced_accuracy": 100.0}
-        if one["method"] == best
-        else one | {"correct": [0] * len(one["total"]), "top1": 0.0, "balanced_accuracy": 0.0}
-        for one in records
-    ]
-    path.write_text("".join(json.dumps(record) + "\n" for record in changed))
-    place = tmp_path / "run" / best
-    advice = f"to use {best}, the best on val by balanced accuracy: equipoise predict {place} PHOTO"
-    assert advice in equipoise(*words).output
+def answered(run: Path, method: str, right: int) -> None:
+    """Let a method be sure and right of the first `right` images, and wrong of the others."""
+    path = run / method / "predictions.npz"
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    labels, classes = arrays["labels"], len(arrays["class_names"])
+    predicted = np.where(np.arange(len(labels)) < right, labels, (labels + 1) % classes)
+    np.savez(path, **arrays | {"logits": 9.0 * np.eye(classes)[predicted]})
+
+
+@pytest.mark.parametrize(
+    ("right", "which"),
+    [
+        ((16, 0), "softmax, the best on val by balanced accuracy"),
+        ((0, 16), "adjusted, the best on val by balanced accuracy"),
+        ((15, 16), "adjusted, the best on val by balanced accuracy, which may be chance"),
+        ((12, 12), "softmax, with adjusted the first on val by balanced accuracy"),
+    ],
+)
+def test_the_advice_names_the_best_model_and_whether_it_may_be_chance(
+    right: tuple[int, int], which: str, both: Path, photos: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(both, run)
+    for method, number in zip(("softmax", "adjusted"), right, strict=True):
+        answered(run, method, number)
+    told = equipoise("train", photos, "--out", run, *SMALL, "--loss", "softmax")
+    assert f"to use {which}: equipoise predict {run} --method {which.split(',')[0]} PHOTO" in told.output
+    assert "WARNING: no method beats" not in told.output
+
+
+def test_what_is_no_better_than_one_answer_is_shown_with_both_numbers(photos: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("train", photos / "train", "--out", run, *SMALL[:-2], "--epochs", "1")
+    started = equipoise(*words)
+    assert started.exit_code == 0, started.output
+    few = "36 images are few for a network that starts from random weights: consider --weights pretrained, and --freeze"
+    assert few in started.output
+    assert "36 training images, 9 evaluation images (held-out); " in started.output
+    assert "Accuracy on held-out images, %" in started.output
+    answered(run, "balanced_softmax", 0)
+    bad = equipoise(*words)
+    lines = bad.output.splitlines()
+    one = "WARNING: no method beats always answering class0: 55.6 % of the held-out images are class0, "
+    assert one + "the best top-1 is 0.0 %" in lines
+    chance = "WARNING: no balanced accuracy is above chance: 0.0 % at best (95 %: 0.0 to "
+    assert any(line.startswith(chance) and line.endswith("guessing gives 25.0 %") for line in lines)
+    assert any(line.startswith("try --weights pretrained, ") and line.endswith("(these were 1)") for line in lines)
+    assert "recorded in" not in started.output
+    as_json = [json.loads(line) for line in equipoise(*words, "--json").stdout.splitlines()]
+    assert one + "the best top-1 is 0.0 %" in [line.get("message") for line in as_json]
+    answered(run, "balanced_softmax", 9)
+    assert "WARNING" not in equipoise(*words).output
 
 
 def test_paths_of_a_list_are_relative_to_images(first: Path, photos: Path, tmp_path: Path) -> None:

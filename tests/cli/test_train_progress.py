@@ -108,6 +108,15 @@ def test_the_time_is_told_once_and_the_first_step_does_not_count(monkeypatch: py
     ]
 
 
+def test_runs_that_were_finished_before_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is resumed after its last iteration is only evaluated: nothing of it is left to train."""
+    kind: Any = ImageClassification.__new__(ImageClassification)
+    kind._planned = 903 + 904
+    monkeypatch.setattr(images, "train", lambda runs, after: None)
+    kind.train([SimpleNamespace(iteration=903, iterations=903)], lambda: False, lambda: False)
+    assert kind._planned == 904
+
+
 def test_runs_that_share_the_device_share_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     said = foretold(monkeypatch, [60.0, 2.0, 2.0, 2.0], iterations=904, planned=4 * 904, together=2)
     words = "64 images per second: about 30 min to go for these 2 runs of 904 iterations"

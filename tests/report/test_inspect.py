@@ -92,6 +92,18 @@ def test_an_image_folder_is_counted_by_its_files_and_a_folder_without_an_image_i
     assert said.exit_code == 0
     assert "left out 1 folder without an image: c" in said.stderr
     assert "5 images, 2 classes" in said.stdout
+    assert said.stdout.splitlines()[-1] == f"Next: equipoise train {tmp_path}"
+
+
+def test_the_next_step_names_the_folder_with_both_parts_and_only_for_folders(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        for name in ("a", "b"):
+            (tmp_path / "my photos" / part / name).mkdir(parents=True)
+            (tmp_path / "my photos" / part / name / "1.jpg").touch()
+    last = inspect(str(tmp_path / "my photos" / "train")).splitlines()[-1]
+    assert last == f"Next: equipoise train '{tmp_path / 'my photos'}'"
+    (tmp_path / "labels.txt").write_text("cat\ncat\nowl\n")
+    assert "Next:" not in inspect(str(tmp_path / "labels.txt"))
 
 
 def test_a_class_that_predictions_have_and_a_folder_lacks_counts_as_none(tmp_path: Path) -> None:

@@ -286,6 +286,11 @@ def test_the_command_recognises_several_labels(files: Path) -> None:
     assert f"balanced {100 * expected['map']:.1f} {100 * expected['map_head']:.1f}" in words
     assert "balanced: a label is predicted at a probability of 50 % or more." in words
     page = out.read_text()
+    own = {"targets": sample()[1], "class_names": NAMES, "thresholds": np.linspace(0.1, 0.45, len(NAMES))}
+    np.savez(files / "own.npz", logits=sample()[0], **own)
+    both = report(files / "bce.npz", files / "own.npz", "--counts", files / "counts.json", "--out", files / "own.html")
+    assert "bce: a label is predicted at a probability of 50 % or more." in both
+    assert "own: each class has its own threshold, from 10 % to 45 %." in both
     assert "Several labels, from head to tail" in page
     assert data_of(page)["models"][1]["headline"]["map"]["value"] == pytest.approx(expected["map"], abs=1e-6)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,26 @@ def test_the_conclusion_comes_first_and_follows_the_choice_of_models(
     low, high = change.removeprefix("95 %: ").split(" to ")
     swap = str.maketrans("+−", "−+")
     assert turned == f"95 %: {high.translate(swap)} to {low.translate(swap)}"
+
+
+def test_a_number_that_did_not_change_is_called_the_same_or_uncertain(open_page: Open, tmp_path: Path) -> None:
+    """As many right answers on other items may be a change either way; an interval of nothing but 0 is none."""
+    answers = torch.nn.functional.one_hot(TARGET, K).float()
+    moved = answers.clone()
+    moved[K : 2 * K], answers[:K] = answers[K : 2 * K].roll(1, 0), answers[:K].roll(1, 0)
+    single = eq.Report({name: eq.judge(found, TARGET, PRIOR) for name, found in (("A", answers), ("B", moved))})
+    several = eq.judge_multilabel(predictions()[0], torch.nn.functional.one_hot(TARGET, K), PRIOR)
+    made: dict[str, eq.Report | eq.MultilabelReport] = {
+        "may have changed either way": single,
+        "the same": eq.MultilabelReport({"A": several, "B": several}, resamples=20),
+    }
+    for words, report in made.items():
+        driver = open_page(report.save(tmp_path / "page.html"))
+        found = [card.text for card in driver.find_elements(By.CSS_SELECTOR, ".card .chance")]
+        assert len(found) > 3
+        assert set(found) == {words}
+        assert "chance" not in report.conclusion()
+        assert re.search(rf"the mean (accuracy per class|average precision) (is )?{words}", report.conclusion())
 
 
 def test_every_link_of_the_contents_leads_somewhere(open_page: Open, page: Path) -> None:

@@ -209,7 +209,7 @@ def test_the_sigmoid_twin_is_exported_too(digits, tmp_path):
 
 def test_logits_are_the_default_and_the_file_knows_its_priors_and_names(digits, trained, tmp_path):
     served = eq.Rebalanced(trained, source=digits.prior, target=TARGET)
-    eq.export_onnx(served, digits.test_images[:2], tmp_path / "model.onnx")
+    eq.export_onnx(served, digits.test_images[:2], tmp_path / "model.onnx", metadata={"preprocessing": "divide by 16"})
     running = session(tmp_path / "model.onnx")
     (found,) = running.run(["logits"], {"input": digits.test_images.numpy()})
     with torch.no_grad():
@@ -218,6 +218,9 @@ def test_logits_are_the_default_and_the_file_knows_its_priors_and_names(digits, 
     assert eq.Prior.from_json(metadata["source"]) == digits.prior
     assert eq.Prior.from_json(metadata["target"]) == TARGET
     assert json.loads(metadata["class_names"]) == list("0123456789")
+    assert metadata["preprocessing"] == "divide by 16"
+    assert running.get_inputs()[0].shape == ["batch", 1, 8, 8]
+    assert running.get_outputs()[0].shape == ["batch", 10]
 
 
 def test_a_folded_file_has_the_operations_of_the_plain_model(digits, trained, tmp_path):

@@ -77,6 +77,21 @@ def test_ctrl_c_and_sigterm_save_what_was_trained(number: signal.Signals, queue:
     assert (resumed.weights, resumed.loss_curve) == (whole.weights, whole.loss_curve)
 
 
+def test_ctrl_c_after_the_last_iteration_leaves_it_to_be_evaluated(queue: Queue) -> None:
+    said: list[str] = []
+
+    def report(status: Status) -> None:
+        if status.done == status.iterations:
+            press(signal.SIGINT)(status)
+
+    with pytest.raises(KeyboardInterrupt):
+        queue("two", report=report, log=said.append)
+    stopped = "interrupted after its last iteration; saved, and evaluated next time"
+    assert any(line.endswith(f"two/0: {stopped}") for line in said)
+    (record,), _ = queue("two")
+    assert record.iterations == queue.iterations
+
+
 def test_a_second_ctrl_c_stops_at_once(queue: Queue) -> None:
     with pytest.raises(KeyboardInterrupt):
         queue("two", report=press(signal.SIGINT, signal.SIGINT))

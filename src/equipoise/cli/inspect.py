@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,12 +52,20 @@ def inspect(
         print_json(seen.to_dict())
     else:
         show_inspection(seen, Console())
+        if found.labels and source.is_dir():
+            typer.echo(visible(f"Next: equipoise train {shlex.quote(str(to_train(source)))}"))
     if page is not None:
         from equipoise.report.page import save_inspection
 
         with refusing():
             save_inspection(seen, page)
         typer.echo(f"page: {visible(page)}", err=as_json)
+
+
+def to_train(folder: Path) -> Path:
+    """The folder that `equipoise train` takes: of a `train` beside a `val` or `test`, the one above."""
+    beside = any((folder.parent / name).is_dir() for name in ("val", "test"))
+    return folder.parent if folder.name == "train" and beside else folder
 
 
 def show_inspection(seen: Inspection, console: Console) -> None:

@@ -51,13 +51,15 @@ Resident = Annotated[
 Weights = Annotated[
     str | None, typer.Option(metavar="FILE", help="Backbone weights: a file, or torchvision to download them.")
 ]
-Stride = Annotated[
-    str | None,
-    typer.Option(
-        metavar="WHERE",
-        help="Where the weights' network has its stride: 1x1 (MSRA, Caffe) or 3x3; by default from the file name.",
-    ),
-]
+
+
+def stride(panel: str | None = None) -> Any:
+    """The option --stride, in a panel of the help."""
+    words = "Where the weights' network has its stride: 1x1 (MSRA, Caffe) or 3x3; by default from the file name."
+    return typer.Option(metavar="WHERE", help=words, rich_help_panel=panel)
+
+
+Stride = Annotated[str | None, stride()]
 Compiled = Annotated[bool, typer.Option("--compile", help="Compile the backbone: faster after the first half minute.")]
 Fused = Annotated[
     bool, typer.Option("--fused", help="Kernels of our own for the backbone (NVIDIA GPU, Triton): the fastest.")

@@ -18,6 +18,7 @@ from equipoise.data.reading import counted, visible
 from equipoise.files import write_text
 
 if TYPE_CHECKING:
+    from equipoise.prior import Prior
     from equipoise.serving.rebalanced import Rebalanced
 
 BATCH = 64
@@ -36,8 +37,8 @@ def predict(
         Path | None,
         typer.Option(
             metavar="PRIOR",
-            help="The class frequencies where the model is used: counts or labels in any file that inspect reads. By "
-            "default equal for adjusted and after a balanced loss, those of the training set after a plain loss.",
+            help="The class frequencies where the model is used: uniform, or counts or labels in any file that inspect "
+            "reads. By default equal for adjusted and after a balanced loss, those of training after a plain loss.",
         ),
     ] = None,
     top: Annotated[int, typer.Option(metavar="N", min=1, help="Classes per photo.")] = 1,
@@ -49,13 +50,13 @@ def predict(
 ) -> None:
     """Classify photos with a trained model, with --target for other class frequencies than those of training.
 
-    A photo that cannot be read has no label but an error, in the column or key `error`; the others are still
-    classified, and the exit status is 1. It is 2 if nothing could be done.
+    A photo that does not exist or cannot be read has no label but an error, in the column or key `error`; the others
+    are still classified, and the exit status is 1. It is 2 if nothing could be done.
 
     \b
     equipoise predict runs/first --method balanced_softmax photo.jpg
     equipoise predict runs/first --method balanced_softmax holiday/ --top 3 --out holiday.csv
-    equipoise predict runs/first/softmax camera.txt --images camera/ --target counts-at-the-camera.json
+    equipoise predict runs/first --method softmax camera.txt --images camera/ --target counts-at-the-camera.json
     """
     if out is not None and out.suffix not in (".csv", ".jsonl"):
         raise typer.BadParameter(f"--out {out}: expected .csv or .jsonl")
@@ -95,7 +96,6 @@ class ModelClasses(NamedTuple):
 
 def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanced, int]:
     """The model, for the wanted class frequencies, and the size of the pictures it takes."""
-    from equipoise.data.prediction_priors import prior_of_columns
     from equipoise.training.run_folder import load_run, method_folders
 
     every = method_folders(run)
@@ -114,10 +114,20 @@ def loaded(run: Path, method: str | None, target: Path | None) -> tuple[Rebalanc
         classes = None if served.class_names is None else list(served.class_names)
         with warnings.catch_warnings(record=True) as notes:
             warnings.simplefilter("always")
-            served.target = prior_of_columns(target, ModelClasses(folders[0], note.num_classes, classes))
+            served.target = wanted_prior(target, ModelClasses(folders[0], note.num_classes, classes))
         for one in notes:
             typer.echo(visible(f"note: {one.message}"), err=True)
     return served, note.size
+
+
+def wanted_prior(target: Path, classes: ModelClasses) -> Prior:
+    """The prior that --target names, with the classes in the model's order."""
+    from equipoise.data.prediction_priors import prior_of_columns
+    from equipoise.prior import Prior
+
+    if str(target) == "uniform":
+        return Prior.uniform(classes.num_classes, class_names=classes.columns)
+    return prior_of_columns(target, classes)
 
 
 def photo_paths(given: list[Path], images: Path | None = None) -> Iterator[Path]:
@@ -135,9 +145,7 @@ def photo_paths(given: list[Path], images: Path | None = None) -> Iterator[Path]
             yield from (listed(images or path.parent, line) for line in list_lines(path))
         elif path.suffix.lower() in (".csv", ".tsv", ".parquet", ".json"):
             raise ValueError(f"{path} is not a photo: expected photos, folders, or a .txt with one path per line")
-        elif not path.exists():
-            raise FileNotFoundError(f"{path} does not exist")
-        else:
+        else:  # also one that does not exist: a row with an error, as in a list
             yield path
 
 

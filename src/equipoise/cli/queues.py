@@ -104,15 +104,15 @@ def train_cells(
 
     `shown` returns the functions for messages and for progress, by default to the terminal. `finished` returns the
     cells that have a record by now, if they belong to several tables; `teachers` is a folder with their weights.
-    `what` says what is trained, if it is more than a number of runs.
+    `what` says what is trained, if it is more than a number of runs; where the records are is not shown then.
     """
     from equipoise.training.kinds import Settings
     from equipoise.training.queue import run_cells
 
     log = log or (typer.echo if leads else lambda text: None)
     smoke = "to train" if options.iterations is None else f"of {counted(options.iterations, 'iteration')}, for no table"
-    what = what or f"{counted(len(cells), 'run')} {smoke}"
-    log(f"{what}, on {hardware(place)['device']}")
+    runs = f"{counted(len(cells), 'run')} {smoke}"
+    log(f"{what or runs}, on {hardware(place)['device']}")
     check_writable(options.out, options.kept)
     quiet: Any = nullcontext((log, lambda status: None))
     with refusing(), (shown or progress()) if leads else quiet as (tell, report):
@@ -131,4 +131,8 @@ def train_cells(
         )
         write = partial(append_record, options.out)
         done = run_cells(cells, make(settings), settings, write=write, recorded=finished or recorded.appended)
-    log(f"{counted(len(done), 'run')} recorded in {options.out}, {len(cells) - len(done)} to go")
+    left = len(cells) - len(done)
+    if what is None:
+        log(f"{counted(len(done), 'run')} recorded in {options.out}, {left} to go")
+    elif left:
+        log(f"{len(done)} of {counted(len(cells), 'model')} trained, {left} to go: the same command resumes")

@@ -287,6 +287,7 @@ def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any
 
 def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, options: _Options) -> MultilabelReport:
     from equipoise.report.files import judge_multilabel_file
+    from equipoise.report.multilabel_data import threshold_in_words
     from equipoise.report.multilabel_page import MultilabelReport
 
     pictured = _pictured(files, options)
@@ -295,10 +296,10 @@ def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, 
     with counting_bar(Console(stderr=True), transient=True) as progress:
         for name, file in files.items():
             limits: Any = _thresholds(options.threshold, file) if options.threshold else file.thresholds
-            notes[name] = [] if limits is not None else ["a label is predicted at a probability of 50 % or more."]
             task = progress.add_task(visible(f"judging {file.path.name}"), total=file.num_items)
             advance = partial(progress.advance, task)
             limits = 0.5 if limits is None else limits
+            notes[name] = [threshold_in_words(limits)]
             results[name] = judge_multilabel_file(file, prior, where, threshold=limits, advance=advance)
     return MultilabelReport(results, notes=notes, **pictured, **options.shared)
 

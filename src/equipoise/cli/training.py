@@ -13,33 +13,26 @@ from typing import Any
 
 import numpy as np
 import typer
-from rich.console import Console
 from torch import nn
 
-from equipoise.cli.image_sources import ImageSource, files_of, read_lists, readable, shared_files, size_for
+from equipoise.cli.image_sources import ImageSource, read_lists, readable, shared_files, size_for
 from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
 from equipoise.cli.shared import device_of, perhaps, refusing
-from equipoise.data.images import ImageList
-from equipoise.data.reading import counted, read_json, shown, visible
+from equipoise.cli.trained import conclude, few_images, told_as_json
+from equipoise.data.reading import counted, read_json, shown
 from equipoise.files import write_text
-from equipoise.metrics.judging import judge
 from equipoise.models.classifiers import SMALL, has_small_stem, make_backbone
 from equipoise.models.processes import join_processes, leave_processes, world
 from equipoise.models.weights import stride_by_name
-from equipoise.prior import Prior
-from equipoise.report.curves import draw_curves
-from equipoise.report.page import TITLE, Report
-from equipoise.report.page_data import Headline, headline_rows, headlines
-from equipoise.report.tables import Table
 from equipoise.training.augmentation.photographs import AUGMENTATIONS
-from equipoise.training.image_records import ImageRecord
+from equipoise.training.image_records import ImageRecord, in_full
 from equipoise.training.images import Finished, FrozenClassification, ImageClassification, ImageData, decodes_on
 from equipoise.training.kinds import Settings
 from equipoise.training.methods import methods
 from equipoise.training.progress import Status
 from equipoise.training.recipe import MethodCell, Recipe
-from equipoise.training.records import Recorded, read_lines
+from equipoise.training.records import Recorded
 from equipoise.training.run_folder import export_run, source_name, weights_file, write_run
 
 LARGE_SET = 20_000  # images: from here on batches are large by default
@@ -338,8 +331,9 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
     prior = data.train.prior
     groups = ", ".join(f"{len(members)} {name}" for name, members in prior.groups().items())
     most, least = int(prior.counts.max()), int(prior.counts.min())
+    where = in_full(data.evaluated_on).removesuffix(" images")
     log(
-        f"{len(data.train):,} training images, {len(data.test):,} evaluation images ({data.evaluated_on}); "
+        f"{len(data.train):,} training images, {len(data.test):,} evaluation images ({where}); "
         f"{counted(prior.num_classes, 'class')} with {most:,} down to {least:,} images: {groups}"
     )
     unseen = [data.test.class_names[index] for index in np.flatnonzero(data.test.prior.counts == 0)]
@@ -354,6 +348,8 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
     if options.batch not in (None, batch):
         why = "there are no more images" if batch == len(data.train) else "every process and part gets the same number"
         log(f"batches of {batch:,} images instead of {options.batch:,}: {why}")
+    if options.weights is None and (advice := few_images(len(data.train))):
+        log(advice)
 
 
 def kind_of(
@@ -382,59 +378,6 @@ def kind_of(
         return FrozenClassification(table, recipes, data, settings, **shared)
     tensors = {f"backbone.{name}": value for name, value in backbone.state_dict().items()}
     return ImageClassification(table, recipes, data, settings, start=tensors, **shared)
-
-
-def conclude(
-    options: TrainOptions, table: str, wanted: list[str], test: ImageList, as_json: bool
-) -> dict[str, ImageRecord]:
-    """The page that compares what was trained, the curves, and a table; the records of what was wanted."""
-    lines = read_lines(options.out / "records.jsonl", KINDS) if (options.out / "records.jsonl").is_file() else ()
-    records = {one.method: one for one in lines if isinstance(one, ImageRecord) and one.table == table}
-    records = {name: records[name] for name in wanted if name in records}
-    if not records:
-        return {}
-    results = {}
-    for name, record in records.items():
-        if options.export and not (options.out / name / "model.pt2").is_file():
-            export_run(options.out / name)
-        with np.load(options.out / name / "predictions.npz") as file:
-            prior = Prior.from_counts(record.counts, class_names=record.class_names)
-            mean: Any = str(file["logits_mean"])
-            results[name] = judge(file["logits"], file["labels"], prior, logits_mean=mean)
-    title = TITLE if len(results) > 1 else "The tail"
-    made = Report(results, title=title, paths=files_of(test))
-    page = made.save(options.out / "report.html")
-    draw_curves(records, options.out / "curves.svg")
-    scores = {model.name: headlines(model) for model in made.models}
-    if as_json:
-        for name, one in records.items():
-            typer.echo(json.dumps({"method": name} | numbers_of(one, scores[name])))
-        return records
-    where = next(iter(records.values())).evaluated_on
-    rows = headline_rows((name, [*found.values()]) for name, found in scores.items())
-    heads, title = (
-        ["method", "top-1", "balanced", "many", "medium", "few"],
-        f"Accuracy on {where}, %, with 95 % intervals",
-    )
-    Table(heads, rows, title=title).print(Console())
-    typer.echo(f"page: {visible(page)}")
-    best = max(records, key=lambda name: records[name].balanced_accuracy)
-    which = "it" if len(records) == 1 else f"{best}, the best on {where} by balanced accuracy"
-    typer.echo(f"to use {which}: equipoise predict {visible(options.out / best)} PHOTO")
-    return records
-
-
-def numbers_of(record: ImageRecord, scores: Mapping[str, Headline | None]) -> dict[str, Any]:
-    """Accuracies in percent, for programs, and the 95 % intervals of those that there are."""
-    columns = {"top1": "top1", "balanced_accuracy": "balanced", "many": "many", "medium": "medium", "few": "few"}
-    found = {column: scores[name] for column, name in columns.items()}
-    ends = {column: [round(100 * v.low, 4), round(100 * v.high, 4)] for column, v in found.items() if v is not None}
-    return {column: getattr(record, column) for column in columns} | {"intervals": ends}
-
-
-def told_as_json(text: str) -> None:
-    """Say something as a line of JSON."""
-    typer.echo(json.dumps({"message": text}))
 
 
 @contextmanager

@@ -108,7 +108,7 @@ def by_group(what: str, groups: Mapping[str, Headline | None]) -> str:
     known = {name: change for name, change in groups.items() if change is not None}
     if len(known) < 2:
         return ""
-    verbs = ("gains", "loses", "does not change")
+    verbs = ("gains", "loses", "is the same")
     words = [f"{name} {moved(change, verbs=verbs)}{_doubt(change)}" for name, change in known.items()]
     return f"{what}: {'; '.join(words)}."
 
@@ -152,13 +152,19 @@ def signed(value: float) -> str:
     return f"{'+' if size > 0 else '−' if size < 0 else '±'}{abs(size) / 10:.1f}"
 
 
-def moved(change: Headline, level: str = "", verbs: Verbs = ("rises by", "falls by", "does not change")) -> str:
-    """How far something moved, with the interval and its `level`."""
+def moved(change: Headline, level: str = "", verbs: Verbs = ("rises by", "falls by", "is the same")) -> str:
+    """How far something moved, with the interval and its `level`.
+
+    >>> moved(Headline(0.0, -0.3, 0.3)), moved(Headline(0.0, 0.0, 0.0))
+    ('may have changed either way (−30.0 to +30.0)', 'is the same')
+    """
     size = tenths(change.value)
     known = not np.isnan(change.low)
     ends = f" ({level}{signed(change.low)} to {signed(change.high)})" if known else ""
     rises, falls, stays = verbs
-    return f"{rises if size > 0 else falls} {abs(size) / 10:.1f} points{ends}" if size else f"{stays}{ends}"
+    if not size:
+        return f"may have changed either way{ends}" if known and (tenths(change.low) or tenths(change.high)) else stays
+    return f"{rises if size > 0 else falls} {abs(size) / 10:.1f} points{ends}"
 
 
 def chance(change: Headline) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from equipoise.arrays import log_odds, sigmoid
 from equipoise.metrics.calibration import Bin, equal_mass_bins
@@ -116,6 +117,18 @@ def notes_of(models: list[Model], drawn: list[int], num_classes: int) -> list[st
         shown = f"{len(drawn):,} of {num_classes:,}, evenly spaced from head to tail"
         notes.append(f"Charts of classes show {shown}; all numbers cover all classes.")
     return notes
+
+
+def threshold_in_words(threshold: ArrayLike) -> str:
+    """When a label is predicted, for a note: `threshold` is a probability for all classes, or one per class.
+
+    >>> threshold_in_words(0.5), threshold_in_words([0.125, 0.4])
+    ('a label is predicted at a probability of 50 % or more.', 'each class has its own threshold, from 12.5 % to 40 %.')
+    """
+    low, high = (f"{100 * float(end):.3g} %" for end in (np.min(threshold), np.max(threshold)))
+    if low == high:
+        return f"a label is predicted at a probability of {low} or more."
+    return f"each class has its own threshold, from {low} to {high}."
 
 
 def headlines(model: Model) -> dict[str, Score | None]:

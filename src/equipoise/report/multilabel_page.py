@@ -28,7 +28,7 @@ from equipoise.report.inspection import how_unequal
 from equipoise.report.multilabel_changes import alone, change_data, changes
 from equipoise.report.multilabel_data import HEADLINES, headlines
 from equipoise.report.multilabel_specs import GROUPS, by_place
-from equipoise.report.pictures import Paths, missed, pictures, with_paths
+from equipoise.report.pictures import EACH, Paths, missed, pictures, with_paths
 from equipoise.report.sections import Section, figure, foot, pair, section, slider, text, top
 from equipoise.report.specs import COLOURS, Spec, neighbours
 
@@ -282,8 +282,8 @@ def _missed_section(several: bool) -> Section:
 
 def _pictures_section(several: bool, missing: int) -> Section:
     how = (
-        "Test images of the most clearly missed classes of each group (by the lower end of the 95 % interval), those "
-        "with the lowest probability first."
+        "Test images of the most clearly missed classes of each group (by the lower end of the 95 % interval), class "
+        f"by class: up to {EACH} of each, those with the lowest probability."
     )
     return sections.pictures_section(several, missing, "What is missed most", how)
 

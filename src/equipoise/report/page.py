@@ -31,7 +31,7 @@ from equipoise.report.figures import save, standing_alone
 from equipoise.report.groups import GROUPS, Cuts
 from equipoise.report.heat_map import group_ends, heat_map_data
 from equipoise.report.inspection import Inspection, absent_in_words, how_unequal
-from equipoise.report.pictures import Paths, confused, pictures, with_paths
+from equipoise.report.pictures import EACH, Paths, confused, pictures, with_paths
 from equipoise.report.sections import Section, foot, headings, text, top
 from equipoise.report.specs import Spec, by_count
 from equipoise.report.sweep_specs import sweeps, tau_sweep, world_sweep
@@ -276,7 +276,7 @@ TABLE = (
     "Recall, a class's accuracy, is the share of its test items that are recognised; precision is the share of its "
     "predictions that are right; F1 is their harmonic mean. Each number has its 95 % interval below."
 )
-PICTURED = "Test images of the pairs above, most confident first."
+PICTURED = f"Test images of the pairs above, pair by pair: up to {EACH} of each, its most confident mistakes."
 
 
 # -------------------------------------------------------------------- the page of a training set

@@ -58,7 +58,7 @@ def pictures(models: Sequence[Iterable[Mistake]], root: Path | None) -> tuple[li
 
 
 def confused(model: Model) -> Iterator[Mistake]:
-    """Items of the pairs in the chart of swallowed classes, the surest mistakes first; pairs of all groups in turn."""
+    """Items of the pairs in the chart of swallowed classes, the surest of each pair; pairs of all groups in turn."""
     if model.paths is None or model.confusions is None or not model.answers:
         return
     answers, prior = model.answers[0], model.runs[0].prior

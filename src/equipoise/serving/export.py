@@ -15,6 +15,7 @@ import inspect
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,17 +118,20 @@ def export_onnx(
     probabilities: bool = False,
     decisions: bool = False,
     dynamic_batch: bool = True,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write the corrected model as an ONNX file; arguments as in `export_program`. Needs `equipoise[serve]`.
 
     Inputs have the names of the model's own arguments; the output is `logits` or `probabilities` (an input of that name
-    gets the suffix `_in`) and, with `decisions=True`, also `decisions`. Priors, class names and thresholds are in the
-    file's metadata: `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`. Weights of more than
-    1.5 GB are stored beside it, in `path` with the suffix `.data`.
+    gets the suffix `_in`) and, with `decisions=True`, also `decisions`. A dynamic first dimension is called `batch`.
+    Priors, class names and thresholds are in the file's metadata, with the texts that `metadata` adds:
+    `onnxruntime.InferenceSession(path).get_modelmeta().custom_metadata_map`. Weights of more than 1.5 GB are stored
+    beside it, in `path` with the suffix `.data`.
 
     path            the file to write
     decisions       True for a second output, the result of `decide`
     dynamic_batch   True for a first dimension of any size
+    metadata        more texts for the file's metadata, such as how images are prepared
 
     >>> served = eq.Rebalanced(torch.nn.Linear(4, 2), source=[0.9, 0.1])
     >>> from tempfile import mkdtemp
@@ -151,7 +155,8 @@ def export_onnx(
         verbose=False,
     )
     assert onnx is not None
-    onnx.model.metadata_props.update(served.metadata)
+    onnx.model.metadata_props.update({**(metadata or {}), **served.metadata})
+    _name_batch(onnx)
     with written_whole(path) as scratch, tempfile.TemporaryDirectory(dir=scratch.parent) as folder:
         whole = Path(folder) / Path(path).name
         onnx.save(whole)
@@ -160,6 +165,14 @@ def export_onnx(
             with written_whole(f"{os.fspath(path)}.data") as beside:
                 weights.replace(beside)
         shutil.copyfile(whole, scratch)
+
+
+def _name_batch(onnx: Any) -> None:
+    """Call the first dimension of the inputs `batch` instead of torch's symbol, if all of them have the same one."""
+    dimensions = [value.shape[0] for value in onnx.model.graph.inputs if value.shape]
+    first = {dimension.value for dimension in dimensions if not isinstance(dimension, int)}
+    if len(first) == 1 and hasattr(onnx, "rename_axes"):  # a torch without it keeps its symbol
+        onnx.rename_axes({first.pop(): "batch"})
 
 
 class _Activated(nn.Module):

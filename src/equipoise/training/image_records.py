@@ -10,6 +10,15 @@ from equipoise.training.records import StoredRecord
 PREDICTIONS, RECORD = "predictions.npz", "record.json"  # of a method, in the folder of a run
 
 
+def in_full(evaluated_on: str) -> str:
+    """The images that a model was evaluated on, as people call them.
+
+    >>> in_full("held_out"), in_full("val")
+    ('held-out images', 'val')
+    """
+    return "held-out images" if evaluated_on == "held_out" else evaluated_on
+
+
 @dataclass(frozen=True)
 class ImageRecord(StoredRecord):
     """Everything about one run. Accuracies are in percent, None for a group without classes; `correct`, `total`,

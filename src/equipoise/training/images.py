@@ -30,7 +30,7 @@ from equipoise.models.processes import first_says, world
 from equipoise.training.augmentation.photographs import cut, draw_windows
 from equipoise.training.classification import Features, Training, plain_features, thinned, train
 from equipoise.training.classification_runs import LONG, probabilities, timed
-from equipoise.training.image_records import ImageRecord
+from equipoise.training.image_records import ImageRecord, in_full
 from equipoise.training.kinds import Context, Kind, Settings
 from equipoise.training.progress import Pace, Status, in_words
 from equipoise.training.recipe import MethodCell, Recipe
@@ -245,6 +245,7 @@ class ImageClassification(Kind[MethodCell, Training]):
             return self.agree(after_chunk())
 
         train(runs, after)
+        self._planned -= sum(run.iteration for run in runs)  # also of runs that a checkpoint had finished before
 
     def _foretell(self, runs: Sequence[Training], pace: Pace) -> None:
         """Log once how long everything will take, as soon as there are enough steps to estimate it from."""
@@ -342,7 +343,7 @@ class ImageClassification(Kind[MethodCell, Training]):
     def in_words(self, record: Any) -> str:
         groups = (("many", record.many), ("medium", record.medium), ("few", record.few))
         shown = ", ".join(f"{name} {value:.1f}" for name, value in groups if value is not None)
-        return f"top-1 {record.top1:.1f} on {record.evaluated_on} ({shown}), {in_words(record.seconds)}"
+        return f"top-1 {record.top1:.1f} on {in_full(record.evaluated_on)} ({shown}), {in_words(record.seconds)}"
 
 
 class FrozenClassification(ImageClassification):

@@ -247,9 +247,10 @@ class _Queue(Generic[C, R]):
             run = runs[cell]
             problem = self.kept.save(cell, run, time.monotonic() - began)
             if why or problem:
-                where = f"{why or 'stopped'} at iteration {run.iteration} of {run.iterations}"
+                where = "after its last iteration" if run.done else f"at iteration {run.iteration} of {run.iterations}"
+                saved = f"saved, and {'evaluated' if run.done else 'resumed'} next time"
                 with suppress(OSError):  # a pipe that nobody reads any more
-                    self.settings.log(f"{cell}: {where}; {problem or 'saved, and resumed next time'}")
+                    self.settings.log(f"{cell}: {why or 'stopped'} {where}; {problem or saved}")
 
     def _judge_group(self, cells: Sequence[C], runs: Mapping[C, R], began: float, *, judged_only: bool) -> bool:
         """Record what was trained, as far as time allows."""

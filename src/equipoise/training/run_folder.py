@@ -1,10 +1,11 @@
 """What training leaves in its folder, with one folder per method; every file is either complete or absent.
 
 model.safetensors   the weights, with the prior and the class names in the file's metadata (`eq.Rebalanced.load`)
-model.json          the network they belong to
+model.json          the network they belong to, and how images are prepared for it
 predictions.npz     logits of the images it was evaluated on, with labels and names; `equipoise report` reads it
 record.json         recipe, numbers, versions
-model.onnx, model.pt2   if an export was requested: images from 0 to 1 in, logits out, the correction inside
+model.onnx, model.pt2   if an export was requested: images from 0 to 1 in, logits out, the correction inside;
+                    how images are prepared is in the metadata of the first and the extra files of the second
 """
 
 from __future__ import annotations
@@ -33,9 +34,17 @@ from equipoise.serving.export import export_onnx, export_program
 from equipoise.serving.rebalanced import Rebalanced
 from equipoise.training.augmentation.cifar import MEAN, STD
 from equipoise.training.image_records import PREDICTIONS, RECORD, ImageRecord
-from equipoise.training.images import Finished
+from equipoise.training.images import Finished, stored_side
 from equipoise.training.methods import logits_mean
 from equipoise.training.sets import IMAGENET_MEAN, IMAGENET_STD
+
+PREPARED = "preprocessing"
+RULE = (
+    "open with Pillow (a JPEG file at the reduced scale that draft gives for the resized image), turn upright as EXIF "
+    "says, convert to RGB; resize the middle square, as wide as the shorter side, to resize x resize pixels with "
+    "BILINEAR; keep the middle crop x crop pixels; divide by 255; axes: batch, channel, row, column. The mean and std "
+    "of inside are part of the model."
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,26 @@ class NetworkNote:
     full_stem: bool = False
     blocks: int = 5  # of each stage, if `model` is "resnet32"
     width: int = 1  # a factor of its channels, likewise
+
+    @property
+    def preprocessing(self) -> dict[str, Any]:
+        """How a photo becomes an input of the network: what `equipoise predict` does."""
+        own = (MEAN, STD) if self.model == "resnet32" else (IMAGENET_MEAN, IMAGENET_STD)
+        inside = {"mean": list(own[0]), "std": list(own[1])}
+        return {"resize": stored_side(self.size), "crop": self.size, "rule": RULE, "inside": inside}
+
+    def save(self, path: Path) -> None:
+        """Write the note, with the preprocessing for those who serve the model without this library."""
+        write_text(path, json.dumps(asdict(self) | {PREPARED: self.preprocessing}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> NetworkNote:
+        """The note of a file that `save` wrote."""
+        content = read_json(path)
+        try:
+            return cls(**{name: value for name, value in {**content}.items() if name != PREPARED})
+        except TypeError as error:
+            raise ValueError(f"{path} does not describe a network: {error}") from None
 
     def network(self) -> Normalised:
         """The network, without the weights."""
@@ -75,7 +104,7 @@ def write_run(folder: Path, finished: Finished, record: ImageRecord, test: Image
     kind = "normalized" if scale is not None else "linear"
     recipe = run.recipe
     note = NetworkNote(finished.model, recipe.size, prior.num_classes, kind, recipe.stride, recipe.full_stem)
-    write_text(folder / NETWORK, json.dumps(asdict(note), indent=1) + "\n")
+    note.save(folder / NETWORK)
     arrays = {
         "logits": finished.logits.float().numpy() * (scale or 1),
         "labels": test.labels,
@@ -104,11 +133,7 @@ def load_run(folder: Path) -> tuple[Rebalanced, NetworkNote]:
     for name in (NETWORK, MODEL):
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder} holds no {name}: expected the folder of a trained method")
-    content = read_json(folder / NETWORK)
-    try:
-        note = NetworkNote(**content)
-    except TypeError as error:
-        raise ValueError(f"{folder / NETWORK} does not describe a network: {error}") from None
+    note = NetworkNote.load(folder / NETWORK)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "source and target are the same")
         return Rebalanced.load(folder / MODEL, note.network()).eval(), note
@@ -119,10 +144,11 @@ def export_run(folder: Path) -> list[Path]:
     served, note = load_run(folder)
     example = torch.zeros(2, 3, note.size, note.size)
     onnx, program = folder / "model.onnx", folder / "model.pt2"
-    export_onnx(served, example, onnx)
+    prepared = {PREPARED: json.dumps(note.preprocessing)}
+    export_onnx(served, example, onnx, metadata=prepared)
     made = export_program(served, example)
     with written_whole(program) as scratch:
-        torch.export.save(made, scratch, extra_files=served.metadata)
+        torch.export.save(made, scratch, extra_files=served.metadata | prepared)
     return [onnx, program]
 
 

@@ -9,9 +9,8 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def export_student(root: Path, run: Training, record: Record) -> Path:
     served = serve(Normalised(model, MEAN, STD), prior, logits_mean(recipe), recipe.adjusted, None)
     served.save(folder / MODEL)
     note = NetworkNote(recipe.model, recipe.size, prior.num_classes, blocks=recipe.blocks, width=recipe.width)
-    write_text(folder / NETWORK, json.dumps(asdict(note), indent=1) + "\n")
+    note.save(folder / NETWORK)
     write_text(folder / RECORD, record.to_json(indent=1))
     export_run(folder)
     return folder

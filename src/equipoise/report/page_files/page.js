@@ -143,7 +143,8 @@ const equipoise = (() => {
         if (change && !none(change.low)) {
           add(card, "div", `95 %: ${signed(change.low)} to ${signed(change.high)}`, "range change");
           const sure = change.low > 0 || change.high < 0;
-          add(card, "div", sure ? "more than chance" : "may be chance", `chance ${sure ? "sure" : ""}`);
+          const either = change.low || change.high ? "may have changed either way" : "the same";
+          add(card, "div", sure ? "more than chance" : size ? "may be chance" : either, `chance ${sure ? "sure" : ""}`);
         }
       }
     }
