@@ -146,8 +146,9 @@ class SeesawClassification(nn.Module):
 
 
 def seesaw(prior: Prior, p: float = 0.8, q: float = 2.0) -> SeesawClassification:
-    """Seesaw loss with its authors' exponents."""
-    return SeesawClassification(SeesawLoss(prior, p=p, q=q, reduction="sum"))
+    """Seesaw loss with its authors' exponents. A box has one class, so the prior's counts are taken as shares."""
+    shares = Prior.from_counts(prior.counts) if prior.counted else prior
+    return SeesawClassification(SeesawLoss(shares, p=p, q=q, reduction="sum"))
 
 
 def sigmoid(num_classes: int) -> SigmoidClassification:
