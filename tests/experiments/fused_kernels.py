@@ -43,11 +43,17 @@ def pixels_first(x: torch.Tensor) -> torch.Tensor:
     return x.detach().permute(0, 2, 3, 1).contiguous()
 
 
+def bordered(x: torch.Tensor) -> torch.Tensor:
+    """As what is convolved: pixels first, a border of zeros; three channels are four, the last of them 0."""
+    padded = functional.pad(x.detach(), (1, 1, 1, 1, 0, 1 if x.shape[1] == 3 else 0))
+    return pixels_first(padded)
+
+
 @pytest.mark.parametrize(("channels", "to", "stride"), LAYERS)
 def test_convolution_is_torchs_and_sums_its_result(channels: int, to: int, stride: int) -> None:
     x, weight, _ = layer(channels, to, stride)
     expected = pixels_first(functional.conv2d(x, weight, stride=stride, padding=1))
-    y, partial = fused.convolution(pixels_first(x), weight.detach(), stride)
+    y, partial = fused.convolution(bordered(x), weight.detach(), stride)
     # A value is a sum of n = 9 * 128 products of unit normals at most: of size sqrt(n) = 34, with about sqrt(n)
     # roundings of 2**-24 of that, 6.9e-5, in either order. Sums over pixels are of 192 squares of these: 2e5.
     torch.testing.assert_close(y, expected, atol=1e-4, rtol=1e-5)
@@ -56,12 +62,24 @@ def test_convolution_is_torchs_and_sums_its_result(channels: int, to: int, strid
 
 
 @pytest.mark.parametrize(("channels", "to", "stride"), LAYERS)
-def test_weight_gradient_is_torchs(channels: int, to: int, stride: int) -> None:
+def test_the_gradients_of_a_layer_are_torchs(channels: int, to: int, stride: int) -> None:
     x, weight, slope = layer(channels, to, stride)
-    (expected,) = torch.autograd.grad(functional.conv2d(x, weight, stride=stride, padding=1), weight, slope)
-    found = fused.weight_gradient(pixels_first(x), pixels_first(slope), stride)
+    y = functional.conv2d(x, weight, stride=stride, padding=1)
+    gain, bias = torch.rand(2, to).add(0.5).requires_grad_().unbind()
+    normalised = functional.batch_norm(y, None, None, gain, bias, training=True)
+    dw, dy, dgain, dbias = torch.autograd.grad(normalised, (weight, y, gain, bias), slope)
+    mean, inverse = y.mean((0, 2, 3)), (y.var((0, 2, 3), correction=0) + 1e-5).rsqrt()
+    statistics = torch.stack([mean, inverse, gain * inverse, bias - mean * gain * inverse]).detach()
+    given = fused.Layer(weight, stride, bordered(x), pixels_first(y), bordered(y), statistics, residual=True)
+    dz = pixels_first(slope)
+    sums = torch.stack([dz.sum((0, 1, 2)), (dz * (given.y - mean) * inverse).sum((0, 1, 2))]).detach()
+    found_dy = torch.zeros_like(given.out)
+    found, (found_dbias, found_dgain) = fused.weight_gradient(dz, sums[None], given, found_dy)
     assert found.is_contiguous(memory_format=torch.channels_last)  # as the weight is: SGD is one kernel for both
-    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(found_dy, bordered(dy), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found, dw, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found_dbias, dbias, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(found_dgain, dgain, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("channels", "to", "stride"), [layer for layer in LAYERS if layer[0] > 3])
@@ -69,24 +87,32 @@ def test_the_gradient_of_the_layer_below_is_torchs(channels: int, to: int, strid
     x, weight, slope = layer(channels, to, stride)
     (dx,) = torch.autograd.grad(functional.conv2d(x, weight, stride=stride, padding=1), x, slope)
     y, added = torch.randn(2, BATCH, SIDE, SIDE, channels)
-    below = fused.Layer(weight, 1, x, y, out=pixels_first(x), statistics=torch.rand(4, channels))
-    for more in (None, added):
-        expected = torch.where(below.out > 0, pixels_first(dx) + (0 if more is None else more), 0)
-        dz, partial = fused.convolution_transposed(pixels_first(slope), weight.detach(), stride, more, below)
+    statistics = torch.rand(4, channels)
+    mean, inverse, scale, shift = statistics
+    for more, residual in ((None, False), (added, True), (added, False)):
+        out = bordered(x) if residual else torch.full_like(bordered(x), torch.nan)  # which need not be read
+        below = fused.Layer(weight, 1, x, y, out, statistics, residual)
+        positive = pixels_first(x) > 0 if residual else y * scale + shift > 0
+        expected = torch.where(positive, pixels_first(dx) + (0 if more is None else more), 0)
+        dz, partial = fused.convolution_transposed(bordered(slope), weight.detach(), stride, more, below)
         torch.testing.assert_close(dz, expected, atol=1e-4, rtol=1e-5)
-        mean, inverse = below.statistics[:2]
         sums = torch.stack([expected.sum((0, 1, 2)), (expected * (y - mean) * inverse).sum((0, 1, 2))])
         torch.testing.assert_close(partial.sum(0), sums, atol=1e-2, rtol=1e-5)
 
 
-@pytest.mark.parametrize("taps", [1, 3])
-def test_a_row_of_taps_at_once_gives_the_same(taps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("block", [8, 64])  # of which some layers have a whole number, and some do not
+@pytest.mark.parametrize(("pair", "columns", "rows"), [(1, 1, 1), (1, 4, 1), (1, 4, 3), (2, 4, 1), (2, 4, 3)])
+def test_other_ways_to_divide_the_work_give_the_same(
+    pair: int, columns: int, rows: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for table in (fused.CONVOLUTION, fused.TRANSPOSED, fused.WEIGHT):
         for channels, tiling in table.items():
-            monkeypatch.setitem(table, channels, replace(tiling, taps=taps, tiles=2))
+            one = table is not fused.WEIGHT and pair == 1  # a convolution of four columns has pairs
+            changed = replace(tiling, block=block, pair=pair, columns=1 if one else columns, rows=rows, tiles=2)
+            monkeypatch.setitem(table, channels, changed)
     for channels, to, stride in (*LAYERS[:6], LAYERS[-1]):
         test_convolution_is_torchs_and_sums_its_result(channels, to, stride)
-        test_weight_gradient_is_torchs(channels, to, stride)
+        test_the_gradients_of_a_layer_are_torchs(channels, to, stride)
         if channels > 3:
             test_the_gradient_of_the_layer_below_is_torchs(channels, to, stride)
 
@@ -136,7 +162,7 @@ def test_a_whole_network_has_torchs_features_gradients_and_running_statistics(wi
 
 def test_a_weight_in_another_layout_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\(16, 16, 3, 3\) is not channels_last"):
-        fused.convolution(torch.zeros(1, 8, 8, 16), torch.zeros(16, 16, 3, 3), 1)
+        fused.convolution(torch.zeros(1, 10, 10, 16), torch.zeros(16, 16, 3, 3), 1)
 
 
 def test_channels_without_kernels_are_refused_by_number() -> None:

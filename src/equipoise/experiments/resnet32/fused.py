@@ -6,12 +6,12 @@ into reading and writing intermediate results. Here a layer, out = relu(BN(conv(
     forward     y = conv(x), with the sums of y and y² per channel on the way
                 out = relu(y · scale + shift [+ shortcut])
     backward    dz = dout where out > 0, with the sums of dz and dz · ŷ per channel on the way     (ŷ = y normalised)
-                dy = scale · (dz − mean(dz) − ŷ · mean(dz · ŷ))
-                dw = sum over pixels of x ⊗ dy
+                dw = sum over pixels of x ⊗ dy,  dy = scale · (dz − mean(dz) − ŷ · mean(dz · ŷ))
                 dout of the layer below = conv transposed(dy) [+ the shortcut's gradient]
 
-Activations are bf16, [N, H, W, C]; products are summed in fp32, and statistics and weights are fp32. There are no
-atomics: sums are taken in a fixed order, so the same inputs give the same bits, whatever else the GPU does.
+Activations are bf16, [N, H, W, C]; those that are convolved, x and dy, have a border of zeros: [N, H + 2, W + 2, C].
+Products are summed in fp32, and statistics and weights are fp32. There are no atomics: sums are taken in a fixed order,
+so the same inputs give the same bits, whatever else the GPU does.
 
 `fused_features` is for training. `fused_answers` has the same layers with running statistics, for teachers, which are
 run on millions of images; to evaluate a model, call the model itself.
@@ -33,34 +33,39 @@ from equipoise.training.augmentation.cifar import MEAN, STD
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a kernel's work is divided: pixels at a time, how many times per program, warps, stages, taps at once."""
+    """How a kernel's work is divided.
 
-    block: int
-    tiles: int
+    A group of `pair` adjacent pixels is computed from `columns` columns at a time, of the three that each pixel needs.
+    """
+
+    block: int  # groups at a time
+    tiles: int  # how many times per program
     warps: int
     stages: int = 1
-    taps: int = 1
+    pair: int = 1
+    columns: int = 1
+    rows: int = 1  # 3: a convolution keeps all weights, a weight's gradient sums all of them in one program
 
 
 # By the channels of the result; tuned on an H200 by benchmarks/cifar_kernels.py --tune, those of 128 chosen by the
 # registers and the shared memory that they take.
 CONVOLUTION = {
-    16: Tiling(256, 4, 4, 1, 1),
-    32: Tiling(256, 2, 4, 1, 1),
-    64: Tiling(256, 1, 8, 1, 1),
-    128: Tiling(128, 1, 8, 1, 1),
+    16: Tiling(64, 8, 4, 1, 2, 4, 3),
+    32: Tiling(64, 4, 4, 1, 2, 4, 3),
+    64: Tiling(128, 1, 4, 1, 1, 1, 1),
+    128: Tiling(128, 1, 8, 1, 1, 1, 1),
 }
 TRANSPOSED = {
-    16: Tiling(256, 4, 4, 1, 1),
-    32: Tiling(256, 1, 8, 1, 1),
-    64: Tiling(256, 1, 8, 1, 1),
-    128: Tiling(128, 1, 8, 1, 1),
+    16: Tiling(64, 8, 4, 1, 2, 4, 3),
+    32: Tiling(64, 4, 4, 1, 2, 4, 3),
+    64: Tiling(128, 1, 8, 1, 1, 1, 1),
+    128: Tiling(128, 1, 8, 1, 1, 1, 1),
 }
 WEIGHT = {
-    16: Tiling(128, 32, 4, 3, 3),
-    32: Tiling(64, 16, 4, 3, 3),
-    64: Tiling(32, 16, 4, 3, 3),
-    128: Tiling(64, 16, 8, 3, 1),
+    16: Tiling(128, 16, 4, 3, 2, 4, 3),
+    32: Tiling(32, 16, 8, 3, 2, 4, 3),
+    64: Tiling(32, 16, 4, 3, 1, 4, 1),
+    128: Tiling(64, 16, 8, 3, 1, 1, 1),
 }
 POINTS = 4096  # values per program of a pointwise kernel
 MASKED = 128 * 64  # the same for `masked`, at most
@@ -70,21 +75,22 @@ MASKED = 128 * 64  # the same for `masked`, at most
 class Layer:
     """What the backward pass needs from a layer."""
 
-    weight: Tensor  # [O, I, 3, 3], channels_last
+    weight: Tensor  # [O, I, 3, 3], channels_last, of the type of x
     stride: int
-    x: Tensor
+    x: Tensor  # with a border
     y: Tensor  # the convolution's result
-    out: Tensor
+    out: Tensor  # with a border
     statistics: Tensor  # [4, O]: mean, 1/deviation, scale, shift
+    residual: bool  # whether a shortcut was added
 
 
 # -------------------------------------------------------------------- the kernels as functions of tensors
 
 
 def convolution(x: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """y [N, H/stride, W/stride, O] of x [N, H, W, I] and weight [O, I, 3, 3]; and partial sums [programs, 2, O]."""
+    """y [N, H/stride, W/stride, O] of x [N, H + 2, W + 2, I] and weight [O, I, 3, 3]; partial sums [programs, 2, O]."""
     number, height, width, _ = x.shape
-    y = x.new_empty(number, height // stride, width // stride, len(weight))
+    y = x.new_empty(number, (height - 2) // stride, (width - 2) // stride, len(weight))
     return y, _convolve(x, weight, y, stride, _tiling(CONVOLUTION, len(weight)))
 
 
@@ -93,10 +99,17 @@ def convolution_transposed(
 ) -> tuple[Tensor, Tensor]:
     """dz of the layer below, whose output was the convolution's x; and its partial sums [programs, 2, I].
 
-    `added` is whatever else contributes to the gradient of that output.
+    dy has a border; `added` is whatever else contributes to the gradient of that output, and has none.
     """
-    dz = torch.empty_like(below.out)
-    return dz, _convolve(dy, weight, dz, stride, _tiling(TRANSPOSED, dz.shape[3]), added, below)
+    dz = torch.empty_like(below.y)
+    tiling = _tiling(TRANSPOSED, dz.shape[3])
+    return dz, _convolve(dy, weight, dz, stride, tiling, added, below.statistics, below)
+
+
+def answer(x: Tensor, weight: Tensor, stride: int, bn: nn.BatchNorm2d, out: Tensor, shortcut: Tensor | None) -> Tensor:
+    """A whole layer by the running statistics of BN, written into `out`; all have borders, and out's must be 0."""
+    _convolve(x, weight, out, stride, _tiling(CONVOLUTION, len(weight)), shortcut, running_statistics(bn))
+    return out
 
 
 def _convolve(
@@ -106,28 +119,44 @@ def _convolve(
     stride: int,
     tiling: Tiling,
     added: Tensor | None = None,
+    statistics: Tensor | None = None,
     below: Layer | None = None,
 ) -> Tensor:
     if not weight.is_contiguous(memory_format=torch.channels_last):
         raise ValueError(f"a weight {tuple(weight.shape)} is not channels_last: model.to(memory_format=...) first")
-    channels, to = x.shape[3], y.shape[3]
-    taps = 1 if below and stride > 1 else tiling.taps
+    number, height, width, to = y.shape
+    channels, answered = x.shape[3], statistics is not None and below is None
+    if answered:
+        height, width = height - 2, width - 2
+    pair, columns = tiling.pair, tiling.columns
+    if stride > 1:  # two pixels of the transpose come from two columns, and one of the convolution from three
+        pair, columns = (2, min(columns, 2)) if below else (1, columns)
+    elif channels < 16:
+        pair, columns = 2, 4
+    span = 2 if below and stride > 1 else pair + 2
     block = tiling.block // 2 if channels > max(to, 64) else tiling.block  # a whole one would need too many registers
-    pixels = y.numel() // to
-    programs = triton.cdiv(pixels, block * tiling.tiles)
-    partial = torch.empty(programs, 2, to, device=x.device)
+    groups = number * height * width // pair
+    programs = triton.cdiv(groups, block * tiling.tiles)
+    partial = torch.empty(0 if answered else programs * pair, 2, to, device=x.device)
     kernels.convolve[(programs,)](
         *(x, weight, y),
         y if added is None else added,
-        *((y, y, partial) if below is None else (below.out, below.y, below.statistics)),
+        *((y, y) if below is None else (below.out, below.y)),
+        partial if statistics is None else statistics,
         partial,
-        pixels,
-        *(y.shape[1], y.shape[2], x.shape[1], x.shape[2], channels, to),
-        TAPS=taps,
-        PACKED=_packed(taps * channels),
+        groups,
+        *(height, width, channels, channels if below else weight.shape[1], to),
+        PAIR=pair,
+        COLUMNS=columns,
+        SPAN=span,
+        PACKED=_packed(columns * channels),
+        KEPT=tiling.rows > 1 and columns >= span,
         STRIDE=stride,
         TRANSPOSED=below is not None,
+        RESIDUAL=below is not None and below.residual,
+        ANSWER=answered,
         ADD=added is not None,
+        EVEN=groups % (block * tiling.tiles) == 0,
         BLOCK=block,
         TILES=tiling.tiles,
         num_warps=tiling.warps,
@@ -136,26 +165,33 @@ def _convolve(
     return partial
 
 
-def weight_gradient(x: Tensor, dy: Tensor, stride: int) -> Tensor:
-    """The gradient of `convolution`'s weight, [O, I, 3, 3] fp32 in the layout of a channels_last weight."""
-    _, height, width, channels = x.shape
-    to = dy.shape[3]
-    pixels = dy.numel() // to
+def weight_gradient(dz: Tensor, partial: Tensor, layer: Layer, dy: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient of the layer's weight, [O, I, 3, 3] fp32 in the layout of a channels_last weight, and those of BN's
+    bias and gain as [2, O]; from dz and its partial sums. Writes dy, which has a border that must be 0 already."""
+    number, height, width, to = dz.shape
+    channels, given = layer.x.shape[3], layer.weight.shape[1]
     tiling = _tiling(WEIGHT, to)
-    programs = triton.cdiv(pixels, tiling.block * tiling.tiles)
-    partial = torch.empty(programs, to, 3, 3, channels, device=x.device)
-    kernels.weight_gradient[(programs, 9 // tiling.taps)](
-        *(x, dy, partial, pixels),
-        *(dy.shape[1], dy.shape[2], height, width, channels, to),
-        TAPS=tiling.taps,
-        PACKED=_packed(tiling.taps * channels),
-        STRIDE=stride,
+    pair = tiling.pair if layer.stride == 1 else 1
+    groups = number * height * width // pair
+    sums = partial.sum(0)
+    programs = triton.cdiv(groups, tiling.block * tiling.tiles)
+    gradients = torch.empty(programs * pair, to, 3, 3, given, device=dz.device)
+    kernels.weight_gradient[(programs, triton.cdiv(3, tiling.columns) * 3 // tiling.rows)](
+        *(layer.x, dz, layer.y, layer.statistics, sums, dy, gradients, groups),
+        *(height, width, channels, given, to),
+        PAIR=pair,
+        COLUMNS=tiling.columns,
+        SPAN=pair + 2 if layer.stride == 1 else 4,
+        PACKED=_packed(tiling.columns * channels),
+        ROWS=tiling.rows,
+        STRIDE=layer.stride,
+        EVEN=groups % (tiling.block * tiling.tiles) == 0,
         BLOCK=tiling.block,
         TILES=tiling.tiles,
         num_warps=tiling.warps,
         num_stages=tiling.stages,
     )
-    return partial.sum(0).permute(0, 3, 1, 2)
+    return gradients.sum(0).permute(0, 3, 1, 2), sums
 
 
 def fits(width: int) -> bool:
@@ -194,14 +230,14 @@ def normalisation(y: Tensor, partial: Tensor, bn: nn.BatchNorm2d, shortcut: Tens
 
 
 def _scaled(y: Tensor, statistics: Tensor, shortcut: Tensor | None) -> Tensor:
-    """relu(y · scale + shift [+ shortcut]), with the scale and shift from statistics [4, C]."""
-    channels = y.shape[3]
-    pixels = y.numel() // channels
-    out = torch.empty_like(y)
+    """relu(y · scale + shift [+ shortcut]) with a border, with the scale and shift from statistics [4, C]."""
+    number, height, width, channels = y.shape
+    places = number * (height + 2) * (width + 2)
+    out = y.new_empty(number, height + 2, width + 2, channels)
     block = POINTS // channels
-    kernels.scale_shift_relu[(triton.cdiv(pixels, block),)](
-        *(y, statistics, y if shortcut is None else shortcut, out, pixels),
-        CHANNELS=channels,
+    kernels.scale_shift_relu[(triton.cdiv(places, block),)](
+        *(y, statistics, out if shortcut is None else shortcut, out, places),
+        *(height, width, channels),
         ADD=shortcut is not None,
         BLOCK=block,
     )
@@ -219,70 +255,72 @@ def running_statistics(bn: nn.BatchNorm2d) -> Tensor:
 
 def masked(dout: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
     """dz = dout where the layer's output is positive, and its partial sums [programs, 2, C]."""
-    channels = dout.shape[3]
-    pixels = dout.numel() // channels
+    number, height, width, channels = dout.shape
+    pixels = number * height * width
     block = min(128, MASKED // channels)
     programs = triton.cdiv(pixels, 2 * block)
     partial = torch.empty(programs, 2, channels, device=dout.device)
     dz = torch.empty_like(dout)
     kernels.mask_and_sum[(programs,)](
-        *(dout, layer.out, layer.y, layer.statistics, dz, partial, pixels), CHANNELS=channels, BLOCK=block, TILES=2
+        *(dout, layer.out, layer.y, layer.statistics, dz, partial, pixels),
+        *(height, width, channels),
+        BLOCK=block,
+        TILES=2,
     )
     return dz, partial
 
 
-def normalisation_gradient(dz: Tensor, partial: Tensor, layer: Layer) -> tuple[Tensor, Tensor]:
-    """dy, and the gradients of BN's bias and weight as [2, C]."""
-    channels = dz.shape[3]
-    pixels = dz.numel() // channels
-    sums = partial.sum(0)
-    dy = torch.empty_like(dz)
-    block = POINTS // channels
-    kernels.normalisation_gradient[(triton.cdiv(pixels, block),)](
-        *(dz, layer.y, layer.statistics, sums, dy, pixels), CHANNELS=channels, BLOCK=block
-    )
-    return dy, sums
+def inner(x: Tensor) -> Tensor:
+    """x [N, H + 2, W + 2, C] without its border."""
+    return x[:, 1:-1, 1:-1]
 
 
 # -------------------------------------------------------------------- the network
 
 
 class _Features(torch.autograd.Function):
-    """From images [N, H, W, 3] to features [N, F] fp32; gradients of the parameters only."""
+    """From images [N, H + 2, W + 2, 4] to features [N, F] fp32; gradients of the parameters only."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, model: ResNetCifar, *parameters: Tensor) -> Tensor:
-        def layer(
-            x: Tensor, conv: nn.Conv2d, bn: nn.BatchNorm2d, stride: int = 1, shortcut: Tensor | None = None
-        ) -> Layer:
-            y, partial = convolution(x, conv.weight, stride)
+        weights = iter(_cast([parameter for parameter in parameters if parameter.ndim == 4], images.dtype))
+
+        def layer(x: Tensor, bn: nn.BatchNorm2d, stride: int = 1, shortcut: Tensor | None = None) -> Layer:
+            weight = next(weights)
+            y, partial = convolution(x, weight, stride)
             out, statistics = normalisation(y, partial, bn, shortcut)
-            return Layer(conv.weight, stride, x, y, out, statistics)
+            return Layer(weight, stride, x, y, out, statistics, residual=shortcut is not None)
 
         ctx.blocks = [block for block in model.blocks if isinstance(block, BasicBlock)]
-        ctx.layers = [layer(images, model.conv, model.bn)]
+        ctx.layers = [layer(images, model.bn)]
         for block in ctx.blocks:
             x = ctx.layers[-1].out
-            ctx.layers.append(layer(x, block.conv1, block.bn1, block.stride))
-            ctx.layers.append(layer(ctx.layers[-1].out, block.conv2, block.bn2, 1, _shortcut(x, block)))
+            ctx.layers.append(layer(x, block.bn1, block.stride))
+            ctx.layers.append(layer(ctx.layers[-1].out, block.bn2, 1, _shortcut(x, block)))
         last: Tensor = ctx.layers[-1].out
-        return last.mean((1, 2), dtype=torch.float32)
+        return inner(last).mean((1, 2), dtype=torch.float32)
 
     @staticmethod
     def backward(ctx: Any, dfeatures: Tensor) -> tuple[Tensor | None, ...]:
         layers: list[Layer] = ctx.layers
         gradients: list[Tensor] = []  # from the last layer to the first: bias, gain, weight
+        bordered: dict[
+            torch.Size, Tensor
+        ] = {}  # one dy for all layers of a shape: each is used before the next is made
 
         def below(dz: Tensor, partial: Tensor, number: int, added: Tensor | None = None) -> tuple[Tensor, Tensor]:
             """Backward through layer `number`, to the dz and the partial sums of the one below."""
             layer = layers[number]
-            dy, sums = normalisation_gradient(dz, partial, layer)
-            gradients.extend([sums[0], sums[1], weight_gradient(layer.x, dy, layer.stride)])
+            if layer.out.shape not in bordered:
+                bordered[layer.out.shape] = torch.zeros_like(layer.out)
+            dy = bordered[layer.out.shape]
+            weight, sums = weight_gradient(dz, partial, layer, dy)
+            gradients.extend([sums[0], sums[1], weight])
             if number == 0:
                 return dz, partial
             return convolution_transposed(dy, layer.weight, layer.stride, added, layers[number - 1])
 
-        last = layers[-1].out
+        last = layers[-1].y
         spread = dfeatures / (last.shape[1] * last.shape[2])
         dout = spread.to(last.dtype)[:, None, None].expand_as(last).contiguous()
         dz, partial = masked(dout, layers[-1])
@@ -294,22 +332,30 @@ class _Features(torch.autograd.Function):
         return None, None, *reversed(gradients)
 
 
+def _cast(weights: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Copies of another type, in the same layout: one kernel for all."""
+    copies = [torch.empty_like(weight, dtype=dtype) for weight in weights]
+    torch._foreach_copy_(copies, weights)
+    return copies
+
+
 def _shortcut(x: Tensor, block: BasicBlock) -> Tensor:
     """The input or, if the block halves the image, every second pixel, with channels of zeros on both sides."""
     if block.stride == 1:
         return x
-    number, height, width, channels = x.shape
+    number, height, width, channels = inner(x).shape
     half = block.added_channels // 2
-    shortcut = x.new_zeros(number, height // 2, width // 2, channels + block.added_channels)
-    shortcut[..., half : half + channels] = x[:, ::2, ::2]
+    shortcut = x.new_zeros(number, height // 2 + 2, width // 2 + 2, channels + block.added_channels)
+    inner(shortcut)[..., half : half + channels] = inner(x)[:, ::2, ::2]
     return shortcut
 
 
 def _shortcut_gradient(dz: Tensor, x: Tensor, block: BasicBlock) -> Tensor:
+    """The gradient of the input without its border."""
     if block.stride == 1:
         return dz
     half = block.added_channels // 2
-    gradient = torch.zeros_like(x)
+    gradient = x.new_zeros(inner(x).shape)
     gradient[:, ::2, ::2] = dz[..., half : half + x.shape[3]]
     return gradient
 
@@ -339,27 +385,34 @@ def fused_answers(model: ResNetCifar, images: Tensor) -> Tensor:
     weights must be channels_last.
     """
 
-    def layer(
-        x: Tensor, conv: nn.Conv2d, bn: nn.BatchNorm2d, stride: int = 1, shortcut: Tensor | None = None
-    ) -> Tensor:
-        y, _ = convolution(x, conv.weight, stride)
-        return _scaled(y, running_statistics(bn), shortcut)
+    x = _normalised(images)
+    weights = iter(_cast([layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d)], x.dtype))
+    spare: list[Tensor] = []  # tensors of the present shape, borders 0, that hold nothing that is still needed
 
-    x = layer(_normalised(images), model.conv, model.bn)
+    def layer(x: Tensor, bn: nn.BatchNorm2d, stride: int = 1, shortcut: Tensor | None = None) -> Tensor:
+        weight = next(weights)
+        number, height, width, _ = inner(x).shape
+        shape = (number, height // stride + 2, width // stride + 2, len(weight))
+        out = spare.pop() if spare and spare[-1].shape == shape else x.new_zeros(shape)
+        return answer(x, weight, stride, bn, out, shortcut)
+
+    x = layer(x, model.bn)
     for block in model.blocks:
         assert isinstance(block, BasicBlock)
-        middle = layer(x, block.conv1, block.bn1, block.stride)
-        x = layer(middle, block.conv2, block.bn2, 1, _shortcut(x, block))
-    return x.mean((1, 2), dtype=torch.float32)
+        middle = layer(x, block.bn1, block.stride)
+        out = layer(middle, block.bn2, 1, _shortcut(x, block))
+        spare = [middle, x] if block.stride == 1 else [middle]
+        x = out
+    return inner(x).mean((1, 2), dtype=torch.float32)
 
 
 def _normalised(images: Tensor) -> Tensor:
-    """uint8 [N, 3, H, W] as the first layer takes it: [N, H, W, 3]."""
+    """uint8 [N, 3, H, W] as the first layer takes it: [N, H + 2, W + 2, 4], the border and the last channel 0."""
     number, _, height, width = images.shape
     dtype = torch.bfloat16 if images.is_cuda else torch.float32  # Triton's interpreter has no products in bf16
-    x = torch.empty(number, height, width, 3, dtype=dtype, device=images.device)
-    pixels = number * height * width
-    kernels.normalise[(triton.cdiv(pixels, 1024),)](
-        *(images.contiguous(), x, pixels), IMAGE=height * width, MEANS=MEAN, STDS=STD, BLOCK=1024
+    x = torch.empty(number, height + 2, width + 2, 4, dtype=dtype, device=images.device)
+    places = number * (height + 2) * (width + 2)
+    kernels.normalise[(triton.cdiv(places, 1024),)](
+        *(images.contiguous(), x, places), *(height, width), MEANS=MEAN, STDS=STD, BLOCK=1024
     )
     return x

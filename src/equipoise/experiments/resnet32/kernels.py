@@ -1,7 +1,8 @@
 """The Triton kernels of fused.py, which explains what they are for. Pointers come first, sizes in capitals last.
 
-All of them see images as [pixels, channels]: pixel = (image · height + row) · width + column. Stored values have the
-type of the tensor they are stored in; sums are fp32.
+All of them see images as [pixels, channels]: pixel = (image · height + row) · width + column. What is convolved has a
+border of zeros, one pixel wide, so that no tap needs a test whether it lies inside; in these tensors the same pixel is
+at `_bordered`. Stored values have the type of the tensor they are stored in; sums are fp32.
 """
 
 from __future__ import annotations
@@ -12,154 +13,273 @@ from triton.language import constexpr
 
 
 @triton.jit
-def normalise(images, out, pixels, IMAGE: constexpr, MEANS: constexpr, STDS: constexpr, BLOCK: constexpr):
-    """uint8 [N, 3, H, W] → bf16 [N, H, W, 3], as augment.normalise."""
-    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    there = pixel < pixels
-    source = images + pixel // IMAGE * (3 * IMAGE) + pixel % IMAGE
+def _bordered(pixel, HEIGHT: constexpr, WIDTH: constexpr):
+    """Where a pixel of [N, HEIGHT, WIDTH] is in [N, HEIGHT + 2, WIDTH + 2]."""
+    row = pixel // WIDTH % HEIGHT
+    image = pixel // (WIDTH * HEIGHT)
+    return (image * (HEIGHT + 2) + row + 1) * (WIDTH + 2) + pixel % WIDTH + 1
+
+
+@triton.jit
+def _unbordered(place, HEIGHT: constexpr, WIDTH: constexpr):
+    """The pixel at a place of [N, HEIGHT + 2, WIDTH + 2], and whether it is not in the border."""
+    column = place % (WIDTH + 2) - 1
+    row = place // (WIDTH + 2) % (HEIGHT + 2) - 1
+    image = place // ((WIDTH + 2) * (HEIGHT + 2))
+    inside = (row >= 0) & (row < HEIGHT) & (column >= 0) & (column < WIDTH)
+    return (image * HEIGHT + row) * WIDTH + column, inside
+
+
+@triton.jit
+def normalise(
+    images, out, places, HEIGHT: constexpr, WIDTH: constexpr, MEANS: constexpr, STDS: constexpr, BLOCK: constexpr
+):
+    """uint8 [N, 3, H, W] → bf16 [N, H + 2, W + 2, 4], as augment.normalise; the border and the last channel are 0."""
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    there = place < places
+    pixel, inside = _unbordered(place, HEIGHT, WIDTH)
+    inside = inside & there
+    source = images + pixel // (HEIGHT * WIDTH) * (3 * HEIGHT * WIDTH) + pixel % (HEIGHT * WIDTH)
     for channel in tl.static_range(3):
-        value = tl.load(source + channel * IMAGE, mask=there, other=0).to(tl.float32)
-        value = (value / 255 - MEANS[channel]) / STDS[channel]
-        tl.store(out + pixel * 3 + channel, value.to(out.dtype.element_ty), mask=there)
+        value = tl.load(source + channel * (HEIGHT * WIDTH), mask=inside, other=0).to(tl.float32)
+        value = tl.where(inside, (value / 255 - MEANS[channel]) / STDS[channel], 0.0)
+        tl.store(out + place * 4 + channel, value.to(out.dtype.element_ty), mask=there)
+    tl.store(out + place * 4 + 3, tl.zeros((BLOCK,), out.dtype.element_ty), mask=there)
+
+
+@triton.jit
+def _kernel(
+    weight,
+    row,
+    first,
+    FROM: constexpr,
+    GIVEN: constexpr,
+    TO: constexpr,
+    PAIR: constexpr,
+    COLUMNS: constexpr,
+    PACKED: constexpr,
+    STRIDE: constexpr,
+    TRANSPOSED: constexpr,
+):
+    """The weight as a matrix from COLUMNS columns of x, from column `first` on, to PAIR pixels of y, for a row of taps:
+    [PACKED, PAIR · TO], 0 where a column is not among the three of a pixel."""
+    packed = tl.arange(0, PACKED)
+    column = first + packed[:, None] // FROM
+    before = packed[:, None] % FROM
+    outs = tl.arange(0, PAIR * TO)
+    pixel = outs[None, :] // TO
+    after = outs[None, :] % TO
+    if TRANSPOSED:
+        tap = 1 + pixel - 2 * column if STRIDE > 1 else 2 + pixel - column
+        place = before * (9 * TO) + (row * 3 + tap) * TO + after
+    else:
+        tap = column - pixel
+        place = after * (9 * GIVEN) + (row * 3 + tap) * GIVEN + before
+    used = (tap >= 0) & (tap < 3) & (before < GIVEN) & (packed < COLUMNS * FROM)[:, None]
+    return tl.load(weight + place, mask=used, other=0.0)
 
 
 @triton.jit
 def convolve(
-    x,
+    x,  # with a border
     weight,
-    y,
-    added,
-    out_below,
+    y,  # with a border if ANSWER
+    added,  # likewise
+    out_below,  # with a border
     y_below,
-    statistics_below,
+    statistics,  # of the layer below if TRANSPOSED, of this one if ANSWER
     partial,
-    pixels,
+    groups,  # of PAIR pixels
     HEIGHT: constexpr,  # of y
     WIDTH: constexpr,
-    FROM_HEIGHT: constexpr,  # of x
-    FROM_WIDTH: constexpr,
     FROM: constexpr,  # channels of x
+    GIVEN: constexpr,  # channels of x that the weight has
     TO: constexpr,  # channels of y
-    TAPS: constexpr,  # taps multiplied at once: 1, or the 3 of a row, whose pixels are adjacent in memory
-    PACKED: constexpr,  # at least TAPS · FROM, and 16; a power of two
+    PAIR: constexpr,  # adjacent pixels of y that are computed from the same columns of x
+    COLUMNS: constexpr,  # of x that are multiplied at once, adjacent in memory
+    SPAN: constexpr,  # of x that PAIR pixels need
+    PACKED: constexpr,  # at least COLUMNS · FROM, and 16; a power of two
+    KEPT: constexpr,  # the weight is loaded once for all tiles; COLUMNS is SPAN then, or more
     STRIDE: constexpr,
     TRANSPOSED: constexpr,  # y is the gradient of the output of a layer below: mask it, and sum dz and dz · ŷ
+    RESIDUAL: constexpr,  # the output of the layer below has a shortcut in it, so that y_below alone is not its mask
+    ANSWER: constexpr,  # y is relu(convolution · scale + shift [+ added]), and nothing is summed
     ADD: constexpr,
+    EVEN: constexpr,  # the groups are whole tiles
     BLOCK: constexpr,
     TILES: constexpr,
 ):
-    """3×3 convolution with padding 1, or its transpose; a program computes TILES times BLOCK pixels of y.
+    """3×3 convolution with padding 1, or its transpose; a program computes TILES times BLOCK groups of y.
 
     For a convolution it sums y and y².
     """
     program = tl.program_id(0)
     packed = tl.arange(0, PACKED)
-    step = packed // FROM  # 0 to TAPS − 1, more where nothing is
-    before = packed % FROM
-    after = tl.arange(0, TO)
-    total = tl.zeros((TO,), tl.float32)
-    second = tl.zeros((TO,), tl.float32)
+    outs = tl.arange(0, PAIR * TO)
+    after = outs % TO
+    total = tl.zeros((BLOCK, PAIR * TO), tl.float32)
+    second = tl.zeros((BLOCK, PAIR * TO), tl.float32)
+    if KEPT:
+        top = _kernel(weight, 0, 0, FROM, GIVEN, TO, PAIR, COLUMNS, PACKED, STRIDE, TRANSPOSED)
+        middle = _kernel(weight, 1, 0, FROM, GIVEN, TO, PAIR, COLUMNS, PACKED, STRIDE, TRANSPOSED)
+        bottom = _kernel(weight, 2, 0, FROM, GIVEN, TO, PAIR, COLUMNS, PACKED, STRIDE, TRANSPOSED)
     for tile in range(TILES):
-        pixel = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
-        there = pixel < pixels
-        column = pixel % WIDTH
-        row = pixel // WIDTH % HEIGHT
-        image = pixel // (WIDTH * HEIGHT)
-        result = tl.zeros((BLOCK, TO), tl.float32)
-        for tap in tl.static_range(0, 9, TAPS):
-            if TRANSPOSED:
-                from_row = row + 1 - tap // 3
-                left = column + 1 - tap % 3 - (TAPS - 1)
-                inside = there & (from_row >= 0)
-                if STRIDE > 1:  # then TAPS is 1
-                    inside = inside & (from_row % STRIDE == 0) & (left % STRIDE == 0) & (left >= 0)
-                    from_row = from_row // STRIDE
-                    left = left // STRIDE
-                taps = weight + (before * (9 * TO) + (tap + TAPS - 1 - step) * TO)[:, None] + after[None, :]
-            else:
-                from_row = row * STRIDE + tap // 3 - 1
-                left = column * STRIDE + tap % 3 - 1
-                inside = there & (from_row >= 0)
-                taps = weight + after[None, :] * (9 * FROM) + tap * FROM + packed[:, None]
-            inside = inside & (from_row < FROM_HEIGHT)
-            if TAPS == 1:
-                inside = (inside & (left >= 0) & (left < FROM_WIDTH))[:, None]
-            else:
-                from_column = left[:, None] + step[None, :]
-                inside = inside[:, None] & (from_column >= 0) & (from_column < FROM_WIDTH)
-            source = x + (((image * FROM_HEIGHT + from_row) * FROM_WIDTH + left) * FROM)[:, None] + packed[None, :]
-            if PACKED == TAPS * FROM:
-                values = tl.load(source, mask=inside, other=0.0)
-                kernel = tl.load(taps)
-            else:
-                values = tl.load(source, mask=inside & (step < TAPS)[None, :], other=0.0)
-                kernel = tl.load(taps, mask=(step < TAPS)[:, None], other=0.0)
-            result = tl.dot(values, kernel.to(values.dtype), result)
-        place = pixel[:, None] * TO + after[None, :]
-        if ADD:
-            result += tl.load(added + place, mask=there[:, None], other=0.0).to(tl.float32)
-        if TRANSPOSED:
-            result = tl.where(tl.load(out_below + place, mask=there[:, None], other=0.0) > 0, result, 0.0)
-        rounded = result.to(y.dtype.element_ty)
-        tl.store(y + place, rounded, mask=there[:, None])
-        value = rounded.to(tl.float32)
-        total += tl.sum(value, 0)
-        if TRANSPOSED:
-            mean = tl.load(statistics_below + after)[None, :]
-            inverse = tl.load(statistics_below + TO + after)[None, :]
-            normal = (tl.load(y_below + place, mask=there[:, None], other=0.0).to(tl.float32) - mean) * inverse
-            second += tl.sum(value * normal, 0)
+        group = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
+        there = (group < groups)[:, None]
+        column = group % (WIDTH // PAIR) * PAIR
+        row = group // (WIDTH // PAIR) % HEIGHT
+        image = group // (WIDTH // PAIR * HEIGHT)
+        if TRANSPOSED and STRIDE > 1:  # PAIR is 2
+            pitch = WIDTH // STRIDE + 2  # a row of x
+            corner = image * (HEIGHT // STRIDE + 2) * pitch + column // 2 + 1
+        elif TRANSPOSED:
+            pitch = WIDTH + 2
+            corner = (image * (HEIGHT + 2) + row) * pitch + column
         else:
-            second += tl.sum(value * value, 0)
-    tl.store(partial + program * (2 * TO) + after, total)
-    tl.store(partial + program * (2 * TO) + TO + after, second)
+            pitch = WIDTH * STRIDE + 2
+            corner = (image * (HEIGHT * STRIDE + 2) + row * STRIDE) * pitch + column * STRIDE
+        source = x + (corner * FROM)[:, None] + packed[None, :]
+        result = tl.zeros((BLOCK, PAIR * TO), tl.float32)
+        for tap_row in tl.static_range(3):
+            for first in tl.static_range(0, SPAN, COLUMNS):
+                if TRANSPOSED and STRIDE > 1:  # a row of taps meets every second row
+                    down = row + 1 - tap_row
+                    met = there & (down % 2 == 0)[:, None] & (packed < COLUMNS * FROM)[None, :]
+                    at = ((down // 2 + 1) * pitch + first) * FROM
+                    values = tl.load(source + at[:, None], mask=met, other=0.0)
+                else:
+                    from_row = 2 - tap_row if TRANSPOSED else tap_row
+                    at = source + (from_row * pitch + first) * FROM
+                    if EVEN and PACKED == COLUMNS * FROM:
+                        values = tl.load(at)
+                    else:
+                        values = tl.load(at, mask=there & (packed < COLUMNS * FROM)[None, :], other=0.0)
+                if KEPT:
+                    kernel = top if tap_row == 0 else middle if tap_row == 1 else bottom
+                else:
+                    kernel = _kernel(weight, tap_row, first, FROM, GIVEN, TO, PAIR, COLUMNS, PACKED, STRIDE, TRANSPOSED)
+                result = tl.dot(values, kernel, result)
+        place = group[:, None] * (PAIR * TO) + outs[None, :]
+        bordered = _bordered(group * PAIR, HEIGHT, WIDTH)[:, None] * TO + outs[None, :]
+        if ANSWER:
+            place = bordered
+            scale = tl.load(statistics + 2 * TO + after)[None, :]
+            result = result * scale + tl.load(statistics + 3 * TO + after)[None, :]
+        if ADD:
+            result += tl.load(added + place, mask=there, other=0.0).to(tl.float32)
+        if ANSWER:
+            result = tl.maximum(result, 0.0)
+        if TRANSPOSED:
+            below = tl.load(y_below + place, mask=there, other=0.0).to(tl.float32)
+            if RESIDUAL:
+                positive = tl.load(out_below + bordered, mask=there, other=0.0) > 0
+            else:
+                scale = tl.load(statistics + 2 * TO + after)[None, :]
+                positive = below * scale + tl.load(statistics + 3 * TO + after)[None, :] > 0
+            result = tl.where(positive, result, 0.0)
+            second += result * below
+        elif not ANSWER:
+            second += result * result
+        tl.store(y + place, result.to(y.dtype.element_ty), mask=there)
+        if not ANSWER:
+            total += result
+    if not ANSWER:  # a row of partial for each pixel of a group
+        place = partial + (program * PAIR + outs // TO) * (2 * TO) + after
+        first_sum, second_sum = tl.sum(total, 0), tl.sum(second, 0)
+        if TRANSPOSED:  # the sum of dz · ŷ from that of dz · y
+            second_sum = (second_sum - tl.load(statistics + after) * first_sum) * tl.load(statistics + TO + after)
+        tl.store(place, first_sum)
+        tl.store(place + TO, second_sum)
 
 
 @triton.jit
 def weight_gradient(
-    x,
-    dy,
+    x,  # with a border
+    dz,
+    y,
+    statistics,
+    sums,
+    dy,  # with a border
     partial,
-    pixels,
-    HEIGHT: constexpr,  # of dy
+    groups,  # of PAIR pixels
+    HEIGHT: constexpr,  # of dz
     WIDTH: constexpr,
-    FROM_HEIGHT: constexpr,  # of x
-    FROM_WIDTH: constexpr,
     FROM: constexpr,
+    GIVEN: constexpr,
     TO: constexpr,
-    TAPS: constexpr,  # taps summed at once: 1, or the 3 of a row, whose pixels are adjacent in memory
-    PACKED: constexpr,  # at least TAPS · FROM
+    PAIR: constexpr,  # adjacent pixels of dz that meet the same columns of x
+    COLUMNS: constexpr,  # of x that are multiplied at once, adjacent in memory
+    SPAN: constexpr,  # of x that may be read from
+    PACKED: constexpr,  # at least COLUMNS · FROM
+    ROWS: constexpr,  # rows of taps in a program: 1, or all 3, the sums of each of which fill registers
     STRIDE: constexpr,
+    EVEN: constexpr,
     BLOCK: constexpr,
     TILES: constexpr,
 ):
-    """A tap or a row of taps of the weight's gradient, over TILES times BLOCK pixels: partial [programs, TO, 9, FROM].
+    """dy = scale · (dz − mean(dz) − ŷ · mean(dz · ŷ)), and with it the weight's gradient over TILES times BLOCK groups:
+    partial [programs, PAIR, TO, 9, GIVEN]. Programs of the second axis share the taps; the first of them stores dy.
 
-    One tap at a time, the sums of many channels fit into registers.
+    x beyond the last pixel is 0, so that dy, which is not, does not count there.
     """
     program = tl.program_id(0)
-    tap = tl.program_id(1) * TAPS
-    tap_row = tap // 3
+    tap_row = tl.program_id(1) * COLUMNS // 3 * ROWS if COLUMNS < 3 else tl.program_id(1) * ROWS
+    first = tl.program_id(1) * COLUMNS % 3 if COLUMNS < 3 else 0
     packed = tl.arange(0, PACKED)
-    tap_column = tap % 3 + packed // FROM
-    after = tl.arange(0, TO)
-    result = tl.zeros((PACKED, TO), tl.float32)
+    outs = tl.arange(0, PAIR * TO)
+    after = outs % TO
+    scale = tl.load(statistics + 2 * TO + after)
+    share = -scale * (1.0 / (groups * PAIR))
+    per_y = share * tl.load(sums + TO + after) * tl.load(statistics + TO + after)
+    constant = (share * tl.load(sums + after) - per_y * tl.load(statistics + after))[None, :]
+    scale, per_y = scale[None, :], per_y[None, :]
+    pitch = WIDTH * STRIDE + 2
+    readable = ((packed < COLUMNS * FROM) & (first + packed // FROM < SPAN))[None, :]
+    result = tl.zeros((PACKED, PAIR * TO), tl.float32)
+    middle = tl.zeros((PACKED, PAIR * TO), tl.float32)
+    bottom = tl.zeros((PACKED, PAIR * TO), tl.float32)
     for tile in range(TILES):
-        pixel = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
-        there = pixel < pixels
-        column = pixel % WIDTH
-        row = pixel // WIDTH % HEIGHT
-        image = pixel // (WIDTH * HEIGHT)
-        from_row = row * STRIDE + tap_row - 1
-        from_column = column[:, None] * STRIDE + tap_column[None, :] - 1
-        inside = (there & (from_row >= 0) & (from_row < FROM_HEIGHT))[:, None]
-        inside = inside & (from_column >= 0) & (from_column < FROM_WIDTH) & (packed < TAPS * FROM)[None, :]
-        left = ((image * FROM_HEIGHT + from_row) * FROM_WIDTH + column * STRIDE + tap % 3 - 1) * FROM
-        values = tl.load(x + left[:, None] + packed[None, :], mask=inside, other=0.0)
-        slope = tl.load(dy + pixel[:, None] * TO + after[None, :], mask=there[:, None], other=0.0)
+        group = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
+        column = group % (WIDTH // PAIR) * PAIR
+        row = group // (WIDTH // PAIR) % HEIGHT
+        image = group // (WIDTH // PAIR * HEIGHT)
+        there = (group < groups)[:, None]
+        place = group[:, None] * (PAIR * TO) + outs[None, :]
+        if EVEN:
+            slope, below = tl.load(dz + place), tl.load(y + place)
+        else:
+            slope = tl.load(dz + place, mask=there, other=0.0)
+            below = tl.load(y + place, mask=there, other=0.0)
+        slope = scale * slope.to(tl.float32) + (per_y * below.to(tl.float32) + constant)
+        slope = slope.to(dy.dtype.element_ty)
+        if tl.program_id(1) == 0:
+            bordered = _bordered(group * PAIR, HEIGHT, WIDTH)[:, None] * TO + outs[None, :]
+            tl.store(dy + bordered, slope, mask=there)
+        corner = (image * (HEIGHT * STRIDE + 2) + row * STRIDE + tap_row) * pitch + column * STRIDE + first
+        source = x + (corner * FROM)[:, None] + packed[None, :]
+        if EVEN and PACKED == COLUMNS * FROM and COLUMNS <= SPAN:
+            values = tl.load(source)
+        else:
+            values = tl.load(source, mask=there & readable, other=0.0)
         result = tl.dot(tl.trans(values), slope, result)
-    place = ((program * TO + after[None, :]) * 9 + tap) * FROM + packed[:, None]
-    tl.store(partial + place, result, mask=(packed < TAPS * FROM)[:, None])
+        if ROWS > 1:
+            if EVEN and PACKED == COLUMNS * FROM and COLUMNS <= SPAN:
+                values = tl.load(source + pitch * FROM)
+                more = tl.load(source + 2 * pitch * FROM)
+            else:
+                values = tl.load(source + pitch * FROM, mask=there & readable, other=0.0)
+                more = tl.load(source + 2 * pitch * FROM, mask=there & readable, other=0.0)
+            middle = tl.dot(tl.trans(values), slope, middle)
+            bottom = tl.dot(tl.trans(more), slope, bottom)
+    pixel = (outs // TO)[None, :]
+    tap = first + packed[:, None] // FROM - pixel
+    before = packed[:, None] % FROM
+    used = (tap >= 0) & (tap < 3) & (before < GIVEN) & (packed < COLUMNS * FROM)[:, None]
+    place = (((program * PAIR + pixel) * TO + after[None, :]) * 9 + tap_row * 3 + tap) * GIVEN + before
+    tl.store(partial + place, result, mask=used)
+    if ROWS > 1:
+        tl.store(partial + place + 3 * GIVEN, middle, mask=used)
+        tl.store(partial + place + 6 * GIVEN, bottom, mask=used)
 
 
 @triton.jit
@@ -202,29 +322,46 @@ def finish_statistics(
 
 
 @triton.jit
-def scale_shift_relu(y, statistics, shortcut, out, pixels, CHANNELS: constexpr, ADD: constexpr, BLOCK: constexpr):
-    """out = relu(y · scale + shift [+ shortcut])."""
-    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def scale_shift_relu(
+    y,
+    statistics,
+    shortcut,  # with a border, as out
+    out,
+    places,
+    HEIGHT: constexpr,
+    WIDTH: constexpr,
+    CHANNELS: constexpr,
+    ADD: constexpr,
+    BLOCK: constexpr,
+):
+    """out = relu(y · scale + shift [+ shortcut]), and 0 in the border."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     channel = tl.arange(0, CHANNELS)
-    there = (pixel < pixels)[:, None]
-    place = pixel[:, None] * CHANNELS + channel[None, :]
+    pixel, inside = _unbordered(at, HEIGHT, WIDTH)
+    there = (at < places)[:, None]
+    inside = inside[:, None] & there
+    place = at[:, None] * CHANNELS + channel[None, :]
     scale = tl.load(statistics + 2 * CHANNELS + channel)[None, :]
     shift = tl.load(statistics + 3 * CHANNELS + channel)[None, :]
-    value = tl.load(y + place, mask=there, other=0.0).to(tl.float32) * scale + shift
+    source = y + pixel[:, None] * CHANNELS + channel[None, :]
+    value = tl.load(source, mask=inside, other=0.0).to(tl.float32) * scale + shift
     if ADD:
-        value += tl.load(shortcut + place, mask=there, other=0.0).to(tl.float32)
-    tl.store(out + place, tl.maximum(value, 0.0).to(out.dtype.element_ty), mask=there)
+        value += tl.load(shortcut + place, mask=inside, other=0.0).to(tl.float32)
+    value = tl.where(inside, tl.maximum(value, 0.0), 0.0)
+    tl.store(out + place, value.to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit
 def mask_and_sum(
     dout,
-    out,
+    out,  # with a border
     y,
     statistics,
     dz,
     partial,
     pixels,
+    HEIGHT: constexpr,
+    WIDTH: constexpr,
     CHANNELS: constexpr,
     BLOCK: constexpr,
     TILES: constexpr,
@@ -240,29 +377,12 @@ def mask_and_sum(
         pixel = (program * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
         there = (pixel < pixels)[:, None]
         place = pixel[:, None] * CHANNELS + channel[None, :]
+        bordered = _bordered(pixel, HEIGHT, WIDTH)[:, None] * CHANNELS + channel[None, :]
         slope = tl.load(dout + place, mask=there, other=0.0)
-        slope = tl.where(tl.load(out + place, mask=there, other=0.0) > 0, slope, 0.0)
+        slope = tl.where(tl.load(out + bordered, mask=there, other=0.0) > 0, slope, 0.0)
         tl.store(dz + place, slope, mask=there)
         normal = (tl.load(y + place, mask=there, other=0.0).to(tl.float32) - mean) * inverse
         total += tl.sum(slope.to(tl.float32), 0)
         second += tl.sum(slope.to(tl.float32) * normal, 0)
     tl.store(partial + program * (2 * CHANNELS) + channel, total)
     tl.store(partial + program * (2 * CHANNELS) + CHANNELS + channel, second)
-
-
-@triton.jit
-def normalisation_gradient(dz, y, statistics, sums, dy, pixels, CHANNELS: constexpr, BLOCK: constexpr):
-    """dy = scale · (dz − mean(dz) − ŷ · mean(dz · ŷ))."""
-    pixel = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    channel = tl.arange(0, CHANNELS)
-    there = (pixel < pixels)[:, None]
-    place = pixel[:, None] * CHANNELS + channel[None, :]
-    mean = tl.load(statistics + channel)[None, :]
-    inverse = tl.load(statistics + CHANNELS + channel)[None, :]
-    scale = tl.load(statistics + 2 * CHANNELS + channel)[None, :]
-    slope_mean = tl.load(sums + channel)[None, :] / pixels
-    product_mean = tl.load(sums + CHANNELS + channel)[None, :] / pixels
-    slope = tl.load(dz + place, mask=there, other=0.0).to(tl.float32)
-    normal = (tl.load(y + place, mask=there, other=0.0).to(tl.float32) - mean) * inverse
-    result = scale * (slope - slope_mean - normal * product_mean)
-    tl.store(dy + place, result.to(dy.dtype.element_ty), mask=there)
