@@ -82,8 +82,23 @@ def test_records_are_rendered_into_the_documents_with_mean_deviation_and_n(tmp_p
     notes = (root / "docs/lab-notes.md").read_text()
     assert "| RFS, threshold 0.1 | 18.0 |" in notes
     assert "602 training images" in notes
+    assert "tau of `rfs_adjusted`: not run yet." in notes
     assert run("table", "voc2012-lt", "--results", root / "results", "--write").count("rendered") == 2
     assert (root / "results/README.md").read_text() == text  # rendering again changes nothing
+
+
+def test_the_choice_of_tau_is_shown_with_the_measures_that_see_it(tmp_path: Path) -> None:
+    root = copied(tmp_path)
+    held_out = {"table": "choices/voc2012-lt", "evaluated_images": 602, "AP_at": {"5": {"AP": 11.0, "AP_r": 3.0}}}
+    choices = {"rfs": 12.0, "rfs_adjusted_0.5": 12.5}
+    write(root, *(record(name, 0, 17.0, AP_pool=pool, **held_out) for name, pool in choices.items()))
+    run("table", "voc2012-lt", "--results", root / "results", "--write")
+    notes = (root / "docs/lab-notes.md").read_text()
+    (row,) = (
+        line for line in notes.splitlines() if line.startswith("| RFS, adjusted afterwards, tau 0.5 | – | 12.5 |")
+    )
+    assert row.endswith("| 1 |")
+    assert "tau of `rfs_adjusted`: not run yet." not in notes
 
 
 def test_runs_of_before_nms_was_exact_have_a_table_of_their_own(tmp_path: Path) -> None:
@@ -356,7 +371,8 @@ def test_every_method_has_a_title_and_every_title_a_method() -> None:
 
     assert [method.name for method in recipe.METHODS] == list(published.METHODS)
     assert [method.name for method in voc2012_lt.METHODS] == list(voc_published.METHODS)
-    assert [method.name for method in voc2012_lt.CHOICES] == list(voc_published.CHOICES)
+    assert [method.name for method in voc2012_lt.BASE_CHOICES] == list(voc_published.CHOICES)
+    assert [method.name for method in voc2012_lt.CHOICES] == [*voc_published.CHOICES, *voc_published.TAU_CHOICES]
     assert [method.name for method in mosaic_lt.METHODS] == list(mosaic_published.METHODS)
     assert [method.name for method in mosaic_lt.CHOICES] == list(mosaic_published.CHOICES)
     assert (recipe.NAME, voc2012_lt.NAME) == (published.NAME, voc_published.NAME)

@@ -94,21 +94,28 @@ def test_the_iterations_of_lvis_are_those_of_25_epochs_of_16_images() -> None:
 
 def test_what_is_chosen_does_not_change_the_runs_that_it_was_chosen_from(tmp_path: Path) -> None:
     """Else their records would no longer be of the recipe that stands in the file."""
-    text = Path(voc2012_lt.__file__).read_text()
-    (changed := tmp_path / "changed.py").write_text(
-        text.replace("\nBASE = TRIED\n", "\nBASE = replace(TRIED, repeat_threshold=0.05, lr=0.01)\n")
-    )
-    found = runpy.run_path(str(changed))
-    assert {method.recipe.repeat_threshold for method in found["METHODS"]} == {0.05}
-    assert [method.recipe.as_dict() for method in found["CHOICES"]] == [
-        method.recipe.as_dict() for method in voc2012_lt.CHOICES
+    text, chosen = Path(voc2012_lt.__file__).read_text(), "\nBASE = replace(TRIED, repeat_threshold=0.05)\n"
+    assert chosen in text
+    (changed := tmp_path / "changed.py").write_text(text.replace(chosen, chosen.replace("0.05", "0.1, lr=0.01")))
+    found, choices = runpy.run_path(str(changed)), voc2012_lt.BASE_CHOICES
+    assert {method.recipe.repeat_threshold for method in found["METHODS"]} == {0.1}
+    assert [method.recipe.as_dict() for method in found["BASE_CHOICES"]] == [
+        method.recipe.as_dict() for method in choices
     ]
     names = [method.name for method in voc2012_lt.CHOICES]
     assert len(set(names)) == len(names)
-    assert {method.recipe.start for method in voc2012_lt.CHOICES} == {None, names[0]}
-    first = voc2012_lt.CHOICES[0].recipe
-    second = [method.recipe for method in voc2012_lt.CHOICES if method.recipe.start]
-    assert {recipe.repeat_threshold for recipe in second} == {first.repeat_threshold}  # as what they start from
+    assert {method.recipe.start for method in choices} == {None, names[0]}
+    second = [method.recipe for method in choices if method.recipe.start]
+    assert {recipe.repeat_threshold for recipe in second} == {choices[0].recipe.repeat_threshold}  # as their start
+
+
+def test_tau_is_chosen_among_detectors_that_are_the_first_stage_of_the_table() -> None:
+    for table in (voc2012_lt, mosaic_lt):
+        first, *others = table.CHOICES[-5:]
+        assert (first.name, first.recipe) == ("rfs", table.BASE)
+        assert [(one.recipe.start, one.recipe.epochs, one.recipe.options["tau"]) for one in others] == [
+            ("rfs", 0, tau) for tau in (0.25, 0.5, 0.75, 1.0)
+        ]
 
 
 def test_held_out_annotations_are_replaced_at_once(voc: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from equipoise.experiments.voc2012_lt.published import TAUS
 from equipoise.models.mask_rcnn import (
     adjusted_sigmoid,
     balanced_sigmoid,
@@ -45,6 +46,11 @@ def adjusted(base: DetectionRecipe, tau: float, name: str = "rfs_adjusted") -> M
     options = {"target_rate": None, "tau": tau}
     recipe = replace(base, start="rfs", epochs=0, warmup=0, classification=adjusted_sigmoid, options=options)
     return Method(name, recipe)
+
+
+def tau_choices(base: DetectionRecipe) -> Methods:
+    """The first stage, and how much of the shift `adjusted` may subtract from it, to be compared on held-out images."""
+    return Method("rfs", base), *(adjusted(base, tau, f"rfs_adjusted_{tau}") for tau in TAUS)
 
 
 def more_rows(base: DetectionRecipe) -> Methods:

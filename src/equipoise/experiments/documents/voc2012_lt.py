@@ -10,7 +10,7 @@ from equipoise.experiments.documents.table2 import beside_part, groups_said, pro
 from equipoise.experiments.table2.control import Methods
 from equipoise.experiments.table2.published import MOST
 from equipoise.experiments.table2.report import methods_table, runs_of
-from equipoise.experiments.voc2012_lt.published import CHOICES, CUT, METHODS, NAME
+from equipoise.experiments.voc2012_lt.published import CHOICES, CUT, METHODS, NAME, TAU_CHOICES
 from equipoise.experiments.voc2012_lt.report import BESIDE, SEEN, measures_tables, methods_run, orders_compared, read
 from equipoise.report.tables import low_to_high
 from equipoise.training.detection_records import COLUMNS, DetectionRecord
@@ -82,7 +82,9 @@ def choices_part(records: Sequence[DetectionRecord]) -> str:
         return "Not run yet."
     images = records[0].evaluated_images
     where = f"On the {images:,} training images that the long-tailed draw leaves out; no test image was used."
-    return "\n\n".join([where, str(methods_table(records, CHOICES, "choice")), provenance(records)])
+    taus = [run for run in records if run.method in TAU_CHOICES]
+    tables = map(str, measures_tables(taus, TAU_CHOICES)) if taus else ["tau of `rfs_adjusted`: not run yet."]
+    return "\n\n".join([where, str(methods_table(records, CHOICES, "choice")), *tables, provenance(records)])
 
 
 def documents(root: Path, results: Path) -> dict[Path, str]:

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from equipoise.experiments.detectors import adjusted, more_rows, rows_of_the_paper
-from equipoise.experiments.mosaic_lt.published import TAUS
+from equipoise.experiments.detectors import adjusted, more_rows, rows_of_the_paper, tau_choices
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
-from equipoise.training.recipe import Method
 
 NAME = "mosaic-lt"
 SEEDS = (0, 1, 2)
 BASE = voc2012_lt.BASE
 
 METHODS = (*rows_of_the_paper(BASE, rare=100 / 2379), adjusted(BASE, tau=1.0), *more_rows(BASE))
-CHOICES = (Method("rfs", BASE), *(adjusted(BASE, tau, f"rfs_adjusted_{tau}") for tau in TAUS))
+CHOICES = tau_choices(BASE)
 
 
 def find(folder: Path) -> tuple[Path, Path, Path]:

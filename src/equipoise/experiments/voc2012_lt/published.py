@@ -13,6 +13,11 @@ METHODS = {
     "eql_v2": "EQL v2",
     "federated": "Federated loss",
 }
+TAUS = (0.25, 0.5, 0.75, 1.0)
+TAU_CHOICES = {
+    "rfs": METHODS["rfs"],
+    **{f"rfs_adjusted_{tau}": f"RFS, adjusted afterwards, tau {tau}" for tau in TAUS},
+}
 CHOICES = {
     **{f"rfs_{threshold}": f"RFS, threshold {threshold}" for threshold in (0.02, 0.001, 0.05, 0.1)},
     "rfs_lr_0.01": "RFS, learning rate 0.01",
