@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from equipoise.cli import app
 from equipoise.experiments.documents import table1 as documents
 from equipoise.experiments.documents import table1_figure as figure
-from equipoise.experiments.documents.cifar_engine import engine_notes, speed_table
+from equipoise.experiments.documents.cifar_engine import VERSION_2, engine_notes, kernel_table, speed_table
 from equipoise.experiments.documents.marks import fill
 from equipoise.experiments.record import published as record_published
 from equipoise.experiments.table1 import published, report
@@ -415,7 +415,24 @@ def test_speeds_are_of_all_runs_that_shared_the_gpu(committed: list[Record]) -> 
     slower = replace(made, seconds=532.48)
     on_cpu = replace(made, engine=engine | {"cuda_graph": False})
     text = speed_table([made, slower, slower, on_cpu])
-    assert text.splitlines()[2:] == [f"| {made.hardware['device']} | fused kernels, deterministic | 8 | 3 | 100,000 |"]
+    device = made.hardware["device"]
+    assert text.splitlines()[2:] == [f"| {device} | fused kernels, deterministic | 8 | 3 | 100,000 |"]
+    named = replace(made, engine=engine | {"fused": 2})
+    unnamed = replace(made, commit=VERSION_2, seconds=133.12)
+    text = speed_table([made, named, unnamed])
+    assert text.splitlines()[2:] == [
+        f"| {device} | fused kernels, deterministic | 8 | 1 | 200,000 |",
+        f"| {device} | fused kernels, version 2, deterministic | 8 | 2 | 300,000 |",
+    ]
+
+
+def test_the_table_of_kernels_holds_the_numbers_of_its_record() -> None:
+    content = json.loads((ROOT / "results/benchmarks/cifar-kernels-h200.json").read_text())
+    content["layers"][1] |= {"fused_us": 12.34, "cudnn_us": 56.78}
+    text = kernel_table(content)
+    assert text.startswith("NVIDIA H200, torch 2.11.0+cu130, batch 512.")
+    assert "| 16 | transposed | 12.3 | 56.8 |" in text
+    assert len(text.splitlines()) == 4 + 9
 
 
 # -------------------------------------------------------------------- the command

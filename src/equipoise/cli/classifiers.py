@@ -68,10 +68,12 @@ def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: 
         raise typer.BadParameter("--fused needs a GPU and replaces --compile: pass only one of the two")
     frozen = compiled_features() if compiled else features
     trained = asked = frozen
+    version = 0
     if fused:
-        from equipoise.experiments.resnet32.fused import fused_answers as asked  # needs Triton
+        from equipoise.experiments.resnet32.fused import VERSION as version  # needs Triton
+        from equipoise.experiments.resnet32.fused import fused_answers as asked
         from equipoise.experiments.resnet32.fused import fused_features as trained
-    return Kernels(trained, frozen, asked, compiled, fused, deterministic)
+    return Kernels(trained, frozen, asked, compiled, version, deterministic)
 
 
 # -------------------------------------------------------------------- what to train

@@ -78,8 +78,8 @@ class Kernels:
     trained: Features = features
     frozen: Features = features
     asked: Features = features
-    compiled: bool = False  # these two are for the records
-    fused: bool = False
+    compiled: bool = False  # these three are for the records
+    fused: int = 0  # the version of kernels of our own
     deterministic: bool = True
 
 

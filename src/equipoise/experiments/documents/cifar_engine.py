@@ -9,6 +9,10 @@ from typing import Any
 from equipoise.report.tables import Table, grouped
 from equipoise.training.records import Record
 
+VERSION_2 = (
+    "697137061e55b7b13f1a11fcc1b7255258cbd50c"  # whose records name no version of the fused kernels, as older ones
+)
+
 
 def engine_notes(record: Mapping[str, Any]) -> str:
     """Whether the engine is right, and how fast, if it was timed: from what benchmarks/cifar_throughput.py wrote."""
@@ -49,7 +53,7 @@ def engine_notes(record: Mapping[str, Any]) -> str:
 def speed_table(records: Iterable[Record]) -> str:
     """How fast whole runs were, start to evaluation, by engine and by how many shared the GPU."""
     timed = [one for one in records if one.recipe["backbone"] is None and one.engine.get("cuda_graph")]
-    alike = grouped(timed, lambda one: (one.hardware["device"], _kernels(one.engine), one.together))
+    alike = grouped(timed, lambda one: (one.hardware["device"], _kernels(one), one.together))
     rows = []
     for (device, kernels, together), runs in sorted(alike.items()):
         speeds = [together * run.iterations * run.recipe["batch_size"] / run.seconds for run in runs]
@@ -58,8 +62,21 @@ def speed_table(records: Iterable[Record]) -> str:
     return str(Table(header, rows, left=2))
 
 
-def _kernels(engine: Mapping[str, Any]) -> str:
+def kernel_table(record: Mapping[str, Any]) -> str:
+    """Times of single kernels beside cuDNN's, from what benchmarks/cifar_kernels.py wrote."""
+    rows = [
+        [str(one["channels"]), one["kernel"], *(f"{one[key]:.1f}" for key in ("fused_us", "cudnn_us"))]
+        for one in record["layers"]
+    ]
+    machine = record["machine"]
+    table = Table(["channels", "kernel", "ours, µs", "cuDNN, µs"], rows, left=2)
+    return f"{machine['gpu']}, torch {machine['torch']}, batch {machine['batch']}.\n\n{table}"
+
+
+def _kernels(record: Record) -> str:
+    engine = record.engine
     if engine.get("fused"):
-        return "fused kernels, deterministic"
+        version = 2 if record.commit == VERSION_2 else int(engine["fused"])
+        return f"fused kernels{f', version {version}' if version > 1 else ''}, deterministic"
     chosen = "deterministic cuDNN" if engine.get("deterministic") else "cuDNN chosen by timing"
     return f"compiled, {chosen}" if engine.get("compiled") else chosen

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from equipoise.experiments.documents.cifar_engine import engine_notes, speed_table
+from equipoise.experiments.documents.cifar_engine import engine_notes, kernel_table, speed_table
 from equipoise.experiments.documents.marks import filled
 from equipoise.experiments.documents.table1_figure import DRAWN, DRAWN_ON, figure, marginals, marginals_digest
 from equipoise.experiments.table1 import published as table1
@@ -294,7 +294,10 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     records = read(results)
     choices: list[Record] = read_records(results, "choices")
     tried: list[Record] = read_records(results, "causes")
-    engine = json.loads((root / "results/benchmarks/cifar-engine-h200.json").read_text())
+    teachers: list[Record] = read_records(results, "record-teachers")
+    engine, kernels = (
+        json.loads((root / f"results/benchmarks/cifar-{name}-h200.json").read_text()) for name in ("engine", "kernels")
+    )
     parts = {
         "README.md": {"table1-short": str(compact(records, SHORT_METHODS, SHORT_COLUMNS))},
         "results/README.md": {"table1": whole(records)},
@@ -307,7 +310,11 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
             "table1-later": later_part(records),
             "table1-choices": choices_table(choices),
         },
-        "docs/lab-notes.md": {"cifar-engine": engine_notes(engine), "cifar-speeds": speed_table(records)},
+        "docs/lab-notes.md": {
+            "cifar-engine": engine_notes(engine),
+            "cifar-speeds": speed_table([*records, *teachers]),
+            "cifar-kernels": kernel_table(kernels),
+        },
     }
     return filled(root, parts)
 

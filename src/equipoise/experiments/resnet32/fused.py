@@ -10,7 +10,7 @@ into reading and writing intermediate results. Here a layer, out = relu(BN(conv(
                 dout of the layer below = conv transposed(dy) [+ the shortcut's gradient]
 
 Activations are bf16, [N, H, W, C]; those that are convolved, x and dy, have a border of zeros: [N, H + 2, W + 2, C].
-Products are summed in fp32, and statistics and weights are fp32. There are no atomics: sums are taken in a fixed order,
+Products are summed in fp32; statistics and parameters are fp32. There are no atomics: sums are taken in a fixed order,
 so the same inputs give the same bits, whatever else the GPU does.
 
 `fused_features` is for training. `fused_answers` has the same layers with running statistics, for teachers, which are
@@ -29,6 +29,8 @@ from torch import Tensor, nn
 from equipoise.experiments.resnet32 import kernels
 from equipoise.models.resnet_cifar import BasicBlock, ResNetCifar
 from equipoise.training.augmentation.cifar import MEAN, STD
+
+VERSION = 2  # of the kernels: another one sums or rounds in other places; in the records of runs
 
 
 @dataclass(frozen=True)
