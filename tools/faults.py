@@ -780,6 +780,11 @@ FAULTS = [
     Fault("experiments/documents/tiny_imagenet_lt_figure.py", "\"accuracy\": mean(values), \"shown\": f\"{mean(values):.1f}\"", "\"accuracy\": values[0], \"shown\": f\"{values[0]:.1f}\"", "test_tiny_imagenet_lt.py"),
     Fault("experiments/documents/tiny_imagenet_lt_figure.py", "float(getattr(run, group))", "float(run.top1)", "test_tiny_imagenet_lt.py"),
     Fault("experiments/documents/table1.py", "text((*column, name)) for column in columns)] for name in methods", "text((*column, name)) for column in columns)] for name in table1.METHODS", "test_table1_report.py"),
+    Fault("data/coco.py", "    if width < 0 or height < 0:\n", "    if width < 0 and height < 0:\n", "test_detection_inputs.py"),
+    Fault("metrics/detection.py", "        check_masks_of(found, content, annotations)\n", "", "test_detection_inputs.py"),
+    Fault("data/coco.py", "        check_masks_of(found, content, self.file)\n", "", "test_coco_images.py"),
+    Fault("data/masks.py", "if 0 not in size and mine != size:", "if False:", "test_detection_inputs.py"),
+    Fault("metrics/detection.py", "if len(polygon) < 6 or len(polygon) % 2:", "if len(polygon) % 2:", "test_damaged_inputs.py"),
 ]
 # fmt: on
 

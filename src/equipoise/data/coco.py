@@ -2,13 +2,14 @@
 
 Annotations that training cannot use do not count, neither in `Prior.from_coco` nor in `CocoImages`: crowds, boxes
 without area (within the image, if its size is given) and polygons of fewer than three points. A file with inconsistent
-ids (missing, not whole, repeated or unknown) is refused, and the error shows the id.
+ids (missing, not whole, repeated or unknown) or boxes of negative size is refused, and so are RLEs that do not fill
+their image where masks are used; the error shows the id.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from equipoise.data.image_files import to_rgb
-from equipoise.data.masks import MOST_PIXELS, decode_mask, is_rle
+from equipoise.data.masks import MOST_PIXELS, check_masks, decode_mask, is_rle
 from equipoise.data.reading import read_json, shown, twice
 from equipoise.prior import IntArray, Prior
 
@@ -116,6 +117,14 @@ def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator
         yield made
 
 
+def check_masks_of(found: Sequence[Instance], content: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Refuse an RLE that does not fill its image; polygons are checked when a mask is drawn."""
+    sizes = [[image.get(key) for key in ("height", "width")] for image in content["images"]]
+    known = [[side if type(side) is int else 0 for side in size] for size in sizes]
+    masks = [one.annotation.get("segmentation") for one in found]
+    check_masks(masks, [known[one.image] for one in found], lambda number: _named(found[number].annotation, path))
+
+
 def _named(annotation: dict[str, Any], path: str | os.PathLike[str]) -> str:
     return f"{path}: annotation {shown([annotation.get('id')])}"
 
@@ -137,6 +146,8 @@ def _corners(box: Any, image: dict[str, Any]) -> Box:
     if type(box) is not list or len(box) != 4 or not NUMBERS.issuperset(map(type, box)) or max(map(abs, box)) > 1e9:
         raise ValueError(f"the bbox {shown([box])}: expected four numbers, x, y, width, height")
     x, y, width, height = box
+    if width < 0 or height < 0:
+        raise ValueError(f"the bbox {shown([box])}: its width or height is negative")
     right, bottom = image.get("width"), image.get("height")
     x1, y1 = x + width, y + height
     return (
@@ -202,6 +213,7 @@ class CocoImages:
             raise ValueError(f"{self.file} has no 'images': expected a COCO or LVIS file")
         self.images = [self._image(image, Path(images)) for image in content["images"]]
         self._keep(found)
+        check_masks_of(found, content, self.file)
 
     def _image(self, image: dict[str, Any], folder: Path) -> Image:
         what = f"{self.file}: image {shown([image['id']])}"
