@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -87,6 +88,20 @@ def categories_of(content: Any, path: str | os.PathLike[str]) -> dict[int, str]:
     named = {entry["id"]: str(entry.get("name", entry["id"])) for entry in entries}
     _check_once(entries, "categories", path)
     return dict(sorted(named.items()))
+
+
+def check_same_categories(
+    found: dict[int, str], path: str | os.PathLike[str], trained: dict[int, str], source: str | os.PathLike[str]
+) -> None:
+    """Refuse categories of `path` that differ from those of `source`, which a detector is trained on, in number, ids,
+    names or order: its class j would be taken for another one."""
+    for ours, theirs in zip_longest(found.items(), trained.items()):
+        if ours != theirs:
+            one, other = ("none" if pair is None else f"{shown([pair[1]])} (id {pair[0]})" for pair in (ours, theirs))
+            raise ValueError(
+                f"{path} and {source} have different categories: {one} in the first is {other} in the second; use the "
+                "ids and names of the second, which the detector is trained on"
+            )
 
 
 def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator[Instance]:
@@ -205,8 +220,8 @@ class CocoImages:
     def __init__(self, annotations: str | os.PathLike[str], images: str | os.PathLike[str]) -> None:
         self.file = Path(annotations)
         content = read_json(self.file)
-        self._categories = categories_of(content, self.file)
-        self.class_ids, self.class_names = tuple(self._categories), tuple(self._categories.values())
+        self.categories = categories_of(content, self.file)
+        self.class_ids, self.class_names = tuple(self.categories), tuple(self.categories.values())
         self._column = {identity: column for column, identity in enumerate(self.class_ids)}
         found = list(instances(content, self.file))
         if not content.get("images"):
@@ -272,7 +287,7 @@ class CocoImages:
         """How often each class occurs: images that hold it out of annotated images, or instances out of all."""
         _check_by(by)
         image = np.repeat(np.arange(len(self.images)), np.diff(self._offsets))
-        return _count(self._columns_of, image, self._categories, by)
+        return _count(self._columns_of, image, self.categories, by)
 
     def __len__(self) -> int:
         return len(self.images)

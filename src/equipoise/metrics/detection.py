@@ -189,7 +189,7 @@ class GroundTruth:
             one.annotation["id"] = number
         self.grouped = _give_groups(content["categories"], prior, annotations)
         if prior is not None:
-            check_same_names(prior, categories_of(content, annotations))
+            _check_same_names(prior, categories_of(content, annotations))
         _check_federated_fields(content["images"], annotations)
         _give_federated_fields(content)
         counted = [one.annotation for one in found if not one.left_out]
@@ -300,7 +300,7 @@ def frequency_group(images: int) -> Literal["r", "c", "f"]:
     return "r" if images <= 10 else "c" if images <= 100 else "f"
 
 
-def check_same_names(prior: Prior, categories: dict[int, str]) -> None:
+def _check_same_names(prior: Prior, categories: dict[int, str]) -> None:
     """Refuse training annotations that give a name to another id than `categories` do: ids were assigned anew."""
     ids = {name: identity for identity, name in categories.items()}
     for identity, name in zip(prior.class_ids or (), prior.class_names or (), strict=False):
