@@ -389,7 +389,7 @@ def compare(
         Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
     ] = None,
     image: Annotated[
-        int | None, typer.Option(metavar="ID", help="The image; by default the one with the most rare classes.")
+        int | None, typer.Option(metavar="ID", help="The image; by default the one with the most rare classes, if any.")
     ] = None,
     names: Annotated[
         tuple[str, str] | None, typer.Option(metavar="A B", help="Names for the two; by default their file names.")
