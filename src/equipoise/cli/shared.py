@@ -34,6 +34,8 @@ def refusing() -> Iterator[None]:
     """Turn a file that cannot be used into one message, without a traceback and without its control characters."""
     try:
         yield
+    except BrokenPipeError:  # of `| head`, and not of a file: typer ends the command without a word
+        raise
     except (OSError, ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
 
