@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,14 @@ def test_a_share_without_a_shift_is_refused(files: Any, options: tuple[str, ...]
     assert said.exit_code == 2
     assert message in said.output
     assert "bbox" not in said.output
+
+
+def test_classes_without_items_are_pointed_out_in_one_clean_line(files: Any) -> None:
+    truth, results = files
+    with warnings.catch_warnings(action="always"):
+        said = detect("eval", results, "--annotations", truth, "--prior", truth, "--target-rate", "mean", "--json")
+    assert said.stderr == "1 of 4 classes have no item ('class 3'): each is treated as if it had one\n"
+    assert set(json.loads(said.stdout)) == {"bbox", "segm"}
 
 
 @pytest.mark.parametrize("tau", [float("nan"), float("inf")])
