@@ -198,6 +198,21 @@ def test_smoke_tests_never_enter_the_table_and_choices_are_made_on_held_out_imag
     assert [image["id"] for image in held_out["images"]] == [992, 991, 990, 989]
 
 
+@pytest.mark.parametrize(
+    ("table", "missing", "beside"),
+    [("mosaic-lt", "heldout.json", "train.json"), ("voc2012-lt", "train.json", "train_lt.json")],
+)
+def test_choices_without_held_out_images_say_what_to_put_where(
+    voc: Path, tmp_path: Path, table: str, missing: str, beside: str
+) -> None:
+    (voc / missing).unlink(missing_ok=True)
+    words = ("run", table, "--data", voc, "--out", tmp_path / "new.jsonl", "--device", "cpu", "--validate")
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "1000"})
+    assert result.exit_code == 2, result.output
+    assert f"{voc} holds no {missing}: for --validate, put the annotations of " in result.output
+    assert f" images there, beside {beside}" in result.output
+
+
 def resnet18(folder: Path) -> Path:
     torch.save(torchvision.models.resnet18().state_dict(), folder / "msra.pth")
     return folder / "msra.pth"
