@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from badges import badges
 
+from equipoise.cli.table import EXPERIMENTS
+
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"]
 
@@ -42,7 +44,20 @@ def test_the_readme_shows_what_its_code_prints(capsys: pytest.CaptureFixture[str
     assert "eq.BalancedSoftmaxLoss(prior)):  # 2. swap the loss" in readme
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda p: p.name)
+def test_the_guide_to_the_results_has_every_folder_and_every_table() -> None:
+    text = (ROOT / "results" / "README.md").read_text()
+    guide, rest = text.partition("\n## ")[::2]
+    folders = {path.name for path in (ROOT / "results").iterdir() if path.is_dir()}
+    rows = "".join(re.findall(r"^\| .*\n", guide, re.MULTILINE))
+    assert folders - set(re.findall(r"`([\w-]+)/", rows)) == set()
+    named = re.search(r"`equipoise table (\S+) --write`, and the same with (.*?);", guide, re.DOTALL)
+    assert named is not None
+    rendered = set(re.findall(r"<!-- rendered: (\S+) -->", rest)) & set(EXPERIMENTS)
+    assert {named[1], *re.findall(r"`(\S+)`", named[2])} == rendered
+    assert set(EXPERIMENTS) - rendered == {"record"}
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "results" / "README.md"], ids=lambda p: p.name)
 def test_links_lead_somewhere(path: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text())
     missing = [link for link in links if "://" not in link and not (path.parent / link).exists()]

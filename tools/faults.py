@@ -753,7 +753,7 @@ FAULTS = [
     Fault("report/compared.py", '"share": 100 * share}', '"share": share}', "test_compared.py"),
     Fault("metrics/detection_measures.py", "right[matches.order[matches.hits[matches.hits_iou == _number_of(iou)]]] = True", "right[matches.hits[matches.hits_iou == _number_of(iou)]] = True", "test_detection_measures.py"),
     Fault("metrics/detection_measures.py", "/ every for group in GROUPS}", "/ every[-1] for group in GROUPS}", "test_detection_measures.py"),
-    Fault("cli/detect_pictures.py", "(-rare[i], offsets[i + 1] - offsets[i])", "(-rare[i], offsets[i] - offsets[i + 1])", "test_compared.py"),
+    Fault("cli/detect_pictures.py", "(-held[i], offsets[i + 1] - offsets[i])", "(-held[i], offsets[i] - offsets[i + 1])", "test_compared.py"),
     Fault("cli/detect_pictures.py", "found.scores[rows], kind=\"stable\")][:LISTED]", "found.scores[rows], kind=\"stable\")]", "test_compared.py"),
     Fault("metrics/detection.py", "if ids.get(name, identity) != identity and", "if identity not in categories and", "test_detection_inputs.py"),
     Fault("metrics/detection.py", "if key not in image and given:", "if False:", "test_detection_inputs.py"),
@@ -790,6 +790,17 @@ FAULTS = [
     Fault("experiments/documents/tiny_imagenet_lt_figure.py", "\"accuracy\": mean(values), \"shown\": f\"{mean(values):.1f}\"", "\"accuracy\": values[0], \"shown\": f\"{values[0]:.1f}\"", "test_tiny_imagenet_lt.py"),
     Fault("experiments/documents/tiny_imagenet_lt_figure.py", "float(getattr(run, group))", "float(run.top1)", "test_tiny_imagenet_lt.py"),
     Fault("experiments/documents/table1.py", "text((*column, name)) for column in columns)] for name in methods", "text((*column, name)) for column in columns)] for name in table1.METHODS", "test_table1_report.py"),
+    Fault("data/coco.py", "    if width < 0 or height < 0:\n", "    if width < 0 and height < 0:\n", "test_detection_inputs.py"),
+    Fault("metrics/detection.py", "        check_masks_of(found, content, annotations)\n", "", "test_detection_inputs.py"),
+    Fault("data/coco.py", "        check_masks_of(found, content, self.file)\n", "", "test_coco_images.py"),
+    Fault("data/masks.py", "if 0 not in size and mine != size:", "if False:", "test_detection_inputs.py"),
+    Fault("metrics/detection.py", "if len(polygon) < 6 or len(polygon) % 2:", "if len(polygon) % 2:", "test_damaged_inputs.py"),
+    Fault("training/detection.py", "                \"categories\": [{\"id\": key, \"name\": name} for key, name in self.data.categories.items()],\n", "", "test_detection_tables.py"),
+    Fault("data/coco.py", "        if ours != theirs:\n", "        if ours is None or theirs is None or ours[0] != theirs[0]:\n", "test_detection_tables.py"),
+    Fault("cli/detect_pictures.py", " if (groups[classes] == group).any())", ")", "test_compared.py"),
+    Fault("cli/shared.py", "    except BrokenPipeError:  # of `| head`, and not of a file: typer ends the command without a word\n        raise\n", "", "test_commands.py"),
+    Fault("cli/__init__.py", "                show_warnings(lambda text: typer.echo(text, err=True))\n", "", "test_detection_inputs.py"),
+    Fault("experiments/mosaic_lt/recipe.py", "if not (found := folder / \"heldout.json\").is_file():", "if not (found := folder / \"heldout.json\"):", "test_detection_tables.py"),
 ]
 # fmt: on
 

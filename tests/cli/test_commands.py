@@ -100,6 +100,24 @@ def test_what_is_wrong_with_stdin_is_said_of_stdin() -> None:
     assert "/tmp" not in message
 
 
+@pytest.mark.parametrize("command", ["--version", "inspect -", "inspect - --json", "detect eval", "detect eval --json"])
+def test_a_pipe_that_nobody_reads_ends_a_command_without_a_word(command: str, tmp_path: Path) -> None:
+    words = command.split()
+    if words[0] == "detect":
+        pytest.importorskip("hotcoco")
+        (tmp_path / "results.json").write_text("[]")
+        words += [str(tmp_path / "results.json"), "--annotations", str(write_lvis(tmp_path, images=2))]
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "equipoise", *words], input=b"[5, 3]", stdout=writing, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(writing)
+    assert (ended.stderr, ended.returncode) == (b"", 1)
+
+
 def test_detections_are_evaluated_as_json(tmp_path: Path) -> None:
     pytest.importorskip("hotcoco")
     truth = write_lvis(tmp_path)

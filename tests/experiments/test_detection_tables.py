@@ -205,6 +205,21 @@ def test_smoke_tests_never_enter_the_table_and_choices_are_made_on_held_out_imag
     assert [image["id"] for image in held_out["images"]] == [992, 991, 990, 989]
 
 
+@pytest.mark.parametrize(
+    ("table", "missing", "beside"),
+    [("mosaic-lt", "heldout.json", "train.json"), ("voc2012-lt", "train.json", "train_lt.json")],
+)
+def test_choices_without_held_out_images_say_what_to_put_where(
+    voc: Path, tmp_path: Path, table: str, missing: str, beside: str
+) -> None:
+    (voc / missing).unlink(missing_ok=True)
+    words = ("run", table, "--data", voc, "--out", tmp_path / "new.jsonl", "--device", "cpu", "--validate")
+    result = CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "1000"})
+    assert result.exit_code == 2, result.output
+    assert f"{voc} holds no {missing}: for --validate, put the annotations of " in result.output
+    assert f" images there, beside {beside}" in result.output
+
+
 def resnet18(folder: Path) -> Path:
     torch.save(torchvision.models.resnet18().state_dict(), folder / "msra.pth")
     return folder / "msra.pth"
@@ -265,6 +280,56 @@ def test_a_users_own_boxes_train_faster_rcnn_and_can_be_submitted(
     assert "these weights are of another detector: backbone.body.layer1.0.conv1.weight has shape" in refused
     edit(val, lambda content: content["categories"].append({"id": 99, "name": "another"}))
     assert "has 4 classes, the annotations have 5" in predict(picture, "--weights", alone, "--annotations", val).output
+
+
+def test_weights_are_used_only_for_the_categories_that_they_were_trained_on(voc: Path, tmp_path: Path) -> None:
+    equipoise(
+        "run", "voc2012-lt", "--data", voc, "--out", tmp_path / "records.jsonl", "--device", "cpu", "--only", "rfs",
+        "--seeds", 0, "--results", tmp_path,
+    )  # fmt: skip
+    (weights,) = (tmp_path / "checkpoints").glob("*.weights.pt")
+    note, before = next(weights.parent.glob("*.finished.json")), (voc / "val.json").read_text()
+    drawn = ("predict", voc / "pictures" / "0.png", "--weights", weights, "--out", tmp_path / "drawn")
+    written = ("submit", weights, "--images", voc, "--out", tmp_path / "results.json")
+    adjusted = (*written, "--prior", voc / "train_lt.json", "--target-rate", "mean")
+
+    def detect(*words: object) -> Any:
+        words = ("detect", *words, "--annotations", voc / "val.json", "--device", "cpu")
+        return CliRunner().invoke(app, [str(word) for word in words], env={"COLUMNS": "1000"})
+
+    def refused(*words: object) -> str:
+        result = detect(*words)
+        assert result.exit_code == 2, result.output
+        assert not (tmp_path / "drawn").exists()
+        assert not (tmp_path / "results.json").exists()
+        return result.output
+
+    def renamed(content: dict[str, Any]) -> None:
+        content["categories"][1]["name"] = "other"
+
+    def turned(content: dict[str, Any]) -> None:
+        first, second, *_ = content["categories"]
+        first["id"], second["id"] = second["id"], first["id"]
+
+    def renumbered(content: dict[str, Any]) -> None:
+        content["categories"][3]["id"] = 51
+        for image in content["images"]:
+            image["neg_category_ids"] = []
+
+    changes = {
+        renamed: "other (id 7) in the first is class 0 (id 7) in the second",
+        turned: "class 2 (id 7) in the first is class 0 (id 7) in the second",
+        renumbered: "class 3 (id 51) in the first is class 3 (id 50) in the second",
+    }
+    for change, message in changes.items():
+        edit(voc / "val.json", change)
+        for command in (drawn, written):
+            assert f"{voc / 'val.json'} and {note} have different categories: {message}; use" in refused(*command)
+        (voc / "val.json").write_text(before)
+    edit(note, lambda content: content["detector"].pop("categories"))  # as notes were before
+    edit(voc / "val.json", renamed)
+    assert f"{voc / 'train_lt.json'} have different categories: other (id 7) in the first" in refused(*adjusted)
+    assert detect(*written).exit_code == 0
 
 
 def test_boxes_train_mosaic_lt_and_its_measures_see_what_is_adjusted(voc: Path, tmp_path: Path) -> None:
@@ -399,7 +464,7 @@ def test_what_is_wrong_with_a_run_is_one_message(voc: Path, tmp_path: Path) -> N
 
     assert "there is no weights file nope.pth" in refused("--weights", "nope.pth")
     edit(voc / "val.json", lambda content: content["categories"].append({"id": 99, "name": "another"}))
-    assert "have different categories" in refused()
+    assert "have different categories: another (id 99) in the first is none in the second" in refused()
 
 
 def test_a_run_says_what_its_backbone_starts_from(voc: Path, tmp_path: Path) -> None:
@@ -459,12 +524,13 @@ def test_weights_are_used_at_the_size_and_with_the_stride_that_they_were_trained
         "--results", tmp_path, "--weights", backbone,
     )  # fmt: skip
     (weights,) = (tmp_path / "checkpoints").glob("*.weights.pt")
-    model = load_for_use(weights, 4, None, None, None)
+    with_categories = (voc / "val.json", CocoImages(voc / "val.json", voc).categories)
+    model = load_for_use(weights, *with_categories, None, None, None)
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("1x1", (SIDE,), 90)
-    model = load_for_use(weights, 4, None, "3x3", 2 * SIDE)
+    model = load_for_use(weights, *with_categories, None, "3x3", 2 * SIDE)
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (2 * SIDE,), 180)
     alone = weights.rename(tmp_path / "alone.pt")
-    model = load_for_use(alone, 4, None, None, None)
+    model = load_for_use(alone, *with_categories, None, None, None)
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (800,), 1333)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,12 @@ pytest.importorskip("hotcoco")
 pytestmark = pytest.mark.filterwarnings("ignore:1 of 4 classes have no item")
 
 
+def invoke(*words: object) -> Any:
+    return CliRunner().invoke(app, [*map(str, words)], env={"COLUMNS": "1000"})
+
+
 def detect(*words: object) -> Any:
-    return CliRunner().invoke(app, ["detect", *map(str, words)], env={"COLUMNS": "1000"})
+    return invoke("detect", *words)
 
 
 @pytest.fixture
@@ -68,6 +74,40 @@ def test_federated_fields_and_groups_are_checked(files: Any, tmp_path: Path, cha
         assert result.exit_code == 2, (result.output, result.exception)
         assert f"{truth}: " in result.output
         assert message in result.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"bbox": [1, 1, -4, 4]}, "annotation 2 has the bbox [1, 1, -4, 4]: its width or height is negative"),
+        (
+            {"segmentation": {"size": [10**6, 10**6], "counts": "0"}},
+            "annotation 2 has a mask of [1000000, 1000000] pixels, its image has [64, 64] (height and width)",
+        ),
+        (
+            {"segmentation": {"size": [64, 64], "counts": [10**12]}},
+            "annotation 2 has an RLE whose runs do not fill its size exactly",
+        ),
+    ],
+)
+def test_masks_and_boxes_of_the_truth_are_checked_by_every_command(
+    files: Any, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    truth, results = files
+    edit(truth, lambda content: content["annotations"][1].update(change))
+    before = sorted(tmp_path.rglob("*"))
+    drawn = ("--images", tmp_path, "--names", "a", "b", "--out", tmp_path / "out")
+    trained = ("--images", tmp_path, "--device", "cpu", "--results", tmp_path / "none", "--val", truth, "--seeds", 0)
+    for words in (
+        ("detect", "eval", results, "--annotations", truth),
+        ("detect", "compare", results, results, "--annotations", truth, *drawn),
+        ("run", "voc2012-lt", "--train", truth, *trained, "--out", tmp_path / "new" / "records.jsonl"),
+    ):
+        result = invoke(*words)
+        assert result.exit_code == 2, (result.output, result.exception)
+        assert f"{truth}: {message}" in result.output
+    shutil.rmtree(tmp_path / "new")
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -216,6 +256,14 @@ def test_a_share_without_a_shift_is_refused(files: Any, options: tuple[str, ...]
     assert said.exit_code == 2
     assert message in said.output
     assert "bbox" not in said.output
+
+
+def test_classes_without_items_are_pointed_out_in_one_clean_line(files: Any) -> None:
+    truth, results = files
+    with warnings.catch_warnings(action="always"):
+        said = detect("eval", results, "--annotations", truth, "--prior", truth, "--target-rate", "mean", "--json")
+    assert said.stderr == "1 of 4 classes have no item ('class 3'): each is treated as if it had one\n"
+    assert set(json.loads(said.stdout)) == {"bbox", "segm"}
 
 
 @pytest.mark.parametrize("tau", [float("nan"), float("inf")])

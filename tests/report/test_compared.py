@@ -78,6 +78,26 @@ def test_the_image_with_most_rare_classes_and_fewest_instances_is_taken(files: A
     assert "image 997, the one with the most rare classes (2)" in result.output, result.output
 
 
+def test_without_rare_classes_common_or_frequent_ones_choose_an_image_with_instances(
+    files: Any, tmp_path: Path
+) -> None:
+    truth, a, b = files
+
+    def empty_first(content: dict[str, Any]) -> None:
+        first = content["images"][0]["id"]
+        content["annotations"] = [one for one in content["annotations"] if one["image_id"] != first]
+
+    edit(truth, empty_first)  # it alone had a rare class; every second image has the common one, 998 is left of them
+    words = (a, b, "--annotations", truth, "--images", tmp_path, "--out", tmp_path / "out")
+    most = "the one with the most {} classes (1) and the fewest instances; no image has a {} class\n"
+    assert f"image 998, {most.format('common', 'rare')}" in compare(*words).output
+    edit(truth, lambda content: [one.update(category_id=7) for one in content["annotations"]])
+    assert f"image 999, {most.format('frequent', 'rare or common')}" in compare(*words).output
+    edit(truth, lambda content: [one.update(iscrowd=1) for one in content["annotations"]])
+    for more in ((), ("--image", 999)):
+        assert "all of its 'annotations' are crowds or have no area" in compare(*words, *more).output
+
+
 def test_right_and_wrong_are_told_apart_and_long_lists_are_cut() -> None:
     image = Image.new("RGB", (100, 100), (128, 128, 128))
     box = (10.0, 10.0, 60.0, 60.0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from typing import Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from equipoise.cli.predict import predict
 from equipoise.cli.records import records_app
 from equipoise.cli.report import evaluate, report
 from equipoise.cli.run import run_app
+from equipoise.cli.shared import show_warnings
 from equipoise.cli.table import table
 from equipoise.cli.train import train
 from equipoise.data.reading import visible
@@ -41,14 +43,17 @@ def leave_it_to_the_first() -> None:
 
 
 class VisibleErrors(TyperGroup):
-    """The commands, those for users first; quoted text in their errors shows control characters as escapes."""
+    """The commands, those for users first; quoted text in their errors shows control characters as escapes, and a
+    warning is one line."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                show_warnings(lambda text: typer.echo(text, err=True))
+                return super().invoke(ctx)
         except typer.BadParameter as error:
             leave_it_to_the_first()
             if not error.message:  # an option that is missing: click finds the words itself

@@ -206,8 +206,8 @@ def submit(
 
     data = CocoImages(annotations, images)
     place = device_of(device)
-    model = _load(weights, data.num_classes, backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, softmax, tau, dict(zip(data.class_ids, data.class_names, strict=True)))
+    model = _load(weights, annotations, data.categories, backbone, stride, size).to(place)
+    _adjust(model, prior, target_rate, softmax, tau, annotations, data.categories)
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -219,9 +219,18 @@ def submit(
     typer.echo(f"{len(found)} detections in {len(data)} images, in {out}")
 
 
-def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | None, size: int | None) -> Any:
-    """The detector of a weights file. Options that are None are as in training, if the file's note is still beside it;
-    otherwise a ResNet-50 with its stride in the 3×3 convolutions, at 800 pixels."""
+def _load(
+    weights: Path,
+    annotations: Path,
+    categories: dict[int, str],
+    backbone: str | None,
+    stride: str | None,
+    size: int | None,
+) -> Any:
+    """The detector of a weights file, for the categories of the annotations. Options that are None are as in training,
+    if the file's note is still beside it; otherwise a ResNet-50 with its stride in the 3×3 convolutions, at 800
+    pixels."""
+    from equipoise.data.coco import categories_of, check_same_categories
     from equipoise.models.mask_rcnn import (
         SoftmaxClassification,
         detector,
@@ -234,10 +243,12 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
     from equipoise.prior import Prior
     from equipoise.training.kept import note_of
 
-    tensors, note = read_tensors(weights), note_of(weights)
+    tensors, note, num_classes = read_tensors(weights), note_of(weights), len(categories)
     trained: dict[str, Any] = {"backbone": "resnet50", "stride": "3x3", "size": 800, "longest": 1333}
     if note != weights and note.is_file():
         trained |= json.loads(note.read_text()).get("detector", {})
+        if "categories" in trained:  # notes of earlier runs have none
+            check_same_categories(categories, annotations, categories_of(trained, note), note)
     elif None in (backbone, stride, size):
         typer.echo(
             f"there is no {note.name} beside the weights: assuming a {backbone or trained['backbone']} with its stride "
@@ -268,10 +279,16 @@ def _load(weights: Path, num_classes: int, backbone: str | None, stride: str | N
 
 
 def _adjust(
-    model: Any, path: Path | None, target_rate: str | None, softmax: bool, tau: float | None, categories: dict[int, str]
+    model: Any,
+    path: Path | None,
+    target_rate: str | None,
+    softmax: bool,
+    tau: float | None,
+    annotations: Path,
+    categories: dict[int, str],
 ) -> None:
     """Subtract the shift of the training prior from a detector's logits, if requested."""
-    from equipoise.metrics.detection import check_same_names
+    from equipoise.data.coco import check_same_categories
     from equipoise.models.mask_rcnn import SigmoidClassification, SoftmaxClassification, adjust_bias, adjusted_sigmoid
     from equipoise.models.softmax_detectors import detector_shift
 
@@ -288,9 +305,9 @@ def _adjust(
         raise ValueError(f"--softmax moves the scores of a softmax with background: this detector has {has}")
     if not softmax and not isinstance(part, SigmoidClassification):
         raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
-    if list(prior.class_ids) != list(categories):
-        raise ValueError(f"{path} and --annotations have different categories")
-    check_same_names(prior, categories)
+    trained = dict(zip(prior.class_ids, prior.class_names, strict=True))
+    assert path is not None
+    check_same_categories(categories, annotations, trained, path)
     if rate is not None:
         adjust_bias(model, adjusted_sigmoid(prior, rate[0], share).moved)  # type: ignore[arg-type]
     else:
@@ -346,8 +363,8 @@ def predict(
     if twice:
         raise ValueError(f"two images are named {twice[0]}: both would be written to {out / twice[0]}.png")
     place = device_of(device)
-    model = _load(weights, len(names), backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, softmax, tau, categories)
+    model = _load(weights, annotations, categories, backbone, stride, size).to(place)
+    _adjust(model, prior, target_rate, softmax, tau, annotations, categories)
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():
@@ -372,7 +389,7 @@ def compare(
         Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
     ] = None,
     image: Annotated[
-        int | None, typer.Option(metavar="ID", help="The image; by default the one with the most rare classes.")
+        int | None, typer.Option(metavar="ID", help="The image; by default the one with the most rare classes, if any.")
     ] = None,
     names: Annotated[
         tuple[str, str] | None, typer.Option(metavar="A B", help="Names for the two; by default their file names.")

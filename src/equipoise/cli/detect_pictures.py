@@ -44,14 +44,23 @@ def beside(results: dict[str, Any], annotations: Path, images: Path, wanted: int
 
 
 def _image_of(data: Any, groups: Any, wanted: int | None) -> tuple[int, str]:
-    """The index of an image, and a description of it: by its id, or the one with the most rare classes and, among ties,
-    the fewest instances; the choice does not depend on the results."""
+    """The index of an image, and a description of it: by its id, or the one with the most rare classes (where no image
+    has any, common ones, then frequent ones) and, among ties, the fewest instances; the choice does not depend on the
+    results."""
+    from equipoise.report.compared import GROUPS
+
+    offsets, classes = data.classes_per_item
+    if len(classes) == 0:
+        raise ValueError(f"{data.file}: all of its 'annotations' are crowds or have no area: there is nothing to draw")
     ids = [image.id for image in data.images]
     if wanted is not None:
         if wanted not in ids:
             raise ValueError(f"--image {wanted}: {data.file} has no image with this id")
         return ids.index(wanted), f"image {wanted}"
-    offsets, classes = data.classes_per_item
-    rare = [len(set(each[groups[each] == "r"].tolist())) for each in np.split(classes, offsets[1:-1])]
-    index = min(range(len(ids)), key=lambda i: (-rare[i], offsets[i + 1] - offsets[i]))
-    return index, f"image {ids[index]}, the one with the most rare classes ({rare[index]}) and the fewest instances"
+    order, names = list(GROUPS), [name for name, _ in GROUPS.values()]
+    rarest = next(place for place, group in enumerate(order) if (groups[classes] == group).any())
+    held = [len(set(each[groups[each] == order[rarest]].tolist())) for each in np.split(classes, offsets[1:-1])]
+    index = min(range(len(ids)), key=lambda i: (-held[i], offsets[i + 1] - offsets[i]))
+    absent = f"; no image has a {' or '.join(names[:rarest])} class" if rarest else ""
+    most = f"the one with the most {names[rarest]} classes ({held[index]}) and the fewest instances"
+    return index, f"image {ids[index]}, {most}{absent}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import typer
 from equipoise.cli.image_sources import usual_workers
 from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
-from equipoise.cli.shared import device_of, refusing
+from equipoise.cli.shared import device_of, refusing, show_warnings
 from equipoise.experiments.mosaic_lt import recipe as mosaic_lt
 from equipoise.experiments.table2 import recipe as table2
 from equipoise.experiments.voc2012_lt import recipe as voc2012_lt
@@ -83,7 +82,8 @@ def train_detectors(table: str, options: RunOptions, source: Source, backbone: s
     evaluated_on = "val"
     if options.validate and source.data is not None:
         evaluated_on = "held_out"
-        val = TABLES[table].held_out(source.data, options.kept / "held_out.json")
+        with refusing():
+            val = TABLES[table].held_out(source.data, options.kept / "held_out.json")
     train_rows(name, methods, known_seeds, options, source, (train, val, images), evaluated_on)
 
 
@@ -111,12 +111,11 @@ def train_rows(
 
     def make(settings: Settings) -> Detection:
         settings.log(source.in_words())
-        warnings.showwarning = lambda message, *_, **__: settings.log(str(message))
+        show_warnings(settings.log)
         return Detection(name, methods, data, settings)
 
     if cells:
-        with warnings.catch_warnings():
-            train_cells(cells, options, recorded, place, make, leads=leads)
+        train_cells(cells, options, recorded, place, make, leads=leads)
     leave_processes()
 
 

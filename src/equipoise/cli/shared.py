@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from equipoise.data.reading import counted
+from equipoise.data.reading import counted, visible
 
 if TYPE_CHECKING:
     import torch
@@ -34,8 +35,15 @@ def refusing() -> Iterator[None]:
     """Turn a file that cannot be used into one message, without a traceback and without its control characters."""
     try:
         yield
+    except BrokenPipeError:  # of `| head`, and not of a file: typer ends the command without a word
+        raise
     except (OSError, ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def show_warnings(log: Callable[[str], None]) -> None:
+    """From now on, show each warning as one line, without the path of the code that gave it."""
+    warnings.showwarning = lambda message, *_, **__: log(visible(" ".join(str(message).split())))
 
 
 @contextmanager

@@ -2,14 +2,16 @@
 
 Annotations that training cannot use do not count, neither in `Prior.from_coco` nor in `CocoImages`: crowds, boxes
 without area (within the image, if its size is given) and polygons of fewer than three points. A file with inconsistent
-ids (missing, not whole, repeated or unknown) is refused, and the error shows the id.
+ids (missing, not whole, repeated or unknown) or boxes of negative size is refused, and so are RLEs that do not fill
+their image where masks are used; the error shows the id.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,7 +20,7 @@ import torch
 from torch import Tensor
 
 from equipoise.data.image_files import to_rgb
-from equipoise.data.masks import MOST_PIXELS, decode_mask, is_rle
+from equipoise.data.masks import MOST_PIXELS, check_masks, decode_mask, is_rle
 from equipoise.data.reading import read_json, shown, twice
 from equipoise.prior import IntArray, Prior
 
@@ -88,6 +90,20 @@ def categories_of(content: Any, path: str | os.PathLike[str]) -> dict[int, str]:
     return dict(sorted(named.items()))
 
 
+def check_same_categories(
+    found: dict[int, str], path: str | os.PathLike[str], trained: dict[int, str], source: str | os.PathLike[str]
+) -> None:
+    """Refuse categories of `path` that differ from those of `source`, which a detector is trained on, in number, ids,
+    names or order: its class j would be taken for another one."""
+    for ours, theirs in zip_longest(found.items(), trained.items()):
+        if ours != theirs:
+            one, other = ("none" if pair is None else f"{shown([pair[1]])} (id {pair[0]})" for pair in (ours, theirs))
+            raise ValueError(
+                f"{path} and {source} have different categories: {one} in the first is {other} in the second; use the "
+                "ids and names of the second, which the detector is trained on"
+            )
+
+
 def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator[Instance]:
     """Every annotation of a file, checked against its categories and, if it lists any, its images."""
     column = {identity: place for place, identity in enumerate(categories_of(content, path))}
@@ -116,6 +132,14 @@ def instances(content: dict[str, Any], path: str | os.PathLike[str]) -> Iterator
         yield made
 
 
+def check_masks_of(found: Sequence[Instance], content: dict[str, Any], path: str | os.PathLike[str]) -> None:
+    """Refuse an RLE that does not fill its image; polygons are checked when a mask is drawn."""
+    sizes = [[image.get(key) for key in ("height", "width")] for image in content["images"]]
+    known = [[side if type(side) is int else 0 for side in size] for size in sizes]
+    masks = [one.annotation.get("segmentation") for one in found]
+    check_masks(masks, [known[one.image] for one in found], lambda number: _named(found[number].annotation, path))
+
+
 def _named(annotation: dict[str, Any], path: str | os.PathLike[str]) -> str:
     return f"{path}: annotation {shown([annotation.get('id')])}"
 
@@ -137,6 +161,8 @@ def _corners(box: Any, image: dict[str, Any]) -> Box:
     if type(box) is not list or len(box) != 4 or not NUMBERS.issuperset(map(type, box)) or max(map(abs, box)) > 1e9:
         raise ValueError(f"the bbox {shown([box])}: expected four numbers, x, y, width, height")
     x, y, width, height = box
+    if width < 0 or height < 0:
+        raise ValueError(f"the bbox {shown([box])}: its width or height is negative")
     right, bottom = image.get("width"), image.get("height")
     x1, y1 = x + width, y + height
     return (
@@ -194,14 +220,15 @@ class CocoImages:
     def __init__(self, annotations: str | os.PathLike[str], images: str | os.PathLike[str]) -> None:
         self.file = Path(annotations)
         content = read_json(self.file)
-        self._categories = categories_of(content, self.file)
-        self.class_ids, self.class_names = tuple(self._categories), tuple(self._categories.values())
+        self.categories = categories_of(content, self.file)
+        self.class_ids, self.class_names = tuple(self.categories), tuple(self.categories.values())
         self._column = {identity: column for column, identity in enumerate(self.class_ids)}
         found = list(instances(content, self.file))
         if not content.get("images"):
             raise ValueError(f"{self.file} has no 'images': expected a COCO or LVIS file")
         self.images = [self._image(image, Path(images)) for image in content["images"]]
         self._keep(found)
+        check_masks_of(found, content, self.file)
 
     def _image(self, image: dict[str, Any], folder: Path) -> Image:
         what = f"{self.file}: image {shown([image['id']])}"
@@ -260,7 +287,7 @@ class CocoImages:
         """How often each class occurs: images that hold it out of annotated images, or instances out of all."""
         _check_by(by)
         image = np.repeat(np.arange(len(self.images)), np.diff(self._offsets))
-        return _count(self._columns_of, image, self._categories, by)
+        return _count(self._columns_of, image, self.categories, by)
 
     def __len__(self) -> int:
         return len(self.images)

@@ -8,7 +8,7 @@ before.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from equipoise.data.reading import shown
 from equipoise.prior import IntArray
 
 Rle = dict[str, Any]
@@ -67,6 +68,25 @@ def first_wrong_runs(masks: Sequence[Any]) -> int | None:
             found = rows[_wrong_compressed([texts[row] for row in rows], pixels[rows])]
             wrong += [compressed[row] for row in found.tolist()]
     return min(wrong, default=None)
+
+
+def check_masks(masks: Sequence[Any], sizes: Sequence[Sequence[int]], named: Callable[[int], str]) -> None:
+    """Refuse an RLE that does not have its image's size (height and width; 0 if unknown), or does not fill it, by the
+    name of its number. Polygons are not looked at.
+
+    >>> check_masks([[[1, 1, 5, 1, 5, 5]], {"size": [2, 2], "counts": [1, 4]}], [[9, 9], [2, 2]], "mask {}".format)
+    Traceback (most recent call last):
+    ValueError: mask 1 has an RLE whose runs do not fill its size exactly
+    """
+    runs = [number for number, mask in enumerate(masks) if isinstance(mask, Mapping)]
+    for number in runs:
+        mine, size = list(masks[number]["size"]), list(sizes[number])
+        if 0 not in size and mine != size:
+            wrong_size = f"{named(number)} has a mask of {shown([mine])} pixels"
+            raise ValueError(f"{wrong_size}, its image has {size} (height and width)")
+    wrong = first_wrong_runs([masks[number] for number in runs])
+    if wrong is not None:
+        raise ValueError(f"{named(runs[wrong])} has an RLE whose runs do not fill its size exactly")
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -23,8 +23,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from equipoise.data.coco import categories_of, instances
-from equipoise.data.masks import MOST_PIXELS, Rle, compress, first_wrong_runs, hotcoco, is_polygons, is_rle
+from equipoise.data.coco import categories_of, check_masks_of, instances
+from equipoise.data.masks import MOST_PIXELS, Rle, check_masks, compress, first_wrong_runs, hotcoco, is_polygons, is_rle
 from equipoise.data.reading import read_json, reading, shown
 from equipoise.metrics.detection_matching import Matches, Truth, match
 from equipoise.prior import FloatArray, IntArray, Prior, sigmoid_shift, softmax_shift
@@ -184,11 +184,12 @@ class GroundTruth:
         for key in ("annotations", "images"):
             if not content.get(key):
                 raise ValueError(f"{annotations} has no {key!r}: expected a COCO or LVIS file")
+        check_masks_of(found, content, annotations)
         for number, one in enumerate(found, start=1):  # the evaluator's own ids: some files have none, or repeat one
             one.annotation["id"] = number
         self.grouped = _give_groups(content["categories"], prior, annotations)
         if prior is not None:
-            check_same_names(prior, categories_of(content, annotations))
+            _check_same_names(prior, categories_of(content, annotations))
         _check_federated_fields(content["images"], annotations)
         _give_federated_fields(content)
         counted = [one.annotation for one in found if not one.left_out]
@@ -244,18 +245,7 @@ class GroundTruth:
     def _check_sizes(self, detections: Detections) -> None:
         """Refuse a mask whose size differs from its image's, if the file has sizes, and runs that do not fill it."""
         rows = np.searchsorted(self._arrays.image_ids, detections.image_ids)
-        for number, (mask, size) in enumerate(
-            zip(detections.masks or (), self._arrays.sizes[rows].tolist(), strict=True)
-        ):
-            if isinstance(mask, dict) and size != [0, 0] and list(mask["size"]) != size:
-                raise ValueError(
-                    f"detection {number} has a mask of {shown([list(mask['size'])])} pixels, its image has {size} "
-                    "(height and width)"
-                )
-        runs = [number for number, mask in enumerate(detections.masks or ()) if isinstance(mask, dict)]
-        wrong = first_wrong_runs([(detections.masks or ())[number] for number in runs])
-        if wrong is not None:
-            raise ValueError(f"detection {runs[wrong]} has an RLE whose runs do not fill its size exactly")
+        check_masks(detections.masks or (), self._arrays.sizes[rows].tolist(), "detection {}".format)
 
     def _results(self, detections: Detections, kind: str) -> Any:
         if len(detections) == 0 or kind == "bbox":
@@ -287,6 +277,9 @@ def _check_result(result: dict[str, Any], what: str) -> None:
         raise ValueError(f"{what} has the bbox {shown([box])}: its width or height is negative")
     if mask and not is_rle(mask) and (box is None or not is_polygons(mask)):
         raise ValueError(f"{what} has a segmentation that is not an RLE")
+    for polygon in mask if isinstance(mask, list | tuple) else ():
+        if len(polygon) < 6 or len(polygon) % 2:
+            raise ValueError(f"{what} has the polygon {shown([polygon])}: expected x and y of three or more points")
 
 
 def _box_around(mask: Rle, what: str) -> list[float]:
@@ -307,7 +300,7 @@ def frequency_group(images: int) -> Literal["r", "c", "f"]:
     return "r" if images <= 10 else "c" if images <= 100 else "f"
 
 
-def check_same_names(prior: Prior, categories: dict[int, str]) -> None:
+def _check_same_names(prior: Prior, categories: dict[int, str]) -> None:
     """Refuse training annotations that give a name to another id than `categories` do: ids were assigned anew."""
     ids = {name: identity for identity, name in categories.items()}
     for identity, name in zip(prior.class_ids or (), prior.class_names or (), strict=False):

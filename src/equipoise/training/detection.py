@@ -389,6 +389,7 @@ class DetectionTraining(Run):
                 "size": self.recipe.min_sizes[-1],
                 "longest": self.recipe.max_size,
                 "classification": type(self.model.get_submodule("roi_heads.classification")).__name__,
+                "categories": [{"id": key, "name": name} for key, name in self.data.categories.items()],
             },
         }
 

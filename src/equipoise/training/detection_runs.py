@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from equipoise.data.coco import CocoImages
+from equipoise.data.coco import CocoImages, check_same_categories
 from equipoise.data.masks import hotcoco
 from equipoise.metrics.detection import Detections, GroundTruth
 from equipoise.models.mask_rcnn import detector_weights, stride_of
@@ -62,8 +62,7 @@ class Images:
     def __init__(self, data: DetectionData, settings: Settings) -> None:
         self.given, self.device, self.log = data, settings.device, settings.log
         self.train, self.val = CocoImages(data.train, data.images), CocoImages(data.val, data.images)
-        if self.val.class_ids != self.train.class_ids:
-            raise ValueError(f"{data.train} and {data.val} have different categories")
+        check_same_categories(self.val.categories, data.val, self.train.categories, data.train)
         self.truth = GroundTruth(data.val, self.train.prior())
         self._resident: dict[tuple[bool, int, int], Resident] = {}
         self._frozen: tuple[Any, FrozenRegions] | None = None

@@ -36,4 +36,9 @@ def find(folder: Path) -> tuple[Path, Path, Path]:
 
 def held_out(folder: Path, path: Path) -> Path:
     """The annotations for making choices; they are in the data set's folder, so `path` is not used."""
-    return folder / "heldout.json"
+    if not (found := folder / "heldout.json").is_file():
+        raise FileNotFoundError(
+            f"{folder} holds no heldout.json: for --validate, put the annotations of held-out images there, beside "
+            "train.json"
+        )
+    return found

@@ -72,6 +72,11 @@ def find(folder: Path) -> tuple[Path, Path, Path]:
 
 def held_out(folder: Path, path: Path) -> Path:
     """The annotations of the training images outside of train_lt.json, with its categories, written to `path`."""
+    if not (folder / "train.json").is_file():
+        raise FileNotFoundError(
+            f"{folder} holds no train.json: for --validate, put the annotations of all training images there, beside "
+            "train_lt.json"
+        )
     every, drawn = read_json(folder / "train.json"), read_json(folder / "train_lt.json")
     used = {image["id"] for image in drawn["images"]}
     left = {
