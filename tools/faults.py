@@ -474,6 +474,8 @@ FAULTS = [
     Fault("experiments/resnet32/fused.py", "2 * number + 1, shortcut)", "2 * number + 1)", FUSED),
     Fault("experiments/resnet32/fused.py", "spare = [middle, x] if block.stride == 1", "spare = [middle, out] if block.stride == 1", FUSED),
     Fault("experiments/resnet32/fused.py", "scale = bn.weight * inverse", "scale = inverse", FUSED),
+    Fault("__main__.py", "os._exit(ended.code or 0)", "raise", "test_commands.py"),
+    Fault("cli/record.py", "[*(cell for cell in teachers_of(few) if cell in first), *few]", "few", "test_record.py"),
     Fault("training/distillation.py", "weight * temperature**2 * divergence", "weight * divergence", "test_distillation.py"),
     Fault("training/distillation.py", "shown % recipe.views", "0 * shown", "test_distillation.py"),
     Fault("training/distillation.py", "torch.stack(answers).mean(0)", "answers[0]", "test_distillation.py"),

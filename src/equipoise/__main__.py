@@ -33,6 +33,14 @@ def main() -> None:
         from equipoise.cli import app
 
         app(prog_name="equipoise")
+    except SystemExit as ended:
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1 or isinstance(ended.code, str):
+            raise
+        # Under torchrun, threads of the process group may outlive it (torch keeps groups alive that its compiler has
+        # seen). One that lets go of a tensor while Python shuts down aborts the process: so do not shut down.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code or 0)
     except ImportError as error:
         if "pip install 'equipoise[" in str(error):  # the library's own message names the extra
             sys.exit(str(error))

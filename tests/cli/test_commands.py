@@ -161,3 +161,20 @@ def test_a_package_without_what_renders_documents_says_so(monkeypatch: pytest.Mo
     message = run("table", "prior-shift", "--results", ROOT / "results", "--write", code=2)
     assert "--write renders this project's own documents, which the installed package cannot do" in message
     assert "pip install -e '.[cli,report]'" in message
+
+
+@pytest.mark.parametrize(("words", "code"), [(["table", "--help"], 0), (["table", "nothing"], 2)])
+def test_under_torchrun_a_process_ends_without_shutting_python_down(words: list[str], code: int) -> None:
+    """Threads of a process group that let go of a tensor meanwhile would abort it."""
+    program = (
+        f"import atexit, sys; atexit.register(print, 'shut down'); sys.argv[1:] = {words}\n"
+        "from equipoise.__main__ import main; main()"
+    )
+    for several in (False, True):
+        environment = {"WORLD_SIZE": "2", "RANK": "0"} if several else {}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code
+        assert ("shut down" in done.stdout) != several
+        assert "Usage" in done.stdout + done.stderr

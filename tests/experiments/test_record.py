@@ -18,6 +18,7 @@ from helpers.run_records import read_jsonl, record
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.cli import record as record_command
 from equipoise.cli.classifiers import check_widths
 from equipoise.experiments.documents import record as documents
 from equipoise.experiments.record import exported as exported_module
@@ -157,6 +158,22 @@ def test_two_seeds_share_no_teacher(command: Command) -> None:
     assert not named[0] & named[1]
     weights = [digest for one in students for digest in (one.teachers or {}).values()]
     assert len(set(weights)) == 4
+
+
+def test_a_few_students_at_a_time_follow_their_teachers(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recipe, "plan", lambda: [Cell(*CELL, "distilled", seed) for seed in (0, 1, 2)])
+    monkeypatch.setattr(record_command, "AT_A_TIME", 2)
+    command("--together", "2")
+    order = [f"{one.method[0]}{one.seed}" for one in command.records().values()]
+    assert order == ["t1000", "t1001", "t2000", "t2001", "d0", "d1", "t3000", "t3001", "d2"]
+
+
+def test_a_budget_that_ends_early_leaves_finished_students() -> None:
+    students = [Cell("cifar10-lt", 10, "distilled", seed) for seed in range(4)]
+    teachers = record_command.teachers_of(students)
+    alone = Cell("cifar10-lt", 100, "teacher_ema", 1000)
+    order = record_command.in_turn([*teachers[1:], alone], students)  # the first teacher has a record
+    assert order == [*teachers[1:18], *students[:3], *teachers[18:], students[3], alone]
 
 
 def test_a_rerun_gives_the_same_weights(command: Command) -> None:

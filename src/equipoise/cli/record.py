@@ -19,6 +19,8 @@ from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Cell
 from equipoise.training.records import Record, Recorded
 
+AT_A_TIME = 3  # students: together they fill a GPU
+
 
 @dataclass(frozen=True)
 class RecordOptions:
@@ -81,8 +83,7 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     def finished() -> set[str]:
         return recorded.appended() | teachers.appended()
 
-    cells = [*first, *students]
-    train_cells(cells, options, recorded, place, make, finished=finished, teachers=own.teachers)
+    train_cells(in_turn(first, students), options, recorded, place, make, finished=finished, teachers=own.teachers)
 
 
 def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], None]:
@@ -102,6 +103,16 @@ def teachers_of(students: list[Cell]) -> list[Cell]:
     """The teachers of all students, each once."""
     every = [teacher for student in students for teacher in record.recipe_of(student).teacher_cells(student)]
     return list(dict.fromkeys(every))
+
+
+def in_turn(first: list[Cell], students: list[Cell]) -> list[Cell]:
+    """A few students at a time, after their teachers, so that a budget that ends early leaves finished students; then
+    the teachers of none of them."""
+    cells: list[Cell] = []
+    for start in range(0, len(students), AT_A_TIME):
+        few = students[start : start + AT_A_TIME]
+        cells += [*(cell for cell in teachers_of(few) if cell in first), *few]
+    return list(dict.fromkeys([*cells, *first]))
 
 
 def recorded_teachers(students: list[Cell], table: str) -> list[Cell]:
