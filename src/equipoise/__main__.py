@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import MutableMapping
 
-from equipoise.data.cores import granted_cores, usable_cores
+from equipoise.data.cores import granted_cores, processes_together, usable_cores
 
 EXTRAS = dict.fromkeys(("typer", "rich", "sklearn", "scipy"), "cli") | dict.fromkeys(
     ("torchvision", "orjson", "hotcoco", "PIL", "safetensors"), "detection"
@@ -34,13 +34,15 @@ def main() -> None:
 
         app(prog_name="equipoise")
     except SystemExit as ended:
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1 or isinstance(ended.code, str):
+        if processes_together() == 1:
             raise
         # Under torchrun, threads of the process group may outlive it (torch keeps groups alive that its compiler has
         # seen). One that lets go of a tensor while Python shuts down aborts the process: so do not shut down.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(ended.code or 0)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(int(ended.code or 0))
     except ImportError as error:
         if "pip install 'equipoise[" in str(error):  # the library's own message names the extra
             sys.exit(str(error))

@@ -170,8 +170,8 @@ def test_under_torchrun_a_process_ends_without_shutting_python_down(words: list[
         f"import atexit, sys; atexit.register(print, 'shut down'); sys.argv[1:] = {words}\n"
         "from equipoise.__main__ import main; main()"
     )
-    for several in (False, True):
-        environment = {"WORLD_SIZE": "2", "RANK": "0"} if several else {}
+    for several, number in ((False, ""), (False, "1"), (True, "2")):
+        environment = {"WORLD_SIZE": number, "RANK": "0"}
         done = subprocess.run(
             [sys.executable, "-c", program], env=os.environ | environment, capture_output=True, text=True, check=False
         )

@@ -108,6 +108,7 @@ def test_no_method_of_mosaic_lt_is_above_in_ap_and_adjusting_gains_more_where_cl
         assert set(beyond(MOSAIC, column).values()) == {-1}
         assert "balanced_sigmoid" not in beyond(MOSAIC, column)
     said = [(RESULTS.parent / name).read_text() for name in ("results/README.md", "docs/detection.md")]
+    said[0] = said[0].partition("\n## mosaic-lt")[2].partition("\n## ")[0]  # not what VOC2012-LT found
     for text in (" ".join(each.split()) for each in said):
         assert "which rank each class by itself, no method is above the control by more than seeds differ" in text
         assert "Balanced Sigmoid is above its control in every seed" in text

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from equipoise.cli import app
 from equipoise.experiments.documents import table1 as documents
 from equipoise.experiments.documents import table1_figure as figure
-from equipoise.experiments.documents.cifar_engine import VERSION_2, engine_notes, kernel_table, speed_table
+from equipoise.experiments.documents.cifar_engine import UNNAMED, engine_notes, kernel_table, speed_table
 from equipoise.experiments.documents.marks import fill
 from equipoise.experiments.record import published as record_published
 from equipoise.experiments.table1 import published, report
@@ -418,7 +418,7 @@ def test_speeds_are_of_all_runs_that_shared_the_gpu(committed: list[Record]) -> 
     device = made.hardware["device"]
     assert text.splitlines()[2:] == [f"| {device} | fused kernels, deterministic | 8 | 3 | 100,000 |"]
     named = replace(made, engine=engine | {"fused": 2})
-    unnamed = replace(made, commit=VERSION_2, seconds=133.12)
+    unnamed = replace(made, commit=UNNAMED, seconds=133.12)
     text = speed_table([made, named, unnamed])
     assert text.splitlines()[2:] == [
         f"| {device} | fused kernels, deterministic | 8 | 1 | 200,000 |",

@@ -27,6 +27,7 @@ from equipoise.cli.run import run_app
 from equipoise.cli.shared import show_warnings
 from equipoise.cli.table import table
 from equipoise.cli.train import train
+from equipoise.data.cores import processes_together
 from equipoise.data.reading import visible
 
 USE = "Your data and models"
@@ -38,7 +39,7 @@ ORDER = ("inspect", "train", "predict", "evaluate", "report", "adapt", "demo", "
 def leave_it_to_the_first() -> None:
     """Under torchrun, wait for the first process to report the error: torchrun then ends the others, and it is shown
     once. If the first process goes on, the error is of this process only, and it reports it itself."""
-    if os.environ.get("RANK", "0") != "0" and os.environ.get("WORLD_SIZE", "1") != "1":
+    if os.environ.get("RANK", "0") != "0" and processes_together() > 1:
         time.sleep(SECONDS_FOR_THE_FIRST)
 
 

@@ -19,7 +19,7 @@ from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Cell
 from equipoise.training.records import Record, Recorded
 
-AT_A_TIME = 3  # students: together they fill a GPU
+AT_A_TIME = 3  # students, as many as a cell has seeds
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ def teachers_of(students: list[Cell]) -> list[Cell]:
 
 
 def in_turn(first: list[Cell], students: list[Cell]) -> list[Cell]:
-    """A few students at a time, after their teachers, so that a budget that ends early leaves finished students; then
-    the teachers of none of them."""
+    """A few students at a time, after their teachers, so that a budget that ends early leaves finished students; last,
+    teachers without a student among them."""
     cells: list[Cell] = []
     for start in range(0, len(students), AT_A_TIME):
         few = students[start : start + AT_A_TIME]

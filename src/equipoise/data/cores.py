@@ -1,10 +1,16 @@
-"""How many processor cores this process may use: those it may run on, or the share of time that a container grants."""
+"""How many processor cores this process may use: those it may run on, or the share of time that a container grants;
+and how many processes run with it."""
 
 from __future__ import annotations
 
 import math
 import os
 from pathlib import Path
+
+
+def processes_together() -> int:
+    """How many processes torchrun started, this one included; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE") or 1)
 
 
 def usable_cores(system: Path = Path("/")) -> int:

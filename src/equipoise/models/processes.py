@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import torch
 
+from equipoise.data.cores import processes_together
+
 
 def world() -> tuple[int, int]:
     """How many processes train together, and which of them this is."""
@@ -17,7 +19,7 @@ def world() -> tuple[int, int]:
 
 def join_processes(device: torch.device) -> torch.device:
     """Under torchrun, join the other processes and return the device of this one. Does nothing for a single process."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if processes_together() == 1:
         return device
     if device.type == "cuda":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))

@@ -78,8 +78,8 @@ class Kernels:
     trained: Features = features
     frozen: Features = features
     asked: Features = features
-    compiled: bool = False  # these three are for the records
-    fused: int = 0  # the version of kernels of our own
+    compiled: bool = False  # noted in records, as the others are
+    fused: int = 0  # the version of kernels of our own; 0 if they are torch's
     deterministic: bool = True
 
 

@@ -9,9 +9,7 @@ from typing import Any
 from equipoise.report.tables import Table, grouped
 from equipoise.training.records import Record
 
-VERSION_2 = (
-    "697137061e55b7b13f1a11fcc1b7255258cbd50c"  # whose records name no version of the fused kernels, as older ones
-)
+UNNAMED = "697137061e55b7b13f1a11fcc1b7255258cbd50c"  # commit of runs with version 2 whose records do not name it
 
 
 def engine_notes(record: Mapping[str, Any]) -> str:
@@ -73,10 +71,17 @@ def kernel_table(record: Mapping[str, Any]) -> str:
     return f"{machine['gpu']}, torch {machine['torch']}, batch {machine['batch']}.\n\n{table}"
 
 
+def fused_kernels(record: Record) -> str:
+    """The fused kernels that a run was trained with; nothing if it was trained with torch's."""
+    version = int(record.engine.get("fused", 0))
+    if version and record.commit == UNNAMED:
+        version = 2
+    return {0: "", 1: "fused kernels"}.get(version, f"fused kernels, version {version}")
+
+
 def _kernels(record: Record) -> str:
     engine = record.engine
-    if engine.get("fused"):
-        version = 2 if record.commit == VERSION_2 else int(engine["fused"])
-        return f"fused kernels{f', version {version}' if version > 1 else ''}, deterministic"
+    if fused := fused_kernels(record):
+        return f"{fused}, deterministic"
     chosen = "deterministic cuDNN" if engine.get("deterministic") else "cuDNN chosen by timing"
     return f"compiled, {chosen}" if engine.get("compiled") else chosen

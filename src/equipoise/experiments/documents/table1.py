@@ -10,13 +10,13 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from equipoise.experiments.documents.cifar_engine import engine_notes, kernel_table, speed_table
+from equipoise.experiments.documents.cifar_engine import engine_notes, fused_kernels, kernel_table, speed_table
 from equipoise.experiments.documents.marks import filled
 from equipoise.experiments.documents.table1_figure import DRAWN, DRAWN_ON, figure, marginals, marginals_digest
 from equipoise.experiments.table1 import published as table1
@@ -154,7 +154,7 @@ def provenance(records: Iterable[Record]) -> str:
     def made(record: Record) -> tuple[str, ...]:
         versions = versions_in_words(record.versions, torch="torch", cudnn="cuDNN")
         commit = (record.commit or "unknown")[:7]
-        return record.hardware["device"], versions, _engine(record.engine), commit, f"{record.iterations:,}"
+        return record.hardware["device"], versions, _engine(record), commit, f"{record.iterations:,}"
 
     rows = []
     for alike, runs in sorted(grouped(records, made).items()):
@@ -166,10 +166,11 @@ def provenance(records: Iterable[Record]) -> str:
     return f"{Table(header, rows, left=4)}\n\n{note}"
 
 
-def _engine(engine: Mapping[str, Any]) -> str:
+def _engine(record: Record) -> str:
+    engine = record.engine
     words = [str(engine.get("precision", "unknown precision"))]
-    parts = (("cuda_graph", "CUDA graph"), ("compiled", "compiled"), ("fused", "fused kernels"))
-    words += [word for key, word in parts if engine.get(key)]
+    words += [word for key, word in (("cuda_graph", "CUDA graph"), ("compiled", "compiled")) if engine.get(key)]
+    words += [fused] if (fused := fused_kernels(record)) else []
     if "deterministic" in engine:
         words.append("deterministic kernels" if engine["deterministic"] else "kernels chosen by timing")
     return ", ".join(words)

@@ -37,15 +37,15 @@ VERSION = 2  # of the kernels: another one sums or rounds in other places; in th
 class Tiling:
     """How a kernel's work is divided.
 
-    A group of `pair` adjacent pixels is computed from `columns` columns at a time, of the three that each pixel needs.
+    A group of `pair` adjacent pixels is computed from the columns that it needs, `columns` of them at a time.
     """
 
     block: int  # groups at a time
     tiles: int  # how many times per program
     warps: int
     stages: int = 1
-    pair: int = 1
-    columns: int = 1
+    pair: int = 1  # or 2
+    columns: int = 1  # or 4, with pairs of a convolution also 2
     rows: int = 1  # 3: a convolution keeps all weights, a weight's gradient sums all of them in one program
 
 
@@ -90,7 +90,7 @@ class Layer:
 
 
 def convolution(x: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]:
-    """y [N, H/stride, W/stride, O] of x [N, H + 2, W + 2, I] and weight [O, I, 3, 3]; partial sums [programs, 2, O]."""
+    """y [N, H/stride, W/stride, O] of x [N, H + 2, W + 2, I] and weight [O, I, 3, 3]; and partial sums [P, 2, O]."""
     number, height, width, _ = x.shape
     y = x.new_empty(number, (height - 2) // stride, (width - 2) // stride, len(weight))
     return y, _convolve(x, weight, y, stride, _tiling(CONVOLUTION, len(weight)))
@@ -99,7 +99,7 @@ def convolution(x: Tensor, weight: Tensor, stride: int) -> tuple[Tensor, Tensor]
 def convolution_transposed(
     dy: Tensor, weight: Tensor, stride: int, added: Tensor | None, below: Layer
 ) -> tuple[Tensor, Tensor]:
-    """dz of the layer below, whose output was the convolution's x; and its partial sums [programs, 2, I].
+    """dz of the layer below, whose output was the convolution's x; and its partial sums [P, 2, I].
 
     dy has a border; `added` is whatever else contributes to the gradient of that output, and has none.
     """
@@ -136,6 +136,9 @@ def _convolve(
     elif channels < 16:
         pair, columns = 2, 4
     span = 2 if below and stride > 1 else pair + 2
+    if stride == 1 and (pair, columns) not in ((1, 1), (2, 1), (2, 2), (2, 4)):
+        raise ValueError(f"{columns} columns at a time for groups of {pair}: expected 1, or for pairs 2 or 4")
+    _check_sides(height, width, pair)
     block = tiling.block // 2 if channels > max(to, 64) else tiling.block  # a whole one would need too many registers
     groups = number * height * width // pair
     programs = triton.cdiv(groups, block * tiling.tiles)
@@ -173,7 +176,10 @@ def weight_gradient(dz: Tensor, partial: Tensor, layer: Layer, dy: Tensor) -> tu
     number, height, width, to = dz.shape
     channels, given = layer.x.shape[3], layer.weight.shape[1]
     tiling = _tiling(WEIGHT, to)
+    if (tiling.pair, tiling.columns, tiling.rows) not in ((1, 1, 1), (1, 4, 1), (1, 4, 3), (2, 4, 1), (2, 4, 3)):
+        raise ValueError(f"{tiling}: expected 4 columns at a time, or single pixels, columns and rows")
     pair = tiling.pair if layer.stride == 1 else 1
+    _check_sides(height, width, pair)
     groups = number * height * width // pair
     sums = partial.sum(0)
     programs = triton.cdiv(groups, tiling.block * tiling.tiles)
@@ -194,6 +200,11 @@ def weight_gradient(dz: Tensor, partial: Tensor, layer: Layer, dy: Tensor) -> tu
         num_stages=tiling.stages,
     )
     return gradients.sum(0).permute(0, 3, 1, 2), sums
+
+
+def _check_sides(height: int, width: int, pair: int) -> None:
+    if height < 1 or width < 1 or width % pair:
+        raise ValueError(f"{height} × {width} pixels cannot be divided into groups of {pair}")
 
 
 def fits(width: int) -> bool:
@@ -368,15 +379,20 @@ def fused_features(model: ResNetCifar, images: Tensor) -> Tensor:
     The same as `model.features(normalise(images))` in training mode and bf16 autocast, up to rounding. The model's
     weights must be channels_last.
     """
-    x = _normalised(images)
-    pairs = [(model.conv, model.bn)]
+    x, layers = _normalised(images), _layers(model)
+    parameters = [parameter for conv, bn in layers for parameter in (conv.weight, bn.weight, bn.bias)]
+    features: Tensor = _Features.apply(x, model, *parameters)
+    torch._foreach_add_([bn.num_batches_tracked for _, bn in layers if bn.num_batches_tracked is not None], 1)
+    return features
+
+
+def _layers(model: ResNetCifar) -> list[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+    """The convolutions, each with its normalisation, from the first to the last."""
+    layers = [(model.conv, model.bn)]
     for block in model.blocks:
         assert isinstance(block, BasicBlock)
-        pairs += [(block.conv1, block.bn1), (block.conv2, block.bn2)]
-    parameters = [parameter for conv, bn in pairs for parameter in (conv.weight, bn.weight, bn.bias)]
-    features: Tensor = _Features.apply(x, model, *parameters)
-    torch._foreach_add_([bn.num_batches_tracked for _, bn in pairs if bn.num_batches_tracked is not None], 1)
-    return features
+        layers += [(block.conv1, block.bn1), (block.conv2, block.bn2)]
+    return layers
 
 
 @torch.no_grad()
@@ -386,9 +402,8 @@ def fused_answers(model: ResNetCifar, images: Tensor) -> Tensor:
     The same as `model.features(normalise(images))` in evaluation mode and bf16 autocast, up to rounding. The model's
     weights must be channels_last.
     """
-
     x = _normalised(images)
-    weights = iter(_cast([layer.weight for layer in model.modules() if isinstance(layer, nn.Conv2d)], x.dtype))
+    weights = iter(_cast([conv.weight for conv, _ in _layers(model)], x.dtype))
     spare: list[Tensor] = []  # tensors of the present shape, borders 0, that hold nothing that is still needed
 
     def layer(x: Tensor, bn: nn.BatchNorm2d, stride: int = 1, shortcut: Tensor | None = None) -> Tensor:
@@ -411,6 +426,11 @@ def fused_answers(model: ResNetCifar, images: Tensor) -> Tensor:
 def _normalised(images: Tensor) -> Tensor:
     """uint8 [N, 3, H, W] as the first layer takes it: [N, H + 2, W + 2, 4], the border and the last channel 0."""
     number, _, height, width = images.shape
+    if height % 4 or width % 4 or number * height * width < 32:
+        raise ValueError(
+            f"{number} images of {height} × {width} pixels: the fused kernels need sides that can be halved twice, and "
+            "two pixels or more in the last layers"
+        )
     dtype = torch.bfloat16 if images.is_cuda else torch.float32  # Triton's interpreter has no products in bf16
     x = torch.empty(number, height + 2, width + 2, 4, dtype=dtype, device=images.device)
     places = number * (height + 2) * (width + 2)

@@ -34,7 +34,8 @@ def _unbordered(place, HEIGHT: constexpr, WIDTH: constexpr):
 def normalise(
     images, out, places, HEIGHT: constexpr, WIDTH: constexpr, MEANS: constexpr, STDS: constexpr, BLOCK: constexpr
 ):
-    """uint8 [N, 3, H, W] → bf16 [N, H + 2, W + 2, 4], as augment.normalise; the border and the last channel are 0."""
+    """uint8 [N, 3, H, W] → bf16 [N, H + 2, W + 2, 4], as `normalise` in augmentation/cifar.py; the border and the last
+    channel are 0."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     there = place < places
     pixel, inside = _unbordered(place, HEIGHT, WIDTH)
@@ -208,10 +209,10 @@ def weight_gradient(
     GIVEN: constexpr,
     TO: constexpr,
     PAIR: constexpr,  # adjacent pixels of dz that meet the same columns of x
-    COLUMNS: constexpr,  # of x that are multiplied at once, adjacent in memory
-    SPAN: constexpr,  # of x that may be read from
+    COLUMNS: constexpr,  # of x that are multiplied at once, adjacent in memory: 1, or 4
+    SPAN: constexpr,  # columns that may be read; those beyond belong to the next row, or to no tensor
     PACKED: constexpr,  # at least COLUMNS · FROM
-    ROWS: constexpr,  # rows of taps in a program: 1, or all 3, the sums of each of which fill registers
+    ROWS: constexpr,  # rows of taps in a program: 1, or all 3 if COLUMNS is 4 and registers suffice for their sums
     STRIDE: constexpr,
     EVEN: constexpr,
     BLOCK: constexpr,
@@ -223,8 +224,8 @@ def weight_gradient(
     x beyond the last pixel is 0, so that dy, which is not, does not count there.
     """
     program = tl.program_id(0)
-    tap_row = tl.program_id(1) * COLUMNS // 3 * ROWS if COLUMNS < 3 else tl.program_id(1) * ROWS
-    first = tl.program_id(1) * COLUMNS % 3 if COLUMNS < 3 else 0
+    tap_row = tl.program_id(1) // 3 if COLUMNS == 1 else tl.program_id(1) * ROWS
+    first = tl.program_id(1) % 3 if COLUMNS == 1 else 0
     packed = tl.arange(0, PACKED)
     outs = tl.arange(0, PAIR * TO)
     after = outs % TO
