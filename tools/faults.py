@@ -701,7 +701,6 @@ FAULTS = [
     Fault("models/weights.py", "lacks {_named(missing)} of this network", "lacks {len(missing)} of this network", "test_classifiers.py"),
     Fault("models/classifiers.py", "without=f\"{last}.\", log=log)", "log=log)", "test_classifiers.py"),
     Fault("models/processes.py", "        torch.distributed.destroy_process_group()", "        pass", "test_processes.py"),
-    Fault("__main__.py", "            sys.stdout.flush()\n            sys.stderr.flush()\n", "            pass\n", "test_commands.py"),
     Fault("experiments/resnet32/fused.py", "if height % 4 or width % 4 or", "if height % 4 or", FUSED),
     Fault("experiments/resnet32/fused.py", "    _check_sides(height, width, pair)\n    block =", "    block =", FUSED),
     Fault("training/kinds.py", "last > 2 * first + 1", "last > 2 * first", "test_queue.py"),

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 PROGRAM = """
-import os, sys, torch
+import torch
 from equipoise.models.processes import join_processes, leave_processes, world
 join_processes(torch.device("cpu"))
 joined = world()
 leave_processes()
-print(*joined, world(), torch.distributed.is_initialized(), flush=True)
+print(f"{joined} {world()} {torch.distributed.is_initialized()}\\n", end="", flush=True)  # written at once
 """
 
 
@@ -22,4 +22,4 @@ def test_processes_leave_the_group_that_they_joined(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
     done = subprocess.run(launcher, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
-    assert sorted(done.stdout.splitlines()) == ["2 0 (1, 0) False", "2 1 (1, 0) False"]
+    assert sorted(done.stdout.splitlines()) == ["(2, 0) (1, 0) False", "(2, 1) (1, 0) False"]
