@@ -317,9 +317,7 @@ class _Features(torch.autograd.Function):
     def backward(ctx: Any, dfeatures: Tensor) -> tuple[Tensor | None, ...]:
         layers: list[Layer] = ctx.layers
         gradients: list[Tensor] = []  # from the last layer to the first: bias, gain, weight
-        bordered: dict[
-            torch.Size, Tensor
-        ] = {}  # one dy for all layers of a shape: each is used before the next is made
+        bordered: dict[torch.Size, Tensor] = {}  # a dy per shape: each is used before the next is made
 
         def below(dz: Tensor, partial: Tensor, number: int, added: Tensor | None = None) -> tuple[Tensor, Tensor]:
             """Backward through layer `number`, to the dz and the partial sums of the one below."""

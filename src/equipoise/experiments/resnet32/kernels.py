@@ -31,6 +31,12 @@ def _unbordered(place, HEIGHT: constexpr, WIDTH: constexpr):
 
 
 @triton.jit
+def _load(source, mask, WHOLE: constexpr):
+    """Values, 0 where the mask is not; without a look at it if the tile is WHOLE."""
+    return tl.load(source) if WHOLE else tl.load(source, mask=mask, other=0.0)
+
+
+@triton.jit
 def normalise(
     images, out, places, HEIGHT: constexpr, WIDTH: constexpr, MEANS: constexpr, STDS: constexpr, BLOCK: constexpr
 ):
@@ -151,10 +157,8 @@ def convolve(
                 else:
                     from_row = 2 - tap_row if TRANSPOSED else tap_row
                     at = source + (from_row * pitch + first) * FROM
-                    if EVEN and PACKED == COLUMNS * FROM:
-                        values = tl.load(at)
-                    else:
-                        values = tl.load(at, mask=there & (packed < COLUMNS * FROM)[None, :], other=0.0)
+                    mask = there & (packed < COLUMNS * FROM)[None, :]
+                    values = _load(at, mask, EVEN and PACKED == COLUMNS * FROM)
                 if KEPT:
                     kernel = top if tap_row == 0 else middle if tap_row == 1 else bottom
                 else:
@@ -246,11 +250,7 @@ def weight_gradient(
         image = group // (WIDTH // PAIR * HEIGHT)
         there = (group < groups)[:, None]
         place = group[:, None] * (PAIR * TO) + outs[None, :]
-        if EVEN:
-            slope, below = tl.load(dz + place), tl.load(y + place)
-        else:
-            slope = tl.load(dz + place, mask=there, other=0.0)
-            below = tl.load(y + place, mask=there, other=0.0)
+        slope, below = _load(dz + place, there, EVEN), _load(y + place, there, EVEN)
         slope = scale * slope.to(tl.float32) + (per_y * below.to(tl.float32) + constant)
         slope = slope.to(dy.dtype.element_ty)
         if tl.program_id(1) == 0:
@@ -258,20 +258,14 @@ def weight_gradient(
             tl.store(dy + bordered, slope, mask=there)
         corner = (image * (HEIGHT * STRIDE + 2) + row * STRIDE + tap_row) * pitch + column * STRIDE + first
         source = x + (corner * FROM)[:, None] + packed[None, :]
-        if EVEN and PACKED == COLUMNS * FROM and COLUMNS <= SPAN:
-            values = tl.load(source)
-        else:
-            values = tl.load(source, mask=there & readable, other=0.0)
+        mask, whole = there & readable, EVEN and PACKED == COLUMNS * FROM and COLUMNS <= SPAN
+        values = _load(source, mask, whole)
         result = tl.dot(tl.trans(values), slope, result)
         if ROWS > 1:
-            if EVEN and PACKED == COLUMNS * FROM and COLUMNS <= SPAN:
-                values = tl.load(source + pitch * FROM)
-                more = tl.load(source + 2 * pitch * FROM)
-            else:
-                values = tl.load(source + pitch * FROM, mask=there & readable, other=0.0)
-                more = tl.load(source + 2 * pitch * FROM, mask=there & readable, other=0.0)
+            values = _load(source + pitch * FROM, mask, whole)
             middle = tl.dot(tl.trans(values), slope, middle)
-            bottom = tl.dot(tl.trans(more), slope, bottom)
+            values = _load(source + 2 * pitch * FROM, mask, whole)
+            bottom = tl.dot(tl.trans(values), slope, bottom)
     pixel = (outs // TO)[None, :]
     tap = first + packed[:, None] // FROM - pixel
     before = packed[:, None] % FROM
