@@ -42,6 +42,7 @@ def test_every_help_is_two_letters_away_and_has_an_example(path: tuple[str, ...]
         path = ("run", "table1")  # the same function
     text = run(*path, "-h")
     assert text == run(*path, "--help")
+    assert not re.search("bool", text, re.IGNORECASE), text  # flags take no value
     examples = re.findall(r"^ (?:\S.* \| )?(?:torchrun .*)?equipoise ([\w -]+)", text, re.MULTILINE)
     assert examples, text
     if path and path[0] != "run":

@@ -33,6 +33,7 @@ from equipoise.data.reading import visible
 USE = "Your data and models"
 PAPER = "The paper's experiments"
 SECONDS_FOR_THE_FIRST = 20
+HELP = ["-h", "--help"]
 ORDER = ("inspect", "train", "predict", "evaluate", "report", "adapt", "demo", "detect", "run", "table", "records")
 
 
@@ -43,9 +44,23 @@ def leave_it_to_the_first() -> None:
         time.sleep(SECONDS_FOR_THE_FIRST)
 
 
+def hide_types_of_flags(command: Any) -> None:
+    """Show `--export`, not `--export <bool>`, in the help of a command and of those below it: a flag takes no value."""
+    names = {"help_option_names": HELP}
+    for option in (*command.params, command.get_help_option(command.context_class(command, **names))):
+        if getattr(option, "is_flag", False) and option.metavar is None:
+            option.metavar = ""
+    for below in getattr(command, "commands", {}).values():
+        hide_types_of_flags(below)
+
+
 class VisibleErrors(TyperGroup):
     """The commands, those for users first; quoted text in their errors shows control characters as escapes, and a
     warning is one line."""
+
+    def make_context(self, *args: Any, **settings: Any) -> Any:
+        hide_types_of_flags(self)
+        return super().make_context(*args, **settings)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=lambda name: (*ORDER, name).index(name))
@@ -69,7 +84,7 @@ app = typer.Typer(
     "equipoise train photos --loss balanced_softmax\nequipoise COMMAND -h",
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": HELP},
 )
 console = Console()
 
