@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import warnings
 from dataclasses import replace
@@ -444,6 +445,53 @@ def test_exported_weights_are_those_that_were_trained(
     assert Record.from_json((folder / "record.json").read_text()) == made
 
 
+# -------------------------------------------------------------------- what limits a student
+
+GAPS = runpy.run_path(str(ROOT / "benchmarks" / "record_students.py"))
+
+
+def test_a_network_is_no_way_from_itself_and_its_own_way_from_others() -> None:
+    logits = torch.tensor([[2.0, 0.0], [0.0, 4.0]])
+    assert GAPS["apart"](logits, [logits], 2.0) == {"divergence": pytest.approx(0, abs=1e-6), "agreement": 1.0}
+    sure, unsure = torch.tensor([[4.0, 0.0]]), torch.zeros(1, 2)  # at T = 2: p = 1 / (1 + e^-2) and 1/2
+    p = (1 / (1 + np.exp(-2)) + 0.5) / 2
+    found = GAPS["apart"](unsure, [sure, unsure], 2.0)
+    assert found["divergence"] == pytest.approx(4 * (p * np.log(2 * p) + (1 - p) * np.log(2 * (1 - p))), rel=1e-5)
+    assert GAPS["apart"](-sure, [sure, unsure], 2.0)["agreement"] == 0.0
+
+
+def test_a_students_gap_is_measured_on_what_it_was_shown_and_what_not(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exported_module, "export_run", lambda folder: [])
+    monkeypatch.setattr(recipe, "plan", lambda: [Cell(*column, "distilled", 0) for column in (CELL, LONGER)])
+    students, file = command.folder / "exported", command.folder / "gaps.json"
+    command("--export", str(students))
+    words = ["--data", command.folder / "data", "--students", students, "--teachers", command.checkpoints]
+    monkeypatch.setattr("sys.argv", ["record_students.py", *map(str, words), "--images", "12", "--out", str(file)])
+    with warnings.catch_warnings(action="ignore"):
+        GAPS["main"]()
+    ten, twenty = json.loads(file.read_text())["students"]
+    assert [one["student"] for one in (ten, twenty)] == [f"record/cifar10-lt/{i}/distilled/0" for i in (10, 20)]
+    assert "held_out" not in ten  # every image of that draw was trained on
+    assert len(twenty["held_out"]) == 2
+    kinds = [ten[kind][who] for kind in ("shown", "training", "unseen") for who in ("student", "teacher")]
+    assert all(one["divergence"] > 0 and 0 <= one["agreement"] <= 1 for one in kinds)
+    assert len({one["divergence"] for one in kinds}) == 6
+    (row, other) = documents.gap_table(json.loads(file.read_text())).rows
+    assert row[0] == "CIFAR-10-LT, 10"
+    assert row[1] == f"{ten['shown']['student']['divergence']:.2f}"
+    assert (row[-1], other[-1]) == ("–", ", ".join(f"{accuracy:.1f}" for accuracy in twenty["held_out"]))
+
+    path = command.checkpoints / "cifar10-lt-10-teacher-1000.weights.pt"
+    shutil.copy(command.checkpoints / "cifar10-lt-10-teacher-1001.weights.pt", path)
+    with (
+        warnings.catch_warnings(action="ignore"),
+        pytest.raises(SystemExit, match=r"1000\.weights\.pt is not the teacher of record/cifar10-lt/10/distilled/0"),
+    ):
+        GAPS["main"]()
+
+
 # -------------------------------------------------------------------- what is shown
 
 
@@ -563,6 +611,34 @@ def test_the_committed_students_name_teachers_that_are_recorded() -> None:
         assert one.teachers is not None
         assert len(one.teachers) == 6
         assert {name: teachers[name] for name in one.teachers} == one.teachers
+
+
+def test_what_the_text_says_of_imbalance_10_is_in_the_records() -> None:
+    runs, best = report.by_column(report.read(ROOT / "results")), published.best()
+    students = {column: np.mean([run.top1 for run in found]) for column, found in runs.items()}
+    below_teachers = {
+        column: np.mean([run.teachers_top1 or np.nan for run in found]) - students[column]
+        for column, found in runs.items()
+    }
+    above_best = {column: top1 - best[column][0] for column, top1 in students.items()}
+    furthest = ("cifar100-lt", 10)
+    assert max(below_teachers, key=lambda column: float(below_teachers[column])) == furthest
+    assert min(above_best, key=lambda column: float(above_best[column])) == furthest
+
+    measured = json.loads((ROOT / documents.GAPS).read_text())["students"]
+    gaps = {tuple(one["student"].split("/")[1:3]): one for one in measured}
+    distance = {
+        cell: [one[kind]["student"]["divergence"] for kind in documents.GAP_KINDS] for cell, one in gaps.items()
+    }
+    further = {cell: unseen / shown for cell, (shown, _, unseen) in distance.items()}
+    assert max(further, key=lambda cell: further[cell]) == ("cifar100-lt", "50")
+    assert all(ratio < 1.25 for cell, ratio in further.items() if cell != ("cifar100-lt", "50"))
+    for cell, (shown, training, unseen) in distance.items():
+        assert (training > max(shown, unseen)) == (cell[0] == "cifar100-lt")
+    for cell in (("cifar100-lt", "50"), ("cifar10-lt", "50")):
+        together = gaps[cell]["held_out"]
+        assert together[5] - together[2] > (1 if cell[0] == "cifar100-lt" else 0)
+        assert together[5] - together[4] < 0.1
 
 
 @pytest.mark.parametrize("table", [published.NAME, published.TEACHERS, published.TRIES, published.TRIED_TEACHERS])

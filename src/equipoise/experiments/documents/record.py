@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from equipoise.data.reading import read_json
 from equipoise.experiments.documents.marks import filled
 from equipoise.experiments.record import published
 from equipoise.experiments.record.report import (
@@ -20,6 +22,9 @@ from equipoise.experiments.record.report import (
 from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std
 from equipoise.training.records import Record, read_records
+
+GAPS = "results/benchmarks/record-students.json"
+GAP_KINDS = {"shown": "mixed views", "training": "training images", "unseen": "unseen images"}
 
 
 def cells_table(records: Sequence[Record], teachers: Sequence[Record]) -> Table:
@@ -99,6 +104,32 @@ def first_part(records: Sequence[Record]) -> str:
     return f"On the test set the recipe of the row “{title}” reached: {'; '.join(cells)}." if cells else "Not run."
 
 
+def gap_table(record: Mapping[str, Any]) -> Table:
+    """How far students are from their teachers, from what benchmarks/record_students.py wrote."""
+    rows = []
+    for one in record["students"]:
+        _, data_set, imbalance, *_ = one["student"].split("/")
+        kinds = [one[kind] for kind in GAP_KINDS]
+        rows.append(
+            [
+                column_title((data_set, int(imbalance))),
+                *(f"{kind['student']['divergence']:.2f}" for kind in kinds),
+                f"{one['unseen']['teacher']['divergence']:.2f}",
+                *(f"{100 * one['unseen'][who]['agreement']:.0f} %" for who in ("student", "teacher")),
+                ", ".join(f"{accuracy:.1f}" for accuracy in one.get("held_out", [])) or UNKNOWN,
+            ]
+        )
+    header = [
+        "student",
+        *GAP_KINDS.values(),
+        "a teacher, unseen images",
+        "names the same class, unseen",
+        "a teacher, unseen",
+        "1, 2, ... 6 teachers together, held-out images",
+    ]
+    return Table(header, rows)
+
+
 def leaderboard_part(records: Sequence[Record]) -> str:
     return "\n\n".join([verdict(records), *map(str, leaderboards(records)), NOTE])
 
@@ -119,6 +150,10 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
             "record-cells": cells_part(records, teachers),
             "record-others": "\n\n".join(map(str, others())),
         },
-        "docs/lab-notes.md": {"record-choices": ablation(tries, tried_teachers), "record-first": first_part(first)},
+        "docs/lab-notes.md": {
+            "record-choices": ablation(tries, tried_teachers),
+            "record-first": first_part(first),
+            "record-students": str(gap_table(read_json(root / GAPS))),
+        },
     }
     return filled(root, parts)

@@ -48,10 +48,22 @@ CHOICES = {
     "combined_views_512": "both, 512 views",
     "combined_cutmix_37000": "both, CutMix, 37,000 iterations",
     "combined_wide": "both, three teachers of twice the width",
+    "combined_37000": "both, 37,000 iterations",
+    "combined_cutmix_decay": "both, CutMix, weight decay 5e-4 of the student",
+    "combined_cutmix_little": "both, CutMix that mostly leaves images whole (α = 0.3)",
+    "combined_cutmix_three": "both, CutMix, three teachers",
 }
 CHOICES_CELLS = {
     ("cifar100-lt", 100): tuple(CHOICES),
-    ("cifar100-lt", 10): ("ema", "combined", "combined_cutmix"),
+    ("cifar100-lt", 10): (
+        "ema",
+        "combined",
+        "combined_cutmix",
+        "combined_37000",
+        "combined_cutmix_37000",
+        "combined_cutmix_decay",
+        "combined_cutmix_little",
+    ),
 }
 
 Four = tuple[float | None, float | None, float | None, float | None]

@@ -71,6 +71,10 @@ CHOICES = (
     Method("combined_views_512", replace(COMBINED, views=512)),
     Method("combined_cutmix_37000", replace(CUTMIX, iterations=37_000)),
     Method("combined_wide", replace(COMBINED, teacher="teacher_wide", teachers=3)),
+    Method("combined_37000", replace(COMBINED, iterations=37_000)),
+    Method("combined_cutmix_decay", replace(CUTMIX, weight_decay=5e-4)),
+    Method("combined_cutmix_little", replace(CUTMIX, cutmix=0.3)),
+    Method("combined_cutmix_three", replace(CUTMIX, teachers=3)),
 )
 
 
