@@ -531,6 +531,7 @@ def test_only_three_seeds_are_called_above_the_best() -> None:
     assert "Not run yet: CIFAR-100-LT, 50;" in said
     level = [student(high, seed, 54.2) for seed in range(3)]
     assert "Above" not in report.verdict(level)
+    assert "Not above it: CIFAR-100-LT, 100: −0.20 (1)." in report.verdict([student(high, 0, 54.0)])
 
 
 def test_ours_is_the_last_row_with_its_seeds() -> None:
@@ -558,6 +559,9 @@ def test_teachers_are_shown_alone_and_together_with_the_time_of_all() -> None:
     assert row == ["CIFAR-100-LT, 100", "54.00 (1)", "54.2, ProCo, longer", "51.5 ± 0.7 (2)", "57.8 (1)", "3.0"]
     (row,) = documents.cells_table([run], teachers[:1]).rows
     assert row[-1] == "–"  # a teacher without a record
+    others = [student(column, 0, 54.0) for column in (("cifar10-lt", 50), ("cifar100-lt", 50), ("cifar100-lt", 200))]
+    rows = documents.cells_table([*others, run], []).rows
+    assert [row[0] for row in rows] == ["CIFAR-100-LT, 200", "CIFAR-100-LT, 100", "CIFAR-100-LT, 50", "CIFAR-10-LT, 50"]
 
 
 def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:

@@ -29,8 +29,10 @@ GAP_KINDS = {"shown": "mixed views", "training": "training images", "unseen": "u
 
 def cells_table(records: Sequence[Record], teachers: Sequence[Record]) -> Table:
     """A row per cell: the student beside its teachers, alone and together, and how long all of it took."""
-    best, known, rows = published.best(), by_name(teachers), []
-    for column, runs in by_column(records).items():
+    best, known, ours, rows = published.best(), by_name(teachers), by_column(records), []
+    for column in published.COLUMNS:
+        if not (runs := ours.get(column)):
+            continue
         minutes = [found / 60 for run in runs if (found := _seconds(run, known)) is not None]
         rows.append(
             [

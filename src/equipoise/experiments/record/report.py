@@ -96,9 +96,11 @@ def verdict(records: Sequence[Record]) -> str:
         number = mean(run.top1 for run in runs)
         words = f"{column_title(column)}: {plus_minus(number - best[column][0], digits=2, sign=True)}"
         if len(runs) < ENOUGH:
-            said["Fewer than three seeds"].append(f"{words} ({len(runs)})")
+            words += f" ({len(runs)})"
+        if number <= best[column][0]:
+            said["Not above it"].append(words)
         else:
-            said["Above the best published" if number > best[column][0] else "Not above it"].append(words)
+            said["Above the best published" if len(runs) >= ENOUGH else "Fewer than three seeds"].append(words)
     absent = [column_title(column) for column in COLUMNS if column not in ours]
     sentences = [f"{what}: {'; '.join(cells)}." for what, cells in said.items() if cells]
     return " ".join([*sentences, *([f"Not run yet: {'; '.join(absent)}."] if absent else [])])
