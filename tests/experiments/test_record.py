@@ -478,10 +478,14 @@ def test_a_students_gap_is_measured_on_what_it_was_shown_and_what_not(
     kinds = [ten[kind][who] for kind in ("shown", "training", "unseen") for who in ("student", "teacher")]
     assert all(one["divergence"] > 0 and 0 <= one["agreement"] <= 1 for one in kinds)
     assert len({one["divergence"] for one in kinds}) == 6
-    (row, other) = documents.gap_table(json.loads(file.read_text())).rows
-    assert row[0] == "CIFAR-10-LT, 10"
-    assert row[1] == f"{ten['shown']['student']['divergence']:.2f}"
-    assert (row[-1], other[-1]) == ("–", ", ".join(f"{accuracy:.1f}" for accuracy in twenty["held_out"]))
+    row, _ = documents.gap_table(json.loads(file.read_text())).rows
+    divergences = [f"{ten[kind]['student']['divergence']:.2f}" for kind in ("shown", "training", "unseen")]
+    other = f"{ten['unseen']['teacher']['divergence']:.2f}"
+    agreements = [f"{100 * ten['unseen'][who]['agreement']:.0f} %" for who in ("student", "teacher")]
+    assert row == ["CIFAR-10-LT, 10", *divergences, other, *agreements]
+    ensembles = documents.ensemble_table(json.loads(file.read_text()))
+    assert ensembles.header == ["teachers together", "1", "2"]
+    assert ensembles.rows == [["CIFAR-10-LT, 20", *(f"{accuracy:.1f}" for accuracy in twenty["held_out"])]]
 
     path = command.checkpoints / "cifar10-lt-10-teacher-1000.weights.pt"
     shutil.copy(command.checkpoints / "cifar10-lt-10-teacher-1001.weights.pt", path)
