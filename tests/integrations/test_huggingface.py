@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import socket
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as mp
+from helpers.processes import in_two_processes
 from torch import Tensor
 
 import equipoise as eq
@@ -93,20 +91,14 @@ def drawn(loader: Any) -> list[int]:
     return [item for batch in loader for item in batch["labels"].tolist()]
 
 
-def _process(rank: int, port: int, folder: str) -> None:
-    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+def _process(rank: int, folder: str) -> None:
     model, logged = train(folder, huggingface.loss(PRIOR), per_device_train_batch_size=2, gradient_accumulation_steps=2)
     mine = drawn(balanced_trainer(folder).get_train_dataloader())
     torch.save((model.state_dict(), logged, mine), f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
 
 
 def test_two_processes_give_the_weights_of_one(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(_process, (port, str(tmp_path)), nprocs=2)
+    in_two_processes(_process, str(tmp_path))
     state, logged, first = torch.load(tmp_path / "0.pt", weights_only=True)
     second = torch.load(tmp_path / "1.pt", weights_only=True)[2]
     whole, expected = train(tmp_path, huggingface.loss(PRIOR))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from helpers.processes import in_two_processes
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, TensorDataset
 
@@ -140,14 +141,24 @@ def test_it_says_which_loss_it_replaced_and_where_the_report_is(
     assert written == f"LongTail wrote {tmp_path / 'long-tail.html'}"
 
 
-def test_two_processes_log_the_scores_of_all_items(tmp_path: Path) -> None:
+def one_of_two(rank: int, folder: str) -> None:
     module = Measured()
-    options = {"enable_checkpointing": False, "devices": 2, "strategy": "ddp_spawn", "num_sanity_val_steps": 0}
-    trainer = fit(module, LongTail(), tmp_path, **options)
-    expected = eq.evaluate(module.head(data().tensors[0]), LABELS, PRIOR).scores()
-    for prefix in ("val", "metric"):
-        logged = {name: trainer.callback_metrics[f"{prefix}_{name}"].item() for name in expected}
-        assert logged == pytest.approx(expected, nan_ok=True, rel=1e-5)
+    options = {"enable_checkpointing": False, "devices": 2, "strategy": "ddp", "num_sanity_val_steps": 0}
+    with warnings.catch_warnings(action="ignore"):
+        trainer = fit(module, LongTail(), Path(folder), **options)
+    torch.save((module.head.state_dict(), dict(trainer.callback_metrics)), f"{folder}/{rank}.pt")
+
+
+def test_two_processes_log_the_scores_of_all_items(tmp_path: Path) -> None:
+    in_two_processes(one_of_two, str(tmp_path))
+    head = nn.Linear(4, 3)
+    for rank in range(2):
+        weights, found = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        head.load_state_dict(weights)
+        expected = eq.evaluate(head(data().tensors[0]), LABELS, PRIOR).scores()
+        for prefix in ("val", "metric"):
+            logged = {name: found[f"{prefix}_{name}"].item() for name in expected}
+            assert logged == pytest.approx(expected, nan_ok=True, rel=1e-5)
     assert (tmp_path / "long-tail.html").exists()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
+from helpers.processes import in_two_processes
 from torch.utils.data import DataLoader, TensorDataset
 
 from equipoise.samplers.class_balanced import ClassBalancedSampler
@@ -25,42 +25,38 @@ SAMPLERS = {
 
 
 def in_both_processes(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    try:
-        result: dict[str, Any] = {}
-        for name, build in SAMPLERS.items():
-            sampler = build()
-            sampler.set_epoch(2)
-            data = TensorDataset(torch.arange(len(LABELS)))
-            batches = [batch.tolist() for (batch,) in DataLoader(data, batch_size=5, sampler=sampler)]
-            lengths = [torch.zeros((), dtype=torch.int64) for _ in range(2)]
-            dist.all_gather(lengths, torch.tensor(len(sampler)))
-            sampler.set_epoch(2)
-            iterator = iter(sampler)
-            for _ in range(11):
-                next(iterator)
-            states: list[Any] = [None, None]
-            dist.all_gather_object(states, sampler.state_dict())
-            resumed = build()
-            resumed.load_state_dict(states[0])  # rank 0's state serves both
-            result[name] = {
-                "rank": (sampler.rank, sampler.num_replicas),
-                "indices": [index for batch in batches for index in batch],
-                "lengths": [int(length) for length in lengths],
-                "states": states,
-                "resumed": list(resumed),
-                "preview": sampler.prior.to_json(),
-            }
-        torch.save(result, Path(folder) / f"{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+    result: dict[str, Any] = {}
+    for name, build in SAMPLERS.items():
+        sampler = build()
+        sampler.set_epoch(2)
+        data = TensorDataset(torch.arange(len(LABELS)))
+        batches = [batch.tolist() for (batch,) in DataLoader(data, batch_size=5, sampler=sampler)]
+        lengths = [torch.zeros((), dtype=torch.int64) for _ in range(2)]
+        dist.all_gather(lengths, torch.tensor(len(sampler)))
+        sampler.set_epoch(2)
+        iterator = iter(sampler)
+        for _ in range(11):
+            next(iterator)
+        states: list[Any] = [None, None]
+        dist.all_gather_object(states, sampler.state_dict())
+        resumed = build()
+        resumed.load_state_dict(states[0])  # rank 0's state serves both
+        result[name] = {
+            "rank": (sampler.rank, sampler.num_replicas),
+            "indices": [index for batch in batches for index in batch],
+            "lengths": [int(length) for length in lengths],
+            "states": states,
+            "resumed": list(resumed),
+            "preview": sampler.prior.to_json(),
+        }
+    torch.save(result, Path(folder) / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("gloo")
-    mp.spawn(in_both_processes, args=(str(folder),), nprocs=2)
+    in_two_processes(in_both_processes, str(folder))
     return [torch.load(folder / f"{rank}.pt") for rank in range(2)]
 
 

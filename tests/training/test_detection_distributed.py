@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from helpers.coco_files import SIDE, write_lvis
+from helpers.processes import in_two_processes
 
 from equipoise.data.coco import CocoImages
 from equipoise.models.mask_rcnn import balanced_sigmoid, equalized_v2_sigmoid, federated_sigmoid
@@ -70,12 +70,8 @@ def trained(folder: Path, alone: dict[str, Any] | None = None) -> dict[str, Any]
 
 
 def one_of_two(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
-    try:
-        torch.save(trained(Path(folder), torch.load(f"{folder}/alone.pt")), f"{folder}/{rank}.pt")
-    finally:
-        dist.destroy_process_group()
+    torch.save(trained(Path(folder), torch.load(f"{folder}/alone.pt")), f"{folder}/{rank}.pt")
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +79,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("gloo")
     write_lvis(folder)
     torch.save(trained(folder), folder / "alone.pt")
-    mp.spawn(one_of_two, args=(str(folder),), nprocs=2)
+    in_two_processes(one_of_two, str(folder))
     return [torch.load(folder / f"{name}.pt") for name in ("alone", 0, 1)]
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from helpers.image_folders import NETWORK, write_splits
+from helpers.processes import in_two_processes
 from torch import nn
 
 from equipoise.data.gpu_images import GpuDecoder
@@ -130,21 +130,18 @@ def test_a_batch_that_processes_cannot_share_is_refused(data: ImageData) -> None
 
 def shared(rank: int, folder: str, out: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{out}/rendezvous", rank=rank, world_size=2)
-    torch.set_num_threads(1)
     classification.make_backbone = small  # type: ignore[assignment]
     images = read_images(Path(folder) / "train")
     data = ImageData(images, images, 32)
     run = trained(replace(RECIPE, augmentation="randaugment"), data)
     if rank == 0:
         torch.save({"model": run.model.state_dict(), "losses": run.losses}, f"{out}/shared.pt")
-    dist.barrier()  # neither may end while the other still needs it
-    dist.destroy_process_group()
 
 
 def test_two_processes_train_what_one_does(data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classification, "make_backbone", small)
     alone = trained(replace(RECIPE, augmentation="randaugment"), replace(data, test=data.train))
-    mp.spawn(shared, (str(data.train.root.parent), str(tmp_path)), nprocs=2)  # type: ignore[attr-defined,no-untyped-call]
+    in_two_processes(shared, str(data.train.root.parent), str(tmp_path))
     found = torch.load(tmp_path / "shared.pt", weights_only=True)
     torch.testing.assert_close(found["losses"], alone.losses, rtol=1e-5, atol=1e-6)
     for name, value in alone.model.state_dict().items():
