@@ -1,18 +1,21 @@
-"""What limits a student of the record: how far it is from its teachers on what it was shown, and on what it never saw.
+"""What limits a student of the record: how far it is from its teachers on what it was trained on, and on other images.
 
     equipoise run record --data DIR --export STUDENTS --checkpoints CHECKPOINTS
     python benchmarks/record_students.py --data DIR --students STUDENTS --teachers CHECKPOINTS/record --out FILE.json
 
-Three kinds of images, class-balanced as the student was shown them:
+Five kinds of images:
 
-    shown       new views of training images, augmented and mixed as in its recipe
-    training    training images as they are
-    unseen      test images; their labels are not used
+    trained     the very views that the student was trained on: augmented, mixed, every class equally often
+    new         new views of its training images, augmented and mixed alike
+    unseen      views of test images, augmented and mixed alike; their labels are not used
+    training    training images as they are, every class equally often
+    test        test images as they are
 
-For each, T² KL(p ‖ softmax(z / T)) of the student's logits z from its teachers' mean p, in nats, at the recipe's T,
-and how often the two name the same class. A student that learned its views by heart would be near its teachers there
-and far from them on unseen images; one that is equally far from them everywhere has learned all that it can. The same
-numbers of a teacher beside the mean of the others show how far two networks of this size are apart.
+For each, the divergence T² KL(p ‖ softmax(z / T)) of the student's logits z from its teachers' mean p, in nats, at the
+recipe's T, with its standard error; and how often the two predict the same class. The first three kinds are alike, so
+that they can be compared: a student that has learned its views by heart is nearer to its teachers on the first than on
+the second, and one that has learned its images by heart, on the second than on the third. The same numbers for a
+teacher and the mean of the others show how far another network of this size is.
 
 The script also evaluates the first 1, 2, ... teachers together on the training images that the draw leaves out
 (balanced accuracy, in percent), if it leaves out any.
@@ -32,37 +35,69 @@ import torch
 from torch import Tensor, nn
 
 from equipoise.data.cifar import SUPERSET_IMBALANCE, held_out
+from equipoise.experiments.record import recipe as record_recipe
 from equipoise.experiments.record.exported import exported
-from equipoise.experiments.record.recipe import recipe_of
 from equipoise.files import write_text
 from equipoise.metrics.evaluation import evaluate
 from equipoise.prior import IntArray, Prior
 from equipoise.training.augmentation.cifar import normalise
-from equipoise.training.classification import build_model, features, sample_order
-from equipoise.training.classification_runs import Store
-from equipoise.training.distillation import Teacher, distilled, make_pool
+from equipoise.training.classification import build_model, sample_order
+from equipoise.training.classification_runs import Classification, Store
+from equipoise.training.distillation import divergences, mix_views, occurrences
 from equipoise.training.image_records import RECORD
-from equipoise.training.recipe import Cell, Recipe
+from equipoise.training.kept import Kept, as_in_json
+from equipoise.training.kinds import Settings
+from equipoise.training.recipe import EARLIER, Cell, Recipe
 from equipoise.training.records import Record, hardware
 from equipoise.training.run_folder import load_run
-from equipoise.training.weights import read_tensors, weights_digest
+from equipoise.training.sets import CifarSet, Order
+from equipoise.training.weights import weights_digest
 
-VIEWS_SEED = 777  # no run has it: the views are new
+OTHER_SEED = 777  # no run has it: its views are new
+EVERY = 4  # one view of so many is taken, so that they are from more batches: a batch is mixed in one way
 AT_ONCE = 500
 
 
-def read_teachers(folder: Path, record: Record, recipe: Recipe) -> list[Teacher]:
-    """The networks that a student's record names, by their digests."""
-    teachers = []
-    for name, digest in (record.teachers or {}).items():
-        path = folder / f"{name.replace('/', '-')}.weights.pt"
-        weights = read_tensors(path)
-        if weights_digest(weights) != digest:
-            raise SystemExit(f"{path} is not the teacher of {record.key}: its digest is not {digest}")
-        model = build_model(recipe, len(record.counts), seed=0).eval()
+def read_student(folder: Path) -> tuple[Record, Cell, nn.Module]:
+    """An exported student with its record; refused if the weights or the recipe are not those of the record."""
+    record = Record.from_json((folder / RECORD).read_text(encoding="utf-8"))
+    cell = Cell(record.data_set, record.imbalance, record.method, record.seed)
+    served: Any = load_run(folder)[0]
+    model: nn.Module = served.model.classifier
+    if weights_digest(model) != record.weights:
+        raise SystemExit(f"{folder} does not hold the weights of its record, {record.weights}")
+    if EARLIER | record.recipe != as_in_json(record_recipe.recipe_of(cell).as_dict()):
+        raise SystemExit(f"{record.key} was trained with another recipe than that of today: check its commit out")
+    return record, cell, model
+
+
+def read_teachers(folder: Path, record: Record, cell: Cell, store: Store) -> list[nn.Module]:
+    """The networks that taught a student; refused if they are not those that its record names."""
+    settings = Settings(store.device, folder, folder / "claims", teachers=folder)
+    tables = record_recipe.teacher_tables()
+    kind = Classification(record.table, record_recipe.recipe_of, store, settings, backbones=set(tables), tables=tables)
+    kept = Kept(kind, settings)
+    if kept.taught_by(cell) != record.teachers:
+        raise SystemExit(f"{folder} does not hold the teachers of {record.key}: their digests differ")
+    models: list[nn.Module] = []
+    for teacher, weights in kept.teachers_of(cell).items():
+        model = build_model(record_recipe.recipe_of(teacher), len(record.counts), teacher.seed).eval()
         model.load_state_dict(weights)
-        teachers.append(Teacher(name, model))
-    return teachers
+        models.append(model)
+    return models
+
+
+def views(data: CifarSet, order: Order, recipe: Recipe, seed: int) -> Tensor:
+    """The first views that a run with this order and seed is trained on; only every fourth is kept."""
+    if occurrences(order).max() >= recipe.views:
+        raise SystemExit(f"an image is shown more than {recipe.views} times: pass fewer --images")
+    items = torch.empty(*order.shape, *data.shape, dtype=data.dtype)
+    fill = data.filler(order, recipe, seed)
+    for start in range(0, len(order), data.chunk):
+        part = items[start : start + data.chunk]
+        fill(part, start)
+        mix_views(part, start, recipe, seed)
+    return items.flatten(0, 1)[::EVERY]
 
 
 @torch.inference_mode()
@@ -71,11 +106,15 @@ def logits_of(model: nn.Module, images: Tensor) -> Tensor:
     return torch.cat([model(normalise(part)) for part in torch.split(images, AT_ONCE)])
 
 
-def apart(student: Tensor, teachers: Sequence[Tensor], temperature: float) -> dict[str, float]:
-    """The divergence of logits [N, K] from the mean of their teachers, and the share of images that both call alike."""
+def apart(logits: Tensor, teachers: Sequence[Tensor], temperature: float) -> dict[str, float]:
+    """How far logits [N, K] are from the mean of their teachers, and how often both predict the same class."""
     mean = torch.stack([(one / temperature).softmax(1) for one in teachers]).mean(0)
-    divergence = distilled(torch.zeros(()), student, mean, temperature=temperature, weight=1.0)
-    return {"divergence": float(divergence), "agreement": float((student.argmax(1) == mean.argmax(1)).float().mean())}
+    each = temperature**2 * divergences(logits, mean, temperature)
+    return {
+        "divergence": float(each.mean()),
+        "error": float(each.std() / len(each) ** 0.5),
+        "agreement": float((logits.argmax(1) == mean.argmax(1)).float().mean()),
+    }
 
 
 def measured(images: Tensor, student: nn.Module, models: Sequence[nn.Module], temperature: float) -> dict[str, Any]:
@@ -96,32 +135,44 @@ def together(images: Tensor, labels: IntArray, models: Sequence[nn.Module], prio
     return [round(100 * evaluate(mean, labels, prior, probabilities=True).balanced_accuracy, 2) for mean in means]
 
 
+def kinds_of_images(cell: Cell, recipe: Recipe, store: Store, number: int) -> dict[str, Tensor]:
+    """At least `number` images of each kind."""
+    drawn, data = store.get(cell.data_set, cell.imbalance)
+    cifar = drawn.cifar
+    test = CifarSet.of(cifar.test_images, cifar.test_labels, drawn.prior, store.device)
+    few = replace(recipe, iterations=-(-EVERY * number // recipe.batch_size))
+    each_once = replace(few, sampler="instance", distillation=1.0)
+
+    def order(some: Recipe, of: CifarSet, seed: int) -> Order:
+        return sample_order(some, of.labels, seed).reshape(-1, some.batch_size)
+
+    shown, other, tested = (
+        order(few, data, cell.seed),
+        order(few, data, OTHER_SEED),
+        order(each_once, test, OTHER_SEED),
+    )
+    return {
+        "trained": views(data, shown, few, cell.seed),
+        "new": views(data, other, few, OTHER_SEED),
+        "unseen": views(test, tested, each_once, OTHER_SEED),
+        "training": torch.from_numpy(drawn.images[other.reshape(-1)[::EVERY]]),
+        "test": torch.from_numpy(cifar.test_images[tested.reshape(-1)[::EVERY]]),
+    }
+
+
 def measure(folder: Path, teachers_folder: Path, store: Store, number: int) -> dict[str, Any]:
     """Everything for one exported student."""
-    record = Record.from_json((folder / RECORD).read_text(encoding="utf-8"))
-    cell = Cell(record.data_set, record.imbalance, record.method, record.seed)
-    recipe = recipe_of(cell)
-    teachers = read_teachers(teachers_folder, record, recipe_of(recipe.teacher_cells(cell)[0]))
-    student: Any = load_run(folder)[0]
-    drawn, data = store.get(cell.data_set, cell.imbalance)
-    few = replace(recipe, iterations=number // recipe.batch_size)
-    order = sample_order(few, drawn.labels, VIEWS_SEED).reshape(-1, few.batch_size)
-    test = torch.from_numpy(store.read(cell.data_set).test_images)
-    images = {
-        "shown": make_pool(data, order, few, VIEWS_SEED, teachers, features).items,
-        "training": torch.from_numpy(drawn.images[order.reshape(-1)]),
-        "unseen": test[np.random.default_rng(0).permutation(len(test))[:number]],
-    }
+    record, cell, student = read_student(folder)
+    recipe = record_recipe.recipe_of(cell)
+    models = read_teachers(teachers_folder, record, cell, store)
     found: dict[str, Any] = {"student": record.key, "weights": record.weights, "temperature": recipe.temperature}
-    models = [teacher.model for teacher in teachers]
-    for kind, shown in images.items():
-        found[kind] = measured(shown, student.model.classifier, models, recipe.temperature)
+    for kind, images in kinds_of_images(cell, recipe, store, number).items():
+        found[kind] = {"images": len(images)} | measured(images, student, models, recipe.temperature)
     if cell.imbalance != SUPERSET_IMBALANCE:
+        drawn, _ = store.get(cell.data_set, cell.imbalance)
         left_out = held_out(drawn)
-        pixels, labels = (
-            getattr(store.read(cell.data_set), name)[left_out] for name in ("train_images", "train_labels")
-        )
-        found["held_out"] = together(torch.from_numpy(pixels), labels, models, drawn.prior)
+        pixels, labels = torch.from_numpy(drawn.cifar.train_images[left_out]), drawn.cifar.train_labels[left_out]
+        found["held_out"] = together(pixels, labels, models, drawn.prior)
     return found
 
 
@@ -130,18 +181,16 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder of CIFAR")
     parser.add_argument("--students", type=Path, required=True, help="the folder of exported students")
     parser.add_argument("--teachers", type=Path, required=True, help="the folder of their teachers' weights")
-    parser.add_argument("--images", type=int, default=5120, help="of each kind")
+    parser.add_argument("--images", type=int, default=4096, help="of each kind")
     parser.add_argument("--out", type=Path, help="write the measurements as JSON")
     options = parser.parse_args()
-    device = torch.device("cpu")
-    store, rows = Store(options.data, device), []
+    store, rows = Store(options.data, torch.device("cpu")), []
     for folder in exported(options.students):
         rows.append(measure(folder, options.teachers, store, options.images))
         print(json.dumps(rows[-1], indent=1), flush=True)
     if options.out:
-        about = hardware(device) | {"torch": torch.__version__}
-        content = {"machine": about, "images": options.images, "students": rows}
-        write_text(options.out, json.dumps(content, indent=1) + "\n")
+        about = hardware(store.device) | {"torch": torch.__version__}
+        write_text(options.out, json.dumps({"machine": about, "students": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

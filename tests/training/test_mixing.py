@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from equipoise.training.mixing import Mixing, draw, mixed
+from equipoise.training.mixing import WHOLE, Mixing, draw, mixed
 from equipoise.training.recipe import Recipe
 
 IMAGES = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (6, 3, 16, 16), np.uint8))
@@ -69,3 +69,30 @@ def test_a_rectangle_has_the_share_that_was_drawn() -> None:
 
     row = draw(replace(Recipe(), cutmix=1.0), 20, Drawn())  # type: ignore[arg-type]
     assert row == (1.0, 5, 15, 5, 15, 0.75)
+
+
+@pytest.mark.parametrize("mixing", [{"mixup": 0.4}, {"cutmix": 1.0}])
+def test_a_share_of_the_batches_is_mixed_and_the_others_stay_whole(mixing: dict[str, float]) -> None:
+    recipe = replace(Recipe(), **mixing, mix_probability=0.25)  # type: ignore[arg-type]
+    rows = [draw(recipe, 16, np.random.default_rng(seed)) for seed in range(200)]
+    whole = [row for row in rows if row == WHOLE]
+    assert 125 <= len(whole) <= 175  # 150 expected: four standard deviations are 25
+    images, targets = mixed(IMAGES, LABELS, torch.tensor(WHOLE), 4)
+    assert torch.equal(images, IMAGES.float())
+    assert torch.equal(targets, torch.eye(4)[LABELS])
+
+
+def test_batches_that_are_all_mixed_are_drawn_as_before_there_was_a_share() -> None:
+    recipe = replace(Recipe(), cutmix=1.0)
+    random = np.random.default_rng(3)
+    share = float(random.beta(1.0, 1.0))
+    y, x = random.integers(16, size=2)
+    half = int(16 * np.sqrt(1 - share)) // 2
+    row = draw(recipe, 16, np.random.default_rng(3))
+    assert (row[1], row[3]) == (max(y - half, 0), max(x - half, 0))
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_that_is_none_is_refused(share: float) -> None:
+    with pytest.raises(ValueError, match="expected a share of the batches, from 0 to 1"):
+        Recipe(cutmix=1.0, mix_probability=share)

@@ -54,10 +54,19 @@ def distilled(own: Tensor, logits: Tensor, taught: Tensor, *, temperature: float
     >>> distilled(torch.tensor(1.0), logits, probabilities, temperature=3.0, weight=0.75)  # nothing left to learn
     tensor(0.2500)
     """
+    divergence = divergences(logits, taught, temperature).mean()
+    return (1 - weight) * own + weight * temperature**2 * divergence
+
+
+def divergences(logits: Tensor, taught: Tensor, temperature: float) -> Tensor:
+    """KL(p ‖ softmax(z / T)) of each row: [N], from logits z [N, K] and the teachers' mean probabilities p [N, K].
+
+    >>> divergences(torch.zeros(1, 2), torch.tensor([[1.0, 0.0]]), temperature=2.0)
+    tensor([0.6931])
+    """
     p = taught.to(logits.dtype)
     log_q = torch.log_softmax(logits / temperature, dim=1)
-    divergence = (torch.xlogy(p, p) - p * log_q).sum(1).mean()
-    return (1 - weight) * own + weight * temperature**2 * divergence
+    return (torch.xlogy(p, p) - p * log_q).sum(1)
 
 
 @torch.no_grad()
@@ -124,13 +133,18 @@ def make_pool(
     for start in range(0, batches, data.chunk):
         part = items[start : start + data.chunk]
         fill(part, start)
-        if recipe.mixup or recipe.cutmix:
-            for step, batch in enumerate(part):
-                row = draw(recipe, data.shape[-1], stream_of(seed, MIXING, start + step))
-                batch.copy_(mixed_images(batch, upload(np.array(row, np.float32), data.device)).round())
+        mix_views(part, start, recipe, seed)
         found = mean_probabilities(teachers, part.flatten(0, 1), asked, recipe.temperature)
         probabilities[start : start + data.chunk] = found.view(*part.shape[:2], num_classes)
     return Pool(items.flatten(0, 1), probabilities.flatten(0, 1), row_of[view])
+
+
+def mix_views(views: Tensor, start: int, recipe: Recipe, seed: int) -> None:
+    """Mix views [batches, rows, C, H, W] as a run with this seed does from its batch `start` on; in place."""
+    if recipe.mixup or recipe.cutmix:
+        for step, batch in enumerate(views):
+            row = draw(recipe, views.shape[-1], stream_of(seed, MIXING, start + step))
+            batch.copy_(mixed_images(batch, upload(np.array(row, np.float32), views.device)).round())
 
 
 def check_teachable(recipe: Recipe, teachers: Sequence[Teacher]) -> None:

@@ -4,7 +4,8 @@
     cutmix   x' within a rectangle with a share 1 − λ of the area, at a random place and clipped at the border
 
 Targets are mixed by the shares of the pixels: they become probabilities [N, K], which the losses accept. With both, one
-of them is drawn per batch. With several processes, each mixes its own rows.
+of them is drawn per batch. A batch is mixed with the recipe's `mix_probability`. With several processes, each mixes its
+own rows.
 
 References: Zhang et al., "mixup: Beyond Empirical Risk Minimization", 2018; Yun et al., "CutMix", 2019.
 """
@@ -19,6 +20,8 @@ from torch import Tensor
 from equipoise.training.augmentation.autoaugment import upload
 from equipoise.training.recipe import Recipe
 from equipoise.training.sets import MIXING, stream_of
+
+WHOLE = (1.0, 0, 0, 0, 0, 1.0)  # the row of a batch that is not mixed
 
 
 class Mixing:
@@ -41,6 +44,8 @@ class Mixing:
 
 def draw(recipe: Recipe, side: int, random: np.random.Generator) -> tuple[float, ...]:
     """The row for one batch of images that are `side` pixels wide."""
+    if recipe.mix_probability < 1 and random.random() >= recipe.mix_probability:
+        return WHOLE
     cuts = recipe.cutmix > 0 and (not recipe.mixup or random.random() < 0.5)
     alpha = recipe.cutmix if cuts else recipe.mixup
     share = float(random.beta(alpha, alpha))

@@ -18,7 +18,7 @@ from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
 TEACHER_SEEDS = 1000  # the teachers of seed s have seeds from 1000 (s + 1) on, which no student has
-EARLIER = {"width": 1}  # values of options that did not exist when older files were written
+EARLIER = {"width": 1, "mix_probability": 1.0}  # values of options that did not exist when older files were written
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class Recipe:
     optimizer      "sgd" with momentum, or "adamw"
     ema            keep a moving average of the weights, with this decay per step; 0: keep the last iterate
     mixup, cutmix  the parameter of the Beta distribution with which images are mixed; 0: no mixing
+    mix_probability   the share of batches that are mixed
     steps          iterations at which the learning rate is divided by 10; none: it falls as half a cosine
     clip           the largest norm of the gradient, which is scaled down to it; 0: no limit
     accumulate     parts that a batch is split into, one after the other: less memory, the same gradients (except for
@@ -129,8 +130,11 @@ class Recipe:
     distillation: float = 0.8
     views: int = 128
     width: int = 1
+    mix_probability: float = 1.0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.mix_probability <= 1:
+            raise ValueError(f"mix_probability is {self.mix_probability}: expected a share of the batches, from 0 to 1")
         if self.sampler == "square_root" and not self.taught_alone:
             raise ValueError(
                 'sampler="square_root" leaves class frequencies that no loss here corrects: expected a teacher and '

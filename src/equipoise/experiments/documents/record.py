@@ -24,7 +24,13 @@ from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_s
 from equipoise.training.records import Record, read_records
 
 GAPS = "results/benchmarks/record-students.json"
-GAP_KINDS = {"shown": "mixed views", "training": "training images", "unseen": "unseen images"}  # columns
+GAP_KINDS = {  # columns
+    "trained": "trained on",
+    "new": "new views",
+    "unseen": "views of test images",
+    "training": "training images",
+    "test": "test images",
+}
 
 
 def cells_table(records: Sequence[Record], teachers: Sequence[Record]) -> Table:
@@ -111,14 +117,18 @@ def gap_table(record: Mapping[str, Any]) -> Table:
     rows = [
         [
             _student_title(one),
-            *(f"{one[kind]['student']['divergence']:.2f}" for kind in GAP_KINDS),
-            f"{one['unseen']['teacher']['divergence']:.2f}",
-            *(f"{100 * one['unseen'][who]['agreement']:.0f} %" for who in ("student", "teacher")),
+            *(_with_error(one[kind]["student"]) for kind in GAP_KINDS),
+            f"{one['test']['teacher']['divergence']:.2f}",
+            *(f"{100 * one['test'][who]['agreement']:.0f} %" for who in ("student", "teacher")),
         ]
         for one in record["students"]
     ]
-    header = ["student", *GAP_KINDS.values(), "a teacher, unseen", "same class, unseen", "a teacher, same class"]
+    header = ["student", *GAP_KINDS.values(), "a teacher, test images", "same class", "a teacher, same class"]
     return Table(header, rows)
+
+
+def _with_error(one: Mapping[str, float]) -> str:
+    return f"{one['divergence']:.3f} ± {one['error']:.3f}"
 
 
 def ensemble_table(record: Mapping[str, Any]) -> Table:
@@ -130,8 +140,8 @@ def ensemble_table(record: Mapping[str, Any]) -> Table:
 
 
 def _student_title(one: Mapping[str, Any]) -> str:
-    _, data_set, imbalance, *_ = one["student"].split("/")
-    return column_title((data_set, int(imbalance)))
+    _, data_set, imbalance, _, seed = one["student"].split("/")
+    return f"{column_title((data_set, int(imbalance)))}, seed {seed}"
 
 
 def leaderboard_part(records: Sequence[Record]) -> str:

@@ -50,8 +50,9 @@ CHOICES = {
     "combined_wide": "both, three teachers of twice the width",
     "combined_37000": "both, 37,000 iterations",
     "combined_cutmix_decay": "both, CutMix, weight decay 5e-4 of the student",
-    "combined_cutmix_little": "both, CutMix that mostly leaves images whole (α = 0.3)",
+    "combined_cutmix_half": "both, CutMix in half of the batches",
     "combined_cutmix_three": "both, CutMix, three teachers",
+    "combined_cutmix_views_512": "both, CutMix, 512 views",
 }
 CHOICES_CELLS = {
     ("cifar100-lt", 100): tuple(CHOICES),
@@ -62,7 +63,7 @@ CHOICES_CELLS = {
         "combined_37000",
         "combined_cutmix_37000",
         "combined_cutmix_decay",
-        "combined_cutmix_little",
+        "combined_cutmix_half",
     ),
 }
 

@@ -34,8 +34,8 @@ OTHER_TEACHERS = (
     Method("teacher_deep", replace(AVERAGED, blocks=9)),
 )
 
-# What was compared before the student's recipe was fixed, one ingredient at a time; the last ones also at imbalance 10,
-# where every tenth training image is held out.
+# What was or may be compared, one ingredient at a time, mostly before the student's recipe was fixed; some also at
+# imbalance 10, where every tenth training image is held out.
 FIRST = replace(PLAIN.recipe, iterations=18_500, teacher=PLAIN.name)
 FEWER = replace(FIRST, views=32)
 BALANCED = replace(FIRST, distillation=1.0, sampler="class_balanced")
@@ -73,8 +73,9 @@ CHOICES = (
     Method("combined_wide", replace(COMBINED, teacher="teacher_wide", teachers=3)),
     Method("combined_37000", replace(COMBINED, iterations=37_000)),
     Method("combined_cutmix_decay", replace(CUTMIX, weight_decay=5e-4)),
-    Method("combined_cutmix_little", replace(CUTMIX, cutmix=0.3)),
+    Method("combined_cutmix_half", replace(CUTMIX, mix_probability=0.5)),
     Method("combined_cutmix_three", replace(CUTMIX, teachers=3)),
+    Method("combined_cutmix_views_512", replace(CUTMIX, views=512)),
 )
 
 

@@ -87,9 +87,10 @@ def _rows(data_set: str, published_rows: Sequence[Published]) -> list[list[str]]
 
 
 def verdict(records: Sequence[Record]) -> str:
-    """In which cells the students are above the best, below it, or it is too early to tell."""
+    """In which cells the students are above the best, in which they are not, and in which it is too early to tell."""
     ours, best = by_column(records), published.best()
-    said: dict[str, list[str]] = {"Above the best published": [], "Not above it": [], "Fewer than three seeds": []}
+    early = "Higher, but with fewer than three seeds"
+    said: dict[str, list[str]] = {"Above the best published": [], "Not above it": [], early: []}
     for column in COLUMNS:
         if not (runs := ours.get(column)):
             continue
@@ -100,7 +101,7 @@ def verdict(records: Sequence[Record]) -> str:
         if number <= best[column][0]:
             said["Not above it"].append(words)
         else:
-            said["Above the best published" if len(runs) >= ENOUGH else "Fewer than three seeds"].append(words)
+            said["Above the best published" if len(runs) >= ENOUGH else early].append(words)
     absent = [column_title(column) for column in COLUMNS if column not in ours]
     sentences = [f"{what}: {'; '.join(cells)}." for what, cells in said.items() if cells]
     return " ".join([*sentences, *([f"Not run yet: {'; '.join(absent)}."] if absent else [])])
