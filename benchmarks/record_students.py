@@ -12,10 +12,11 @@ Five kinds of images:
     test        test images as they are
 
 For each, the divergence T² KL(p ‖ softmax(z / T)) of the student's logits z from its teachers' mean p, in nats, at the
-recipe's T, with its standard error; and how often the two predict the same class. The first three kinds are alike, so
-that they can be compared: a student that has learned its views by heart is nearer to its teachers on the first than on
-the second, and one that has learned its images by heart, on the second than on the third. The same numbers for a
-teacher and the mean of the others show how far another network of this size is.
+recipe's T, with its standard error (as of independent images, though those of a batch are mixed in one way); and how
+often the two predict the same class. The first three kinds are alike, so that they can be compared: a student that has
+learned its views by heart is nearer to its teachers on the first than on the second, and one that has learned its
+images by heart, on the second than on the third. The same numbers for a teacher and the mean of the others show how far
+another network of this size is.
 
 The script also evaluates the first 1, 2, ... teachers together on the training images that the draw leaves out
 (balanced accuracy, in percent), if it leaves out any.
@@ -141,16 +142,13 @@ def kinds_of_images(cell: Cell, recipe: Recipe, store: Store, number: int) -> di
     cifar = drawn.cifar
     test = CifarSet.of(cifar.test_images, cifar.test_labels, drawn.prior, store.device)
     few = replace(recipe, iterations=-(-EVERY * number // recipe.batch_size))
-    each_once = replace(few, sampler="instance", distillation=1.0)
+    each_once = replace(few, sampler="instance")
 
     def order(some: Recipe, of: CifarSet, seed: int) -> Order:
         return sample_order(some, of.labels, seed).reshape(-1, some.batch_size)
 
-    shown, other, tested = (
-        order(few, data, cell.seed),
-        order(few, data, OTHER_SEED),
-        order(each_once, test, OTHER_SEED),
-    )
+    shown, other = order(few, data, cell.seed), order(few, data, OTHER_SEED)
+    tested = order(each_once, test, OTHER_SEED)
     return {
         "trained": views(data, shown, few, cell.seed),
         "new": views(data, other, few, OTHER_SEED),
