@@ -90,7 +90,8 @@ def test_teachers_are_recorded_apart_and_named_by_their_student(command: Command
     *teachers, student = records.values()
     assert student.teachers == {name: one.weights for name, one in zip(NAMES, teachers, strict=True)}
     assert student.teachers_top1 is not None
-    assert all((one.teachers, one.teachers_top1) == (None, None) for one in teachers)
+    assert student.teachers_divergence is not None
+    assert all((one.teachers, one.teachers_top1, one.teachers_divergence) == (None, None, None) for one in teachers)
     assert len({one.weights for one in records.values()}) == 3
     written = import_records(command.folder / "r.jsonl", command.folder / "results").written
     assert [path.relative_to(command.folder / "results").as_posix() for path in written] == [
@@ -633,12 +634,13 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
     assert "| Balanced Softmax as in Table 1 | 18,500 | 48.40 (1) |" in said
     assert "| + 18,500 iterations (the first student) | 18,500 | 49.40 (1) | 57.8 |" in said
     assert "Not run yet on CIFAR-100-LT, 100: + weight decay 1e-3;" in said
-    assert "Not run yet on CIFAR-100-LT, 10: + average of the weights, 0.999 (the teachers);" in said
-    tried = {"table": "choices/record", "method": "distilled_wide", "balanced_accuracy": 49.0}
+    assert "Not run yet on CIFAR-100-LT, 10: class-balanced sampling, teachers are averages of weights;" in said
+    tried = {"table": "choices/record", "method": "distilled_wide", "balanced_accuracy": 49.0,
+             "teachers_divergence": 0.25}  # fmt: skip
     wide = student(("cifar100-lt", 100), 0, 51.0, **tried, teachers={"cifar100-lt/100/teacher_wide/1000": "0"})
     teacher = student(("cifar100-lt", 100), 1000, 54.0, table="choices/record-teachers", method="teacher_wide")
     said = documents.ablation([wide], [teacher])
-    assert "three such teachers of twice the width | 18,500 | 49.00 (1) | 57.8 | 54.0 |" in said
+    assert "three such teachers of twice the width | 18,500 | 49.00 (1) | 57.8 | 54.0 | 0.250 |" in said
 
 
 def test_the_first_recipe_is_shown_with_its_teachers() -> None:
@@ -711,10 +713,16 @@ def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(tab
         assert {**EARLIER, **one.recipe} == json.loads(json.dumps(now)), one.key
 
 
-def test_teachers_that_are_tried_are_averages_wide_or_deep() -> None:
+def test_teachers_that_are_tried_are_averages_wide_or_deep_or_of_small_batches() -> None:
     recipes = {method.name: method.recipe for method in (*recipe.OTHER_TEACHERS, *recipe.CHOICES)}
-    shapes = {name: (one.blocks, one.width, one.ema) for name, one in recipes.items() if name.startswith("teacher")}
-    assert shapes == {"teacher": (5, 1, 0.0), "teacher_wide": (5, 2, 0.999), "teacher_deep": (9, 1, 0.999)}
+    tried = {name: one for name, one in recipes.items() if name.startswith("teacher")}
+    assert {name: (one.blocks, one.width, one.ema, one.batch_size) for name, one in tried.items()} == {
+        "teacher": (5, 1, 0.0, 512),
+        "teacher_wide": (5, 2, 0.999, 512),
+        "teacher_deep": (9, 1, 0.999, 512),
+        "teacher_256": (5, 1, 0.999, 256),
+    }
+    assert {one.iterations * one.batch_size for one in tried.values()} == {13_000 * 512}
     assert (recipe.TEACHER.recipe.blocks, recipe.TEACHER.recipe.width, recipe.TEACHER.recipe.ema) == (5, 1, 0.999)
     taught = {name: one.teacher_cells(Cell("cifar100-lt", 100, name, 0)) for name, one in recipes.items()}
     assert [len(taught[f"distilled_{name}"]) for name in ("ema", "wide", "deep", "twelve")] == [6, 3, 4, 12]

@@ -148,6 +148,22 @@ def test_before_long_runs_a_cpu_is_timed_and_the_time_said(
     assert re.match(r"On this CPU an iteration takes \S+ s: .* for a run of 43, about .* for all", said[0])
 
 
+def test_the_time_of_all_runs_takes_the_size_of_their_batches_into_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    whole = Recipe(iterations=100)
+    recipes = {"whole": whole, "half": replace(whole, batch_size=whole.batch_size // 2)}
+    write_cifar10(tmp_path / "data")
+    settings = Settings(CPU, tmp_path / "checkpoints", tmp_path / "claims", log=said.append)
+    kind = Classification("table1", lambda c: recipes[c.method], Store(tmp_path / "data", CPU), settings)
+    monkeypatch.setattr("equipoise.training.classification_runs.timed", lambda recipe, data: 6.0)
+    cells = [Cell("cifar10-lt", 20, method, 0) for method in ("half", "whole")]
+    with pytest.warns(UserWarning, match="MD5"):
+        assert kind.seconds_an_iteration(cells) == 12.0  # half a batch was timed
+    assert "10 min for a run of 100, about 30 min for all runs" in said[0]
+
+
 def test_a_group_reports_how_far_it_is_after_every_chunk(queue: Callable[..., tuple]) -> None:
     found: list[Status] = []
     queue("softmax", "balanced_softmax", together=2, report=found.append)
@@ -226,15 +242,20 @@ def test_files_from_before_a_network_had_a_width_are_those_of_width_1(
     assert wide.recipe["width"] == 2
 
 
-def test_large_networks_are_a_group_of_their_own_and_take_longer(
+def test_large_networks_and_small_batches_are_groups_of_their_own(
     queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = replace(TINY, iterations=1, warmup=0)
-    for name, change in {"narrow": {}, "wide": {"width": 2}, "other": {"weight_decay": 0.0}}.items():
+    for name, change in {
+        "narrow": {},
+        "wide": {"width": 2},
+        "few": {"batch_size": 2},
+        "other": {"weight_decay": 0.0},
+    }.items():
         monkeypatch.setitem(RECIPES, name, replace(short, **change))  # type: ignore[arg-type]
-    _, _, said = queue("narrow", "wide", "other", together=3)
+    _, _, said = queue("narrow", "wide", "few", "other", together=4)
     assert "training 2 together: cifar10-lt/20/narrow/0, cifar10-lt/20/other/0" in said
-    assert "training: cifar10-lt/20/wide/0" in said
+    assert {"training: cifar10-lt/20/wide/0", "training: cifar10-lt/20/few/0"} <= set(said)
     timing = Timing(0.003, {(False, 1.0): (6, 0.015)}, setup=0.0)
     assert timing.estimate(3, 1000, (False, 4.0), 4.0) == pytest.approx(3 * 1000 * 0.003 * 4)
     assert timing.estimate(6, 1000, (False, 1.0), 1.0) == pytest.approx(1000 * 0.015 * 1.05)

@@ -15,6 +15,7 @@ from equipoise.losses.equalization import EqualizationLoss
 from equipoise.prior import Prior
 from equipoise.training.augmentation.cifar import normalise
 from equipoise.training.classification import Training, build_model, plain_features, train
+from equipoise.training.classification_runs import beside_teachers
 from equipoise.training.distillation import Teacher, distilled, mean_probabilities, occurrences
 from equipoise.training.methods import logits_mean
 from equipoise.training.mixing import draw, mixed
@@ -85,6 +86,22 @@ def test_teachers_speak_with_one_voice_the_mean_of_their_probabilities() -> None
     found = mean_probabilities(teachers, torch.tensor([[4.0, 0.0]]), lambda model, x: sure[id(model)] * x, 2.0)
     high = (1 / (1 + np.exp(-2.0)) + 1 / 2) / 2
     torch.testing.assert_close(found, torch.tensor([[high, 1 - high]], dtype=torch.float32))
+
+
+def test_a_record_has_how_far_a_student_is_from_its_teachers(data: CifarSet, teachers: list[Teacher]) -> None:
+    run = student(data, teachers, replace(STUDENT, temperature=3.0, distillation=0.5))
+    images = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (6, 3, 32, 32)).astype(np.uint8))
+    logits, labels = run.predict(images).double(), np.array([0, 1, 2, 0, 1, 2])
+    with torch.no_grad():
+        answers = torch.stack([teacher.model(normalise(images)) for teacher in teachers]).double()
+    together, softened = answers.softmax(2).mean(0), (answers / 3.0).softmax(2).mean(0)
+    assert beside_teachers(run, images, labels, logits) == {
+        "teachers_top1": round(100 * float((together.argmax(1).numpy() == labels).mean()), 4),
+        "teachers_divergence": pytest.approx(
+            float(slow_loss(torch.zeros(()), logits, softened, 3.0, 1.0)), rel=1e-5, abs=1e-5
+        ),  # probabilities in fp32; rounded to five digits
+    }
+    assert beside_teachers(Training(PLAIN, data, 0), images, labels, logits) == {}
 
 
 # -------------------------------------------------------------------- the pool

@@ -24,7 +24,7 @@ from equipoise.data.cifar import (
 from equipoise.metrics.evaluation import evaluate
 from equipoise.prior import IntArray
 from equipoise.training.classification import Features, Training, build_model, features, thinned, train
-from equipoise.training.distillation import Teacher, mean_probabilities
+from equipoise.training.distillation import Teacher, distilled, mean_probabilities
 from equipoise.training.kinds import Context, Kind, Settings
 from equipoise.training.methods import logits_mean
 from equipoise.training.progress import in_words
@@ -118,9 +118,9 @@ class Classification(Kind[Cell, Training]):
         return self.recipe(cell).iterations
 
     def cost(self, cell: Cell) -> float:
-        """In multiplications, relative to ResNet-32."""
+        """In multiplications, relative to ResNet-32 with batches of 512."""
         recipe = self._recipe_of(cell)
-        return recipe.blocks / Recipe.blocks * recipe.width**2
+        return recipe.blocks / Recipe.blocks * recipe.width**2 * recipe.batch_size / Recipe.batch_size
 
     def starts_from(self, cell: Cell) -> Cell | None:
         """The run whose backbone the cell keeps: same data, same seed."""
@@ -191,8 +191,8 @@ class Classification(Kind[Cell, Training]):
         train(runs, after_chunk)
 
     def seconds_an_iteration(self, cells: Sequence[Cell]) -> float:
-        """An assumption for a GPU. A CPU is timed with a few iterations before long runs, and the total time is
-        logged."""
+        """Of a run with cost 1: an assumption for a GPU. A CPU is timed with a few iterations before long runs, and the
+        total time is logged."""
         if self.settings.device.type != "cpu":
             return FIRST_GUESS["fused" if self.kernels.fused else "cuda"]
         recipes = [self.recipe(cell) for cell in cells]
@@ -202,13 +202,14 @@ class Classification(Kind[Cell, Training]):
         cell, recipe = cells[long[0]], recipes[long[0]]
         _, data = self.store.get(cell.data_set, cell.imbalance)
         each = timed(recipe, data)
-        total = each * sum(recipe.iterations for recipe in recipes)
+        relative = [self.cost(other) / self.cost(cell) for other in cells]
+        total = each * sum(share * recipe.iterations for share, recipe in zip(relative, recipes, strict=True))
         self.settings.log(
             f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
             f"{recipe.iterations:,}, about {in_words(total)} for all runs. A GPU needs a minute or two per "
             "run; --iterations 50 is a smoke test"
         )
-        return each
+        return each / self.cost(cell)
 
     @torch.no_grad()
     def judge(self, cell: Cell, run: Training, context: Context) -> Record:
@@ -248,7 +249,7 @@ class Classification(Kind[Cell, Training]):
             hardware=hardware(self.settings.device),
             backbone_weights=context.started_from,
             teachers=dict(context.teachers) or None,
-            teachers_top1=teachers_top1(run, shown, labels),
+            **beside_teachers(run, shown, labels, logits),
         )
         self._deliver(run, record)
         return record
@@ -257,12 +258,19 @@ class Classification(Kind[Cell, Training]):
         return f"top-1 {record.top1:.2f} on {record.evaluated_on}, {record.seconds:.0f} s"
 
 
-def teachers_top1(run: Training, images: Tensor, labels: IntArray) -> float | None:
-    """The top-1 accuracy of the teachers' mean probabilities, in percent; None without teachers."""
+def beside_teachers(run: Training, images: Tensor, labels: IntArray, logits: Tensor) -> dict[str, float]:
+    """For the record of a student with these logits: how good its teachers are together, and how far it is from
+    them."""
     if not run.teachers:
-        return None
+        return {}
+    temperature = run.recipe.temperature
     found = mean_probabilities(run.teachers, images, run.logits).argmax(1).cpu().numpy()
-    return round(100 * float((found == labels).mean()), 4)
+    taught = mean_probabilities(run.teachers, images, run.logits, temperature).cpu()
+    divergence = distilled(logits.new_zeros(()), logits, taught, temperature=temperature, weight=1.0)
+    return {
+        "teachers_top1": round(100 * float((found == labels).mean()), 4),
+        "teachers_divergence": round(float(divergence), 5),
+    }
 
 
 def timed(recipe: Recipe, data: TrainingSet, start: Mapping[str, Tensor] | None = None) -> float:

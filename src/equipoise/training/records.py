@@ -124,6 +124,7 @@ class Record(StoredRecord):
     backbone_weights: str | None = None  # of the run whose backbone was kept, as `weights` names them there
     teachers: dict[str, str] | None = None  # the runs that taught this one, with their `weights`
     teachers_top1: float | None = None  # of the mean of their probabilities, on the same images
+    teachers_divergence: float | None = None  # T² KL of this run from that mean at temperature T, in nats
 
     def __post_init__(self) -> None:
         share = 100 * sum(self.correct) / max(sum(self.total), 1)

@@ -88,13 +88,16 @@ def _ablation(column: Column, tries: Sequence[Record], teachers: dict[str, Recor
         if runs := runs_of.get(method):
             accuracy = mean_std((run.balanced_accuracy for run in runs), digits=2, n=True)
             taught = mean_std(run.teachers_top1 for run in runs)
+            apart = mean_std((run.teachers_divergence for run in runs), digits=3)
             seconds = mean_std((run.seconds / run.together for run in runs), digits=0)
-            rows.append([title, f"{runs[0].iterations:,}", accuracy, taught, mean_std(alone(runs, teachers)), seconds])
+            one = mean_std(alone(runs, teachers))
+            rows.append([title, f"{runs[0].iterations:,}", accuracy, taught, one, apart, seconds])
     missing = [title for method, title in planned.items() if method not in runs_of]
     parts = []
     if rows:
         judged = f"{column_title(column)}, judged on {sum(tries[0].total):,} held-out training images."
-        header = ["", "iterations", "balanced accuracy", "teachers together, top-1", "a teacher", "seconds"]
+        beside = ["teachers together, top-1", "a teacher", "from its teachers"]
+        header = ["", "iterations", "balanced accuracy", *beside, "seconds"]
         parts = [judged, str(Table(header, rows))]
     if missing:
         parts.append(f"Not run yet on {column_title(column)}: {'; '.join(missing)}.")

@@ -51,19 +51,27 @@ CHOICES = {
     "combined_37000": "both, 37,000 iterations",
     "combined_cutmix_decay": "both, CutMix, weight decay 5e-4 of the student",
     "combined_cutmix_half": "both, CutMix in half of the batches",
+    "combined_half_37000": "CutMix in half of the batches, 37,000 iterations",
+    "combined_half_decay": "CutMix in half of the batches, weight decay 2e-3",
+    "combined_half_256": "CutMix in half of the batches, which are of 256 images",
+    "combined_half_128": "CutMix in half of the batches, which are of 128 images; weight decay 5e-4",
+    "small_cutmix": "both, CutMix, teachers with batches of 256 images",
+    "small_half": "such teachers, CutMix in half of the batches",
+    "small_half_256": "such teachers, CutMix in half of the batches, which are of 256 images",
+    "small_half_128": "such teachers, CutMix in half of the batches, which are of 128 images; weight decay 5e-4",
     "combined_cutmix_three": "both, CutMix, three teachers",
     "combined_cutmix_views_512": "both, CutMix, 512 views",
 }
 CHOICES_CELLS = {
     ("cifar100-lt", 100): tuple(CHOICES),
     ("cifar100-lt", 10): (
-        "ema",
         "combined",
         "combined_cutmix",
-        "combined_37000",
-        "combined_cutmix_37000",
-        "combined_cutmix_decay",
         "combined_cutmix_half",
+        "combined_half_37000",
+        "combined_half_decay",
+        "combined_half_256",
+        "combined_half_128",
     ),
 }
 

@@ -32,6 +32,7 @@ OTHER_TEACHERS = (
     PLAIN,
     Method("teacher_wide", replace(AVERAGED, width=2)),
     Method("teacher_deep", replace(AVERAGED, blocks=9)),
+    Method("teacher_256", replace(AVERAGED, batch_size=256, iterations=26_000)),
 )
 
 # What was or may be compared, one ingredient at a time, mostly before the student's recipe was fixed; some also at
@@ -42,6 +43,9 @@ BALANCED = replace(FIRST, distillation=1.0, sampler="class_balanced")
 COMBINED = replace(BALANCED, teacher=TEACHER.name)
 CUTMIX = replace(COMBINED, cutmix=1.0)
 STUDENT = Method(published.METHOD, CUTMIX)
+HALF = replace(CUTMIX, mix_probability=0.5)
+HALF_256 = replace(HALF, batch_size=256, iterations=37_000)
+HALF_128 = replace(HALF, batch_size=128, iterations=74_000, weight_decay=5e-4)
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
@@ -73,7 +77,15 @@ CHOICES = (
     Method("combined_wide", replace(COMBINED, teacher="teacher_wide", teachers=3)),
     Method("combined_37000", replace(COMBINED, iterations=37_000)),
     Method("combined_cutmix_decay", replace(CUTMIX, weight_decay=5e-4)),
-    Method("combined_cutmix_half", replace(CUTMIX, mix_probability=0.5)),
+    Method("combined_cutmix_half", HALF),
+    Method("combined_half_37000", replace(HALF, iterations=37_000)),
+    Method("combined_half_decay", replace(HALF, weight_decay=2e-3)),
+    Method("combined_half_256", HALF_256),
+    Method("combined_half_128", HALF_128),
+    Method("small_cutmix", replace(CUTMIX, teacher="teacher_256")),
+    Method("small_half", replace(HALF, teacher="teacher_256")),
+    Method("small_half_256", replace(HALF_256, teacher="teacher_256")),
+    Method("small_half_128", replace(HALF_128, teacher="teacher_256")),
     Method("combined_cutmix_three", replace(CUTMIX, teachers=3)),
     Method("combined_cutmix_views_512", replace(CUTMIX, views=512)),
 )
