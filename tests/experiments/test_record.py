@@ -25,6 +25,7 @@ from equipoise.experiments.documents import record as documents
 from equipoise.experiments.record import exported as exported_module
 from equipoise.experiments.record import published, recipe, report
 from equipoise.prior import Prior
+from equipoise.training import classification, distillation
 from equipoise.training.classification import Training, train
 from equipoise.training.classification_runs import Kernels
 from equipoise.training.recipe import EARLIER, Cell, Method
@@ -176,6 +177,31 @@ def test_a_budget_that_ends_early_leaves_finished_students() -> None:
     alone = Cell("cifar10-lt", 100, "teacher_ema", 1000)
     order = record_command.in_turn([*teachers[1:], alone], students)  # the first teacher has a record
     assert order == [*teachers[1:18], *students[:3], *teachers[18:], students[3], alone]
+
+
+def test_students_that_are_shown_the_same_share_one_pool_and_are_not_changed_by_it(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change: dict[str, dict[str, Any]] = {"slow": {}, "fast": {"lr": 0.5}, "warm": {"temperature": 3.0}}
+    choices = tuple(Method(name, replace(recipe.STUDENT.recipe, **one)) for name, one in change.items())
+    monkeypatch.setattr(recipe, "CHOICES", choices)
+    monkeypatch.setattr(
+        recipe, "choices_plan", lambda: [Cell(*LONGER, name, seed) for name in change for seed in (0, 1)]
+    )
+    made: list[int] = []
+
+    def counted(data: Any, order: Any, one: Any, seed: int, *more: Any) -> Any:
+        made.append(seed)
+        return distillation.make_pool(data, order, one, seed, *more)
+
+    monkeypatch.setattr(classification, "make_pool", counted)
+    command("--validate", "--together", "6")
+    assert sorted(made) == [0, 0, 1, 1]
+    command("--validate", "--together", "1", out="alone.jsonl")
+    assert sorted(made[4:]) == [0, 0, 0, 1, 1, 1]  # nothing is kept for runs that come later
+    together, alone = command.records(), command.records("alone.jsonl")
+    assert {key: one.weights for key, one in together.items()} == {key: one.weights for key, one in alone.items()}
+    assert len({one.weights for one in together.values()}) == 6
 
 
 def test_a_rerun_gives_the_same_weights(command: Command) -> None:
@@ -633,14 +659,63 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
     said = documents.ablation(tries)
     assert "| Balanced Softmax as in Table 1 | 18,500 | 48.40 (1) |" in said
     assert "| + 18,500 iterations (the first student) | 18,500 | 49.40 (1) | 57.8 |" in said
-    assert "Not run yet on CIFAR-100-LT, 100: + weight decay 1e-3;" in said
-    assert "Not run yet on CIFAR-100-LT, 10: class-balanced sampling, teachers are averages of weights;" in said
-    tried = {"table": "choices/record", "method": "distilled_wide", "balanced_accuracy": 49.0,
-             "teachers_divergence": 0.25}  # fmt: skip
+    assert "Not run yet: + weight decay 1e-3;" in said
+    tried = {"table": "choices/record", "method": "distilled_wide", "balanced_accuracy": 49.0}
     wide = student(("cifar100-lt", 100), 0, 51.0, **tried, teachers={"cifar100-lt/100/teacher_wide/1000": "0"})
     teacher = student(("cifar100-lt", 100), 1000, 54.0, table="choices/record-teachers", method="teacher_wide")
     said = documents.ablation([wide], [teacher])
-    assert "three such teachers of twice the width | 18,500 | 49.00 (1) | 57.8 | 54.0 | 0.250 |" in said
+    assert "three such teachers of twice the width | 18,500 | 49.00 (1) | 57.8 | 54.0 |" in said
+
+
+def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> None:
+    assert documents.factors_part([], []) == "Not run yet."
+    column = ("cifar100-lt", 10)
+    accuracies = {(0.0, 1.0, 0.1): 60.0, (0.0, 0.5, 0.1): 60.5, (0.0, 0.5, 0.3): 61.5, (0.5, 0.5, 0.3): 61.0}
+    tries = [
+        student(
+            column,
+            0,
+            60.0,
+            table="choices/record",
+            method=published.Factors(*factors).name,
+            balanced_accuracy=accuracy,
+            teachers={f"cifar100-lt/10/teacher_{'cutmix' if factors[0] else 'ema'}/1000": "0"},
+            teachers_top1=66.0 + factors[0],
+        )
+        for factors, accuracy in accuracies.items()
+    ]
+    teacher = student(column, 1000, 63.0, table="choices/record-teachers", method="teacher_cutmix", teachers=None)
+    said = documents.factors_part(tries, [teacher])
+    assert said.startswith("CIFAR-100-LT, 10, judged on 10,000 held-out training images.")
+    for row in (
+        "| none | all | 0.1 | 60.00 |",
+        "| half | half | 0.3 | 61.00 |",
+        "| teachers: CutMix in half of their batches, not in none | −0.50 |",
+        "| student: CutMix in half of its batches, not in all | +0.50 |",
+        "| student: CutMix in none of its batches, not in all | – |",
+        "| student: learning rate 0.3, not 0.1 | +1.00 |",
+        "| CutMix in none of their batches: one | – |\n| three together | 66.0 |",
+        "| CutMix in half of their batches: one | 63.0 (1) |\n| three together | 66.5 |",
+    ):
+        assert row in said
+    assert "Not run yet: CIFAR-100-LT, 10: three_0_0_lr_0.1;" in said
+
+
+def test_factors_change_what_they_name() -> None:
+    named = {one.name: one for every in published.FACTORS.values() for one in every}
+    assert [method.name for method in recipe.VARIED] == list(named)
+    changed = ("teacher", "teachers", "mix_probability", "lr")
+    for method in recipe.VARIED:
+        factors, made = named[method.name], method.recipe
+        assert (made.mix_probability, made.lr, made.teachers) == (factors.mixed, factors.lr, 3)
+        taught = recipe.recipe_of(made.teacher_cells(Cell("cifar100-lt", 10, method.name, 0))[0])
+        assert taught.mix_probability * (taught.cutmix > 0) == factors.teachers_mixed
+        usual = {name: getattr(recipe.STUDENT.recipe, name) for name in changed}
+        assert replace(made, **usual) == recipe.STUDENT.recipe
+    tried = [cell for cell in recipe.choices_plan() if cell.method in named]
+    assert [(cell.data_set, cell.imbalance) for cell in tried] == [
+        c for c, every in published.FACTORS.items() for _ in every
+    ]
 
 
 def test_the_first_recipe_is_shown_with_its_teachers() -> None:
@@ -713,14 +788,14 @@ def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(tab
         assert {**EARLIER, **one.recipe} == json.loads(json.dumps(now)), one.key
 
 
-def test_teachers_that_are_tried_are_averages_wide_or_deep_or_of_small_batches() -> None:
-    recipes = {method.name: method.recipe for method in (*recipe.OTHER_TEACHERS, *recipe.CHOICES)}
+def test_teachers_that_are_tried_are_averages_wide_or_deep_or_trained_with_cutmix() -> None:
+    recipes = {method.name: method.recipe for method in (*recipe.OTHER_TEACHERS, *recipe.CHOICES, *recipe.VARIED)}
     tried = {name: one for name, one in recipes.items() if name.startswith("teacher")}
-    assert {name: (one.blocks, one.width, one.ema, one.batch_size) for name, one in tried.items()} == {
-        "teacher": (5, 1, 0.0, 512),
-        "teacher_wide": (5, 2, 0.999, 512),
-        "teacher_deep": (9, 1, 0.999, 512),
-        "teacher_256": (5, 1, 0.999, 256),
+    assert {name: (one.blocks, one.width, one.ema, one.cutmix) for name, one in tried.items()} == {
+        "teacher": (5, 1, 0.0, 0.0),
+        "teacher_wide": (5, 2, 0.999, 0.0),
+        "teacher_deep": (9, 1, 0.999, 0.0),
+        "teacher_cutmix": (5, 1, 0.999, 1.0),
     }
     assert {one.iterations * one.batch_size for one in tried.values()} == {13_000 * 512}
     assert (recipe.TEACHER.recipe.blocks, recipe.TEACHER.recipe.width, recipe.TEACHER.recipe.ema) == (5, 1, 0.999)

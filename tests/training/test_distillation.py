@@ -16,7 +16,7 @@ from equipoise.prior import Prior
 from equipoise.training.augmentation.cifar import normalise
 from equipoise.training.classification import Training, build_model, plain_features, train
 from equipoise.training.classification_runs import beside_teachers
-from equipoise.training.distillation import Teacher, distilled, mean_probabilities, occurrences
+from equipoise.training.distillation import Teacher, distilled, mean_probabilities, occurrences, shown_alike
 from equipoise.training.methods import logits_mean
 from equipoise.training.mixing import draw, mixed
 from equipoise.training.recipe import Recipe
@@ -109,7 +109,7 @@ def test_a_record_has_how_far_a_student_is_from_its_teachers(data: CifarSet, tea
 
 def test_a_place_shows_the_view_of_its_turn(data: CifarSet, teachers: list[Teacher]) -> None:
     run = student(data, teachers)
-    pool, views = run._pool, STUDENT.views
+    pool, views = run.pool, STUDENT.views
     assert pool is not None
     turns, rows, flat = occurrences(run.order).reshape(-1), pool.rows.reshape(-1), run.order.reshape(-1)
     assert rows.min() == 0
@@ -118,6 +118,27 @@ def test_a_place_shows_the_view_of_its_turn(data: CifarSet, teachers: list[Teach
     for place in range(len(flat)):
         same = (flat == flat[place]) & (turns % views == turns[place] % views)
         assert set(rows[same]) == {rows[place]}
+
+
+def test_a_pool_can_serve_a_run_that_updates_its_weights_otherwise(data: CifarSet, teachers: list[Teacher]) -> None:
+    run, faster = student(data, teachers), replace(STUDENT, lr=0.5, weight_decay=0.0)
+    alone, beside = (Training(faster, data, 0, teachers=teachers, pool=pool) for pool in (None, run.pool))
+    assert beside.pool is run.pool is not alone.pool
+    train([alone])
+    train([run, beside])
+    assert weights_digest(alone.model) == weights_digest(beside.model) != weights_digest(run.model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"views": 2}, {"temperature": 3.0}, {"batch_size": 2}, {"iterations": 9}, {"sampler": "class_balanced"}),
+        *({"mixup": 1.0, "distillation": 1.0}, {"mix_probability": 0.5}, {"teacher": "other"}, {"teachers": 3}),
+        {"augmentation": "none"},
+    ],
+)
+def test_what_changes_the_views_or_the_teachers_is_not_shown_alike(change: dict[str, Any]) -> None:
+    assert shown_alike(replace(STUDENT, **change)) != shown_alike(STUDENT)
 
 
 def test_the_first_views_are_those_of_a_plain_run(data: CifarSet, teachers: list[Teacher]) -> None:

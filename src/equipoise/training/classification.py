@@ -29,7 +29,7 @@ from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.training.augmentation.autoaugment import upload
 from equipoise.training.augmentation.cifar import MEAN, STD, normalise
-from equipoise.training.distillation import Teacher, distilled, make_pool
+from equipoise.training.distillation import Pool, Teacher, distilled, make_pool
 from equipoise.training.kinds import Run
 from equipoise.training.mixing import Mixing
 from equipoise.training.optimizers import Optimizer, clipped
@@ -150,7 +150,8 @@ class Training(Run):
     """One run in progress: call `advance` until `done`, then `model` holds the last iterate.
 
     A loss that draws something in every step has a method `draw(rows, random)`, bool [rows, K], and receives the draw
-    as its third argument. `teachers` are those of the recipe; `asked` computes the features of their backbones.
+    as its third argument. `teachers` are those of the recipe; `asked` computes the features of their backbones. `pool`
+    is that of another run that is shown the same (`shown_alike`).
     """
 
     whole = True  # not within a chunk
@@ -166,6 +167,7 @@ class Training(Run):
         features: Features | None = None,
         teachers: Sequence[Teacher] = (),
         asked: Features | None = None,
+        pool: Pool | None = None,
         graphed: bool = True,
     ) -> None:
         device = data.device
@@ -189,10 +191,10 @@ class Training(Run):
         self.optimizer = Optimizer(self.parameters, recipe)
         self._average = self._averaged() if recipe.ema else []
         self._features = features or partial(plain_features, mean=data.mean, std=data.std)
-        self.teachers, self._pool = tuple(teachers), None
-        if recipe.teacher is not None:
+        self.teachers, self.pool = tuple(teachers), pool
+        if recipe.teacher is not None and pool is None:
             asked = asked or partial(plain_features, mean=data.mean, std=data.std)
-            self._pool = make_pool(data, self.order, recipe, seed, self.teachers, asked)
+            self.pool = make_pool(data, self.order, recipe, seed, self.teachers, asked)
         self._fill_items = data.filler(self.order, recipe, seed)
         self._make_buffers(num_classes)
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -220,9 +222,9 @@ class Training(Run):
         self._step_losses = torch.zeros(chunk, device=device)
         self._draw: Callable[[int, np.random.Generator], NDArray[np.bool_]] | None = getattr(self.loss, "draw", None)
         self._drawn = torch.zeros((chunk, own, num_classes) if self._draw else (0,), dtype=torch.bool, device=device)
-        mixes = (recipe.mixup or recipe.cutmix) and self._pool is None  # a pool's images are mixed already
+        mixes = (recipe.mixup or recipe.cutmix) and self.pool is None  # a pool's images are mixed already
         self._mixing = Mixing(recipe, chunk, num_classes, device) if mixes else None
-        self._taught = torch.zeros(chunk if self._pool else 0, own, num_classes, dtype=torch.float16, device=device)
+        self._taught = torch.zeros(chunk if self.pool else 0, own, num_classes, dtype=torch.float16, device=device)
 
     def advance(self) -> None:
         """A chunk of iterations; on a GPU they are queued on the run's own stream, at most two chunks ahead."""
@@ -333,7 +335,7 @@ class Training(Run):
         if self._mixing is not None:
             images, labels = self._mixing(images, labels, self._slot)
         drawn = () if self._draw is None else (self._drawn.index_select(0, self._slot)[0],)
-        taught = () if self._pool is None else (self._taught.index_select(0, self._slot)[0],)
+        taught = () if self.pool is None else (self._taught.index_select(0, self._slot)[0],)
         loss, gradients = self._gradients(images, labels, *drawn, *taught)
         if self.recipe.clip:
             gradients = clipped(gradients, self.recipe.clip)
@@ -365,7 +367,7 @@ class Training(Run):
 
     def _loss_of(self, logits: Tensor, labels: Tensor, *more: Tensor) -> Tensor:
         """The loss; for a student, with its teachers' probabilities, which come last."""
-        if self._pool is None:
+        if self.pool is None:
             return self.loss(logits, labels, *more)  # type: ignore[no-any-return]
         *drawn, taught = more
         own, recipe = self.loss(logits, labels, *drawn), self.recipe
@@ -376,7 +378,7 @@ class Training(Run):
         recipe, size, rows = self.recipe, self.recipe.batch_size, own_rows(self.recipe.batch_size)
         chunk = self.iteration // self.chunk
         steps = min(self.chunk, recipe.iterations - self.iteration)
-        fill = self._fill_items if self._pool is None else partial(self._pool.fill, taught=self._taught[:steps])
+        fill = self._fill_items if self.pool is None else partial(self.pool.fill, taught=self._taught[:steps])
         fill(self._images[:steps], self.iteration)
         index = self.order[self.iteration : self.iteration + steps, rows].astype(np.int64)
         self._labels[:steps].copy_(self.data.device_labels[upload(index, self.data.device)])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from equipoise.data.cifar import (
 from equipoise.metrics.evaluation import evaluate
 from equipoise.prior import IntArray
 from equipoise.training.classification import Features, Training, build_model, features, thinned, train
-from equipoise.training.distillation import Teacher, distilled, mean_probabilities
+from equipoise.training.distillation import Pool, Teacher, distilled, mean_probabilities, shown_alike
 from equipoise.training.kinds import Context, Kind, Settings
 from equipoise.training.methods import logits_mean
 from equipoise.training.progress import in_words
@@ -106,6 +107,7 @@ class Classification(Kind[Cell, Training]):
         self.kernels = kernels or Kernels()
         self._recipe_of, self._backbones, self._tables = recipe_of, backbones, tables or {}
         self._deliver = deliver
+        self._pools: WeakValueDictionary[tuple[Any, ...], Pool] = WeakValueDictionary()  # of runs in progress
         torch.backends.cudnn.deterministic = self.kernels.deterministic
         torch.backends.cudnn.benchmark = not self.kernels.deterministic
 
@@ -164,8 +166,19 @@ class Classification(Kind[Cell, Training]):
         recipe = self.recipe(cell)
         _, data = self.store.get(cell.data_set, cell.imbalance)
         models = [self._teacher(cell, *one) for one in zip(recipe.teacher_cells(cell), teachers, strict=True)]
-        kernels = self.kernels
-        return Training(recipe, data, cell.seed, teachers=models, features=kernels.trained, asked=kernels.asked)
+        kernels, key = self.kernels, (cell.data_set, cell.imbalance, cell.seed, shown_alike(recipe))
+        run = Training(
+            recipe,
+            data,
+            cell.seed,
+            teachers=models,
+            features=kernels.trained,
+            asked=kernels.asked,
+            pool=self._pools.get(key),
+        )
+        if run.pool is not None:
+            self._pools[key] = run.pool
+        return run
 
     def _teacher(self, cell: Cell, teacher: Cell, weights: Mapping[str, Tensor]) -> Teacher:
         """A teacher with its weights; refused if its logits do not mean the same class frequencies as the student's."""

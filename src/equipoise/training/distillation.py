@@ -17,6 +17,7 @@ Reference: Hinton, Vinyals, Dean, "Distilling the Knowledge in a Neural Network"
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,6 +93,22 @@ def occurrences(order: Order) -> NDArray[np.int64]:
     found = np.empty(len(flat), np.int64)
     found[by_item] = numbers
     return found.reshape(order.shape)
+
+
+UNSEEN = ("first_lr", "lr", "warmup", "steps", "momentum", "nesterov", "weight_decay", "ema", "clip")
+
+
+def shown_alike(recipe: Recipe) -> str:
+    """Equal for recipes whose students, with the same data, seed and teachers, are shown the same views: those that
+    differ at most in how the weights are updated.
+
+    >>> from dataclasses import replace
+    >>> recipe = Recipe(teacher="ce")
+    >>> shown_alike(recipe) == shown_alike(replace(recipe, lr=0.2)), shown_alike(recipe) == shown_alike(Recipe())
+    (True, False)
+    """
+    seen = {name: value for name, value in recipe.as_dict().items() if name not in UNSEEN}
+    return json.dumps(seen, sort_keys=True)
 
 
 @dataclass(frozen=True)

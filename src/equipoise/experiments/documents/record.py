@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from equipoise.data.reading import read_json
 from equipoise.experiments.documents.marks import filled
 from equipoise.experiments.record import published
+from equipoise.experiments.record.published import Factors
 from equipoise.experiments.record.report import (
     NOTE,
     Column,
@@ -20,7 +23,7 @@ from equipoise.experiments.record.report import (
     verdict,
 )
 from equipoise.experiments.table1.report import shown
-from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std
+from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std, plus_minus
 from equipoise.training.records import Record, read_records
 
 GAPS = "results/benchmarks/record-students.json"
@@ -74,34 +77,99 @@ def _seconds(run: Record, teachers: dict[str, Record]) -> float | None:
 
 def ablation(tries: Sequence[Record], teachers: Sequence[Record] = ()) -> str:
     """For docs/lab-notes.md: one ingredient at a time, evaluated on held-out training images."""
-    tried = by_column(tries)
-    if not tried:
-        return "Not run yet."
-    known = by_name(teachers)
-    return "\n\n".join(_ablation(column, tried.get(column, []), known) for column in published.CHOICES_CELLS)
-
-
-def _ablation(column: Column, tries: Sequence[Record], teachers: dict[str, Record]) -> str:
-    planned = {method: published.CHOICES[method] for method in published.CHOICES_CELLS[column]}
-    runs_of, rows = grouped(tries, lambda record: record.method), []
+    column, planned = published.CHOICES_CELL, published.CHOICES
+    runs_of = grouped(by_column(tries).get(column, []), lambda record: record.method)
+    known, rows = by_name(teachers), []
     for method, title in planned.items():
         if runs := runs_of.get(method):
             accuracy = mean_std((run.balanced_accuracy for run in runs), digits=2, n=True)
             taught = mean_std(run.teachers_top1 for run in runs)
-            apart = mean_std((run.teachers_divergence for run in runs), digits=3)
             seconds = mean_std((run.seconds / run.together for run in runs), digits=0)
-            one = mean_std(alone(runs, teachers))
-            rows.append([title, f"{runs[0].iterations:,}", accuracy, taught, one, apart, seconds])
-    missing = [title for method, title in planned.items() if method not in runs_of]
-    parts = []
-    if rows:
-        judged = f"{column_title(column)}, judged on {sum(tries[0].total):,} held-out training images."
-        beside = ["teachers together, top-1", "a teacher", "from its teachers"]
-        header = ["", "iterations", "balanced accuracy", *beside, "seconds"]
-        parts = [judged, str(Table(header, rows))]
-    if missing:
-        parts.append(f"Not run yet on {column_title(column)}: {'; '.join(missing)}.")
+            rows.append([title, f"{runs[0].iterations:,}", accuracy, taught, mean_std(alone(runs, known)), seconds])
+    if not rows:
+        return "Not run yet."
+    header = ["", "iterations", "balanced accuracy", "teachers together, top-1", "a teacher", "seconds"]
+    parts = [_held_out(column, tries), str(Table(header, rows))]
+    if missing := [title for method, title in planned.items() if method not in runs_of]:
+        parts.append(f"Not run yet: {'; '.join(missing)}.")
     return "\n\n".join(parts)
+
+
+def _held_out(column: Column, tries: Sequence[Record]) -> str:
+    """On how many images the tries of a cell were evaluated."""
+    return f"{column_title(column)}, judged on {sum(by_column(tries)[column][0].total):,} held-out training images."
+
+
+SHARES = {0.0: "none", 0.5: "half", 1.0: "all"}  # of the batches
+CHANGES = {  # what is changed, in words, and the factor with its value before and after
+    "teachers: CutMix in half of their batches, not in none": ("teachers_mixed", 0.0, 0.5),
+    "student: CutMix in half of its batches, not in all": ("mixed", 1.0, 0.5),
+    "student: CutMix in none of its batches, not in all": ("mixed", 1.0, 0.0),
+    "student: learning rate 0.3, not 0.1": ("lr", 0.1, 0.3),
+}
+
+
+def factors_part(tries: Sequence[Record], teachers: Sequence[Record]) -> str:
+    """For docs/lab-notes.md: students of three teachers, with and without each factor; and what each factor changed."""
+    found = {
+        column: {one: runs for one in every if (runs := _runs_of(tries, column, one.name))}
+        for column, every in published.FACTORS.items()
+    }
+    columns = [column for column, runs in found.items() if runs]
+    if not columns:
+        return "Not run yet."
+    titles = [column_title(column) for column in columns]
+    every = dict.fromkeys(one for column in columns for one in found[column])
+    rows = [
+        [SHARES[one.teachers_mixed], SHARES[one.mixed], f"{one.lr:g}", *(_accuracy(found[c].get(one)) for c in columns)]
+        for one in every
+    ]
+    parts = [
+        " ".join(_held_out(column, tries) for column in columns),
+        str(Table(["CutMix, teachers", "CutMix, student", "learning rate", *titles], rows, left=3)),
+        str(_effects_table(found, columns)),
+        str(_threes_table(found, columns, by_name(teachers))),
+    ]
+    if missing := [f"{column_title(c)}: {one.name}" for c, every in published.FACTORS.items() for one in every
+                   if one not in found[c]]:  # fmt: skip
+        parts.append(f"Not run yet: {'; '.join(missing)}.")
+    return "\n\n".join(parts)
+
+
+Found = Mapping[Column, Mapping[Factors, Sequence[Record]]]
+
+
+def _runs_of(records: Sequence[Record], column: Column, method: str) -> list[Record]:
+    return [record for record in by_column(records).get(column, []) if record.method == method]
+
+
+def _accuracy(runs: Sequence[Record] | None) -> str:
+    return mean_std((run.balanced_accuracy for run in runs or ()), digits=2)
+
+
+def _effects_table(found: Found, columns: Sequence[Column]) -> Table:
+    """How much the balanced accuracy changes between runs that differ in one factor."""
+    rows = []
+    for title, (factor, before, after) in CHANGES.items():
+        changes = []
+        for column in columns:
+            runs = {one: mean(run.balanced_accuracy for run in every) for one, every in found[column].items()}
+            pairs = [(one, replace(one, **{factor: after})) for one in runs if getattr(one, factor) == before]
+            known = [runs[other] - runs[one] for one, other in pairs if other in runs]
+            changes.append(", ".join(plus_minus(change, digits=2, sign=True) for change in known) or UNKNOWN)
+        rows.append([title, *changes])
+    return Table(["change of one thing", *map(column_title, columns)], rows)
+
+
+def _threes_table(found: Found, columns: Sequence[Column], known: dict[str, Record]) -> Table:
+    """The three teachers of these students: each alone, if it was recorded on these images, and together."""
+    rows = []
+    for share in dict.fromkeys(one.teachers_mixed for column in columns for one in found[column]):
+        runs_of = [[r for one, runs in found[c].items() if one.teachers_mixed == share for r in runs] for c in columns]
+        together = [mean_std(run.teachers_top1 for run in runs[:1]) for runs in runs_of]
+        singles = [mean_std(alone(runs[:1], known), n=True) for runs in runs_of]
+        rows += [[f"CutMix in {SHARES[share]} of their batches: one", *singles], ["three together", *together]]
+    return Table(["teachers, top-1", *map(column_title, columns)], rows)
 
 
 def first_part(records: Sequence[Record]) -> str:
@@ -170,6 +238,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         },
         "docs/lab-notes.md": {
             "record-choices": ablation(tries, tried_teachers),
+            "record-factors": factors_part(tries, tried_teachers),
             "record-first": first_part(first),
             "record-students": f"{gap_table(gaps)}\n\n{ensemble_table(gaps)}",
         },

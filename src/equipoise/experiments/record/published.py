@@ -31,10 +31,7 @@ CHOICES = {
     "distilled_balanced": "from the teachers alone, class-balanced sampling",
     "distilled_mixup": "from the teachers alone, mixup",
     "distilled_cutmix": "from the teachers alone, CutMix",
-    "distilled_cutmix_37000": "from the teachers alone, CutMix, 37,000 iterations",
     "distilled_views_32": "18,500 iterations, 32 views per image",
-    "distilled_26000": "32 views, 26,000 iterations",
-    "distilled_37000": "32 views, 37,000 iterations",
     "distilled_t4": "32 views, temperature 4",
     "distilled_decay": "32 views, weight decay 5e-4 of the student",
     "distilled_ema": "32 views, teachers are averages of weights, 0.999",
@@ -47,31 +44,53 @@ CHOICES = {
     "combined_decay": "both, weight decay 2e-3 of the student",
     "combined_views_512": "both, 512 views",
     "combined_cutmix_37000": "both, CutMix, 37,000 iterations",
-    "combined_wide": "both, three teachers of twice the width",
-    "combined_37000": "both, 37,000 iterations",
-    "combined_cutmix_decay": "both, CutMix, weight decay 5e-4 of the student",
-    "combined_cutmix_half": "both, CutMix in half of the batches",
-    "combined_half_37000": "CutMix in half of the batches, 37,000 iterations",
-    "combined_half_decay": "CutMix in half of the batches, weight decay 2e-3",
-    "combined_half_256": "CutMix in half of the batches, which are of 256 images",
-    "combined_half_128": "CutMix in half of the batches, which are of 128 images; weight decay 5e-4",
-    "small_cutmix": "both, CutMix, teachers with batches of 256 images",
-    "small_half": "such teachers, CutMix in half of the batches",
-    "small_half_256": "such teachers, CutMix in half of the batches, which are of 256 images",
-    "small_half_128": "such teachers, CutMix in half of the batches, which are of 128 images; weight decay 5e-4",
-    "combined_cutmix_three": "both, CutMix, three teachers",
     "combined_cutmix_views_512": "both, CutMix, 512 views",
 }
-CHOICES_CELLS = {
-    ("cifar100-lt", 100): tuple(CHOICES),
+CHOICES_CELL = ("cifar100-lt", 100)
+
+
+@dataclass(frozen=True)
+class Factors:
+    """A student of three teachers: the share of the teachers' batches with CutMix, that of its own, its highest
+    learning rate."""
+
+    teachers_mixed: float
+    mixed: float
+    lr: float
+
+    @property
+    def name(self) -> str:
+        """In paths and commands.
+
+        >>> Factors(0.5, 1.0, 0.3).name
+        'three_50_100_lr_0.3'
+        """
+        return f"three_{100 * self.teachers_mixed:.0f}_{100 * self.mixed:.0f}_lr_{self.lr:g}"
+
+
+# What was varied afterwards, in three cells: most pairs of rows differ in one thing.
+FACTORS = {
     ("cifar100-lt", 10): (
-        "combined",
-        "combined_cutmix",
-        "combined_cutmix_half",
-        "combined_half_37000",
-        "combined_half_decay",
-        "combined_half_256",
-        "combined_half_128",
+        Factors(0.0, 1.0, 0.1),
+        Factors(0.0, 0.5, 0.1),
+        Factors(0.0, 0.0, 0.1),
+        Factors(0.0, 1.0, 0.3),
+        Factors(0.0, 0.5, 0.3),
+        Factors(0.5, 0.5, 0.1),
+        Factors(0.5, 1.0, 0.3),
+        Factors(0.5, 0.5, 0.3),
+    ),
+    ("cifar100-lt", 100): (
+        Factors(0.0, 1.0, 0.1),
+        Factors(0.0, 0.5, 0.3),
+        Factors(0.5, 1.0, 0.3),
+        Factors(0.5, 0.5, 0.3),
+    ),
+    ("cifar10-lt", 100): (
+        Factors(0.0, 1.0, 0.1),
+        Factors(0.0, 0.5, 0.3),
+        Factors(0.5, 1.0, 0.3),
+        Factors(0.5, 0.5, 0.3),
     ),
 }
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from equipoise.experiments.record import published
+from equipoise.experiments.record.published import Factors
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.training.methods import with_loss
 from equipoise.training.recipe import Cell, Method, Recipe
@@ -32,20 +33,16 @@ OTHER_TEACHERS = (
     PLAIN,
     Method("teacher_wide", replace(AVERAGED, width=2)),
     Method("teacher_deep", replace(AVERAGED, blocks=9)),
-    Method("teacher_256", replace(AVERAGED, batch_size=256, iterations=26_000)),
+    Method("teacher_cutmix", replace(AVERAGED, cutmix=1.0, mix_probability=0.5)),
 )
 
-# What was or may be compared, one ingredient at a time, mostly before the student's recipe was fixed; some also at
-# imbalance 10, where every tenth training image is held out.
+# What was or may be compared, one ingredient at a time, mostly before the student's recipe was fixed.
 FIRST = replace(PLAIN.recipe, iterations=18_500, teacher=PLAIN.name)
 FEWER = replace(FIRST, views=32)
 BALANCED = replace(FIRST, distillation=1.0, sampler="class_balanced")
 COMBINED = replace(BALANCED, teacher=TEACHER.name)
 CUTMIX = replace(COMBINED, cutmix=1.0)
 STUDENT = Method(published.METHOD, CUTMIX)
-HALF = replace(CUTMIX, mix_probability=0.5)
-HALF_256 = replace(HALF, batch_size=256, iterations=37_000)
-HALF_128 = replace(HALF, batch_size=128, iterations=74_000, weight_decay=5e-4)
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
@@ -58,10 +55,7 @@ CHOICES = (
     Method("distilled_balanced", BALANCED),
     Method("distilled_mixup", replace(FIRST, distillation=1.0, mixup=1.0)),
     Method("distilled_cutmix", replace(FIRST, distillation=1.0, cutmix=1.0)),
-    Method("distilled_cutmix_37000", replace(FIRST, distillation=1.0, cutmix=1.0, iterations=37_000)),
     Method("distilled_views_32", FEWER),
-    Method("distilled_26000", replace(FEWER, iterations=26_000)),
-    Method("distilled_37000", replace(FEWER, iterations=37_000)),
     Method("distilled_t4", replace(FEWER, temperature=4.0)),
     Method("distilled_decay", replace(FEWER, weight_decay=5e-4)),
     Method("distilled_ema", replace(FEWER, teacher=TEACHER.name)),
@@ -74,26 +68,23 @@ CHOICES = (
     Method("combined_decay", replace(COMBINED, weight_decay=2e-3)),
     Method("combined_views_512", replace(COMBINED, views=512)),
     Method("combined_cutmix_37000", replace(CUTMIX, iterations=37_000)),
-    Method("combined_wide", replace(COMBINED, teacher="teacher_wide", teachers=3)),
-    Method("combined_37000", replace(COMBINED, iterations=37_000)),
-    Method("combined_cutmix_decay", replace(CUTMIX, weight_decay=5e-4)),
-    Method("combined_cutmix_half", HALF),
-    Method("combined_half_37000", replace(HALF, iterations=37_000)),
-    Method("combined_half_decay", replace(HALF, weight_decay=2e-3)),
-    Method("combined_half_256", HALF_256),
-    Method("combined_half_128", HALF_128),
-    Method("small_cutmix", replace(CUTMIX, teacher="teacher_256")),
-    Method("small_half", replace(HALF, teacher="teacher_256")),
-    Method("small_half_256", replace(HALF_256, teacher="teacher_256")),
-    Method("small_half_128", replace(HALF_128, teacher="teacher_256")),
-    Method("combined_cutmix_three", replace(CUTMIX, teachers=3)),
     Method("combined_cutmix_views_512", replace(CUTMIX, views=512)),
 )
 
 
+def student_with(factors: Factors) -> Method[Recipe]:
+    """A student of three teachers, as the one above but for these factors."""
+    teacher = {0.0: TEACHER.name, 0.5: "teacher_cutmix"}[factors.teachers_mixed]
+    recipe = replace(CUTMIX, teacher=teacher, teachers=3, mix_probability=factors.mixed, lr=factors.lr)
+    return Method(factors.name, recipe)
+
+
+VARIED = tuple(student_with(one) for one in dict.fromkeys(one for every in published.FACTORS.values() for one in every))
+
+
 def recipe_of(cell: Cell) -> Recipe:
     """The recipe of a student, of a teacher, or of a run behind the choice."""
-    recipes = {method.name: method.recipe for method in (STUDENT, TEACHER, *OTHER_TEACHERS, *CHOICES)}
+    recipes = {method.name: method.recipe for method in (STUDENT, TEACHER, *OTHER_TEACHERS, *CHOICES, *VARIED)}
     if cell.method not in recipes:
         raise ValueError(f"no method is named {cell.method!r}: expected one of {', '.join(recipes)}")
     return recipes[cell.method]
@@ -116,4 +107,5 @@ def plan() -> list[Cell]:
 
 def choices_plan() -> list[Cell]:
     """Every run behind the choice of the recipe, one seed each."""
-    return [Cell(*column, name, 0) for column, names in published.CHOICES_CELLS.items() for name in names]
+    varied = [Cell(*column, one.name, 0) for column, every in published.FACTORS.items() for one in every]
+    return [*(Cell(*published.CHOICES_CELL, name, 0) for name in published.CHOICES), *varied]
