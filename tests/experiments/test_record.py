@@ -669,8 +669,9 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
 
 def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> None:
     assert documents.factors_part([], []) == "Not run yet."
-    column = ("cifar100-lt", 10)
-    accuracies = {(0.0, 1.0, 0.1): 60.0, (0.0, 0.5, 0.1): 60.5, (0.0, 0.5, 0.3): 61.5, (0.5, 0.5, 0.3): 61.0}
+    column = ("cifar10-lt", 200)
+    first, second = ("ema", 1.0, 0.1), ("cutmix", 1.0, 0.1)
+    accuracies = {first: 60.0, second: 60.5, ("cutmix", 1.0, 0.2): 61.5, ("sam", 1.0, 0.1): 59.0}
     tries = [
         student(
             column,
@@ -679,37 +680,43 @@ def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> N
             table="choices/record",
             method=published.Factors(*factors).name,
             balanced_accuracy=accuracy,
-            teachers={f"cifar100-lt/10/teacher_{'cutmix' if factors[0] else 'ema'}/1000": "0"},
-            teachers_top1=66.0 + factors[0],
+            teachers={f"cifar10-lt/200/teacher_{factors[0]}/1000": "0"},
+            teachers_top1=66.0 + (factors[0] == "cutmix"),
+            teachers_divergence=0.25,
         )
         for factors, accuracy in accuracies.items()
     ]
     teacher = student(column, 1000, 63.0, table="choices/record-teachers", method="teacher_cutmix", teachers=None)
     said = documents.factors_part(tries, [teacher])
-    assert said.startswith("CIFAR-100-LT, 10, judged on 10,000 held-out training images.")
+    assert said.startswith("CIFAR-10-LT, 200, judged on 10,000 held-out training images.")
     for row in (
-        "| none | all | 0.1 | 60.00 |",
-        "| half | half | 0.3 | 61.00 |",
-        "| teachers: CutMix in half of their batches, not in none | −0.50 |",
-        "| student: CutMix in half of its batches, not in all | +0.50 |",
-        "| student: CutMix in none of its batches, not in all | – |",
-        "| student: learning rate 0.3, not 0.1 | +1.00 |",
-        "| CutMix in none of their batches: one | – |\n| three together | 66.0 |",
-        "| CutMix in half of their batches: one | 63.0 (1) |\n| three together | 66.5 |",
+        "| as the record's | all | 0.1 | 18,500 | 60.00 (0.250) |",
+        "| CutMix in half of their batches | all | 0.2 | 18,500 | 61.50 (0.250) |",
+        "| teachers: CutMix in half of their batches | +0.50 |",
+        "| teachers: SAM, within 0.1 | −1.00 |",
+        "| student: CutMix in half of its batches, not in all | – |",
+        "| student: learning rate 0.2, not 0.1 | +1.00 |",
+        "| student: 37,000 iterations, not 18,500 | – |",
+        "| as the record's: one | – |\n| three together | 66.0 |",
+        "| CutMix in half of their batches: one | 63.0 (1) |\n| three together | 67.0 |",
     ):
         assert row in said
-    assert "Not run yet: CIFAR-100-LT, 10: three_0_0_lr_0.1;" in said
+    assert "Not run yet: CIFAR-10-LT, 200: three_cutmix_50_lr_0.2;" in said
 
 
 def test_factors_change_what_they_name() -> None:
     named = {one.name: one for every in published.FACTORS.values() for one in every}
     assert [method.name for method in recipe.VARIED] == list(named)
-    changed = ("teacher", "teachers", "mix_probability", "lr")
+    assert {one.teachers for one in named.values()} == set(documents.KINDS)
+    assert {one.mixed for one in named.values()} == set(documents.SHARES)
+    changed = ("teacher", "teachers", "mix_probability", "lr", "iterations")
     for method in recipe.VARIED:
         factors, made = named[method.name], method.recipe
-        assert (made.mix_probability, made.lr, made.teachers) == (factors.mixed, factors.lr, 3)
+        found = (made.mix_probability, made.lr, made.teachers, made.iterations)
+        assert found == (factors.mixed, factors.lr, 3, factors.iterations)
         taught = recipe.recipe_of(made.teacher_cells(Cell("cifar100-lt", 10, method.name, 0))[0])
-        assert taught.mix_probability * (taught.cutmix > 0) == factors.teachers_mixed
+        kind = {(0.0, 0.0): "ema", (0.5, 0.0): "cutmix", (0.0, 0.1): "sam"}
+        assert kind[taught.mix_probability * (taught.cutmix > 0), taught.sam] == factors.teachers
         usual = {name: getattr(recipe.STUDENT.recipe, name) for name in changed}
         assert replace(made, **usual) == recipe.STUDENT.recipe
     tried = [cell for cell in recipe.choices_plan() if cell.method in named]
@@ -788,14 +795,15 @@ def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(tab
         assert {**EARLIER, **one.recipe} == json.loads(json.dumps(now)), one.key
 
 
-def test_teachers_that_are_tried_are_averages_wide_or_deep_or_trained_with_cutmix() -> None:
+def test_teachers_that_are_tried_are_averages_wide_or_deep_or_trained_with_cutmix_or_sam() -> None:
     recipes = {method.name: method.recipe for method in (*recipe.OTHER_TEACHERS, *recipe.CHOICES, *recipe.VARIED)}
     tried = {name: one for name, one in recipes.items() if name.startswith("teacher")}
-    assert {name: (one.blocks, one.width, one.ema, one.cutmix) for name, one in tried.items()} == {
-        "teacher": (5, 1, 0.0, 0.0),
-        "teacher_wide": (5, 2, 0.999, 0.0),
-        "teacher_deep": (9, 1, 0.999, 0.0),
-        "teacher_cutmix": (5, 1, 0.999, 1.0),
+    assert {name: (one.blocks, one.width, one.ema, one.cutmix, one.sam) for name, one in tried.items()} == {
+        "teacher": (5, 1, 0.0, 0.0, 0.0),
+        "teacher_wide": (5, 2, 0.999, 0.0, 0.0),
+        "teacher_deep": (9, 1, 0.999, 0.0, 0.0),
+        "teacher_cutmix": (5, 1, 0.999, 1.0, 0.0),
+        "teacher_sam": (5, 1, 0.999, 0.0, 0.1),
     }
     assert {one.iterations * one.batch_size for one in tried.values()} == {13_000 * 512}
     assert (recipe.TEACHER.recipe.blocks, recipe.TEACHER.recipe.width, recipe.TEACHER.recipe.ema) == (5, 1, 0.999)

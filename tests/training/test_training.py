@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,6 +119,36 @@ def test_a_run_equals_a_plain_loop_over_the_same_batches(data: CifarSet) -> None
         torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4, msg=name)
 
 
+def test_sam_steps_with_the_gradient_uphill_and_normalises_with_statistics_from_the_weights(data: CifarSet) -> None:
+    recipe = replace(TINY, iterations=6, sam=0.5)
+    run = Training(recipe, data, seed=3)
+    model = build_model(recipe, 3, seed=3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9, weight_decay=5e-4)
+    run.advance()
+    losses = []
+    for i in range(6):
+        optimizer.param_groups[0]["lr"] = recipe.learning_rate(i)
+        images, labels = classification.normalise(run._images[i]), run._labels[i]
+        loss = nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        losses.append(loss.item())
+        uphill = copy.deepcopy(model)
+        norm = nn.utils.get_total_norm([p.grad for p in model.parameters()])
+        with torch.no_grad():
+            for moved, parameter in zip(uphill.parameters(), model.parameters(), strict=True):
+                moved += 0.5 * parameter.grad / norm
+        uphill.zero_grad()
+        nn.functional.cross_entropy(uphill(images), labels).backward()
+        for moved, parameter in zip(uphill.parameters(), model.parameters(), strict=True):
+            parameter.grad = moved.grad
+        optimizer.step()
+    torch.testing.assert_close(run.losses, torch.tensor(losses), rtol=1e-4, atol=1e-5)
+    for (name, mine), other in zip(run.model.state_dict().items(), model.state_dict().values(), strict=True):
+        if "num_batches" not in name:  # counts both passes, and is not used
+            torch.testing.assert_close(mine, other, rtol=1e-3, atol=1e-4, msg=name)
+
+
 @pytest.mark.parametrize("chunk", [0, 1])
 def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(chunk: int, data: CifarSet) -> None:
     run = Training(TINY, data, seed=0)
@@ -136,8 +167,9 @@ def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(c
         {"loss": EqualizationLoss, "options": {"gamma": 0.5, "threshold": 0.3}},
         {"loss": LDAMLoss, "head": "normalized", "sampler": "class_balanced"},
         {"loss": BalancedSigmoidLoss, "rare_bias": True, "nesterov": True},
+        {"sam": 0.1},
     ],
-    ids=["softmax", "eql", "ldam", "sigmoid"],
+    ids=["softmax", "eql", "ldam", "sigmoid", "sam"],
 )
 def test_a_seed_gives_the_same_weights_to_the_bit_alone_and_beside_others(change: dict, data: CifarSet) -> None:
     recipe = replace(TINY, **change)

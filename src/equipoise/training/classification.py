@@ -32,7 +32,7 @@ from equipoise.training.augmentation.cifar import MEAN, STD, normalise
 from equipoise.training.distillation import Pool, Teacher, distilled, make_pool
 from equipoise.training.kinds import Run
 from equipoise.training.mixing import Mixing
-from equipoise.training.optimizers import Optimizer, clipped
+from equipoise.training.optimizers import Optimizer, climb_, clipped
 from equipoise.training.recipe import Recipe
 from equipoise.training.sets import (
     CHUNK_BYTES,
@@ -336,7 +336,10 @@ class Training(Run):
             images, labels = self._mixing(images, labels, self._slot)
         drawn = () if self._draw is None else (self._drawn.index_select(0, self._slot)[0],)
         taught = () if self.pool is None else (self._taught.index_select(0, self._slot)[0],)
-        loss, gradients = self._gradients(images, labels, *drawn, *taught)
+        batch = (images, labels, *drawn, *taught)
+        loss, gradients = self._gradients(*batch)
+        if self.recipe.sam:
+            gradients = self._gradients_uphill(gradients, *batch)
         if self.recipe.clip:
             gradients = clipped(gradients, self.recipe.clip)
         self.optimizer.step(gradients, self._rates.index_select(0, self._slot))
@@ -364,6 +367,16 @@ class Training(Run):
             *shared, total = torch.split(flat, [value.numel() for value in (*sums, total)])
             sums = tuple(value.view_as(own) for value, own in zip(shared, sums, strict=True))
         return total, sums
+
+    def _gradients_uphill(self, gradients: tuple[Tensor, ...], *batch: Tensor) -> tuple[Tensor, ...]:
+        """The gradients at the weights plus a step along `gradients`; weights and running statistics stay the same."""
+        kept = [*self.parameters, *(value for value in self.model.buffers() if value.is_floating_point())]
+        before = [value.detach().clone() for value in kept]
+        climb_(self.parameters, gradients, self.recipe.sam)
+        _, found = self._gradients(*batch)
+        with torch.no_grad():
+            torch._foreach_copy_(kept, before)
+        return found
 
     def _loss_of(self, logits: Tensor, labels: Tensor, *more: Tensor) -> Tensor:
         """The loss; for a student, with its teachers' probabilities, which come last."""

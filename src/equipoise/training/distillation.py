@@ -95,7 +95,7 @@ def occurrences(order: Order) -> NDArray[np.int64]:
     return found.reshape(order.shape)
 
 
-UNSEEN = ("first_lr", "lr", "warmup", "steps", "momentum", "nesterov", "weight_decay", "ema", "clip")
+UNSEEN = ("first_lr", "lr", "warmup", "steps", "momentum", "nesterov", "weight_decay", "ema", "sam", "clip")
 
 
 def shown_alike(recipe: Recipe) -> str:

@@ -44,6 +44,21 @@ def clipped(gradients: tuple[Tensor, ...], most: float) -> tuple[Tensor, ...]:
 
 
 @torch.no_grad()
+def climb_(parameters: list[Tensor], gradients: tuple[Tensor, ...], distance: float) -> None:
+    """Move the parameters by `distance` in the direction of their gradients, for sharpness-aware minimisation.
+
+    Reference: Foret et al., "Sharpness-Aware Minimization for Efficiently Improving Generalization", 2021.
+
+    >>> weights = [torch.zeros(1), torch.zeros(1)]
+    >>> climb_(weights, (torch.tensor([3.0]), torch.tensor([4.0])), 0.1)
+    >>> weights
+    [tensor([0.0600]), tensor([0.0800])]
+    """
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+    torch._foreach_add_(parameters, torch._foreach_mul(gradients, distance / (norm + 1e-12)))
+
+
+@torch.no_grad()
 def sgd_(
     parameters: list[Tensor],
     gradients: tuple[Tensor, ...],

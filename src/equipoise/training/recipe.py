@@ -18,7 +18,7 @@ from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
 TEACHER_SEEDS = 1000  # the teachers of seed s have seeds from 1000 (s + 1) on, which no student has
-EARLIER = {"width": 1, "mix_probability": 1.0}  # values of options that did not exist when older files were written
+EARLIER = {"width": 1, "mix_probability": 1.0, "sam": 0.0}  # options that older files do not have, and what they did
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class Recipe:
                    normalisations are then frozen, too
     augmentation   "paper": that of CIFAR; for other images one of `AUGMENTATIONS`, in augmentation/photographs.py
     optimizer      "sgd" with momentum, or "adamw"
+    sam            take the gradients where the loss rises most within this distance from the weights, at twice the cost
+                   (sharpness-aware minimisation); 0: at the weights
     ema            keep a moving average of the weights, with this decay per step; 0: keep the last iterate
     mixup, cutmix  the parameter of the Beta distribution with which images are mixed; 0: no mixing
     mix_probability   the share of batches that are mixed
@@ -131,6 +133,7 @@ class Recipe:
     views: int = 128
     width: int = 1
     mix_probability: float = 1.0
+    sam: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.mix_probability <= 1:

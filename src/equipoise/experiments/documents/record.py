@@ -100,12 +100,15 @@ def _held_out(column: Column, tries: Sequence[Record]) -> str:
     return f"{column_title(column)}, judged on {sum(by_column(tries)[column][0].total):,} held-out training images."
 
 
-SHARES = {0.0: "none", 0.5: "half", 1.0: "all"}  # of the batches
-CHANGES = {  # what is changed, in words, and the factor with its value before and after
-    "teachers: CutMix in half of their batches, not in none": ("teachers_mixed", 0.0, 0.5),
+KINDS = {"ema": "as the record's", "cutmix": "CutMix in half of their batches", "sam": "SAM, within 0.1"}  # of teachers
+SHARES = {0.0: "none", 0.5: "half", 1.0: "all"}  # of a student's batches
+CHANGES: dict[str, tuple[str, Any, Any]] = {  # in words; the factor, its values before and after
+    f"teachers: {KINDS['cutmix']}": ("teachers", "ema", "cutmix"),
+    f"teachers: {KINDS['sam']}": ("teachers", "ema", "sam"),
     "student: CutMix in half of its batches, not in all": ("mixed", 1.0, 0.5),
-    "student: CutMix in none of its batches, not in all": ("mixed", 1.0, 0.0),
-    "student: learning rate 0.3, not 0.1": ("lr", 0.1, 0.3),
+    "student: CutMix in none of its batches, not in half": ("mixed", 0.5, 0.0),
+    "student: learning rate 0.2, not 0.1": ("lr", 0.1, 0.2),
+    "student: 37,000 iterations, not 18,500": ("iterations", 18_500, 37_000),
 }
 
 
@@ -121,12 +124,18 @@ def factors_part(tries: Sequence[Record], teachers: Sequence[Record]) -> str:
     titles = [column_title(column) for column in columns]
     every = dict.fromkeys(one for column in columns for one in found[column])
     rows = [
-        [SHARES[one.teachers_mixed], SHARES[one.mixed], f"{one.lr:g}", *(_accuracy(found[c].get(one)) for c in columns)]
+        [
+            KINDS[one.teachers],
+            SHARES[one.mixed],
+            f"{one.lr:g}",
+            f"{one.iterations:,}",
+            *(_accuracy(found[column].get(one)) for column in columns),
+        ]
         for one in every
     ]
     parts = [
         " ".join(_held_out(column, tries) for column in columns),
-        str(Table(["CutMix, teachers", "CutMix, student", "learning rate", *titles], rows, left=3)),
+        str(Table(["teachers", "CutMix, student", "learning rate", "iterations", *titles], rows, left=4)),
         str(_effects_table(found, columns)),
         str(_threes_table(found, columns, by_name(teachers))),
     ]
@@ -144,7 +153,11 @@ def _runs_of(records: Sequence[Record], column: Column, method: str) -> list[Rec
 
 
 def _accuracy(runs: Sequence[Record] | None) -> str:
-    return mean_std((run.balanced_accuracy for run in runs or ()), digits=2)
+    """The balanced accuracy, and in brackets the divergence from the teachers."""
+    if not runs:
+        return UNKNOWN
+    divergence = mean_std((run.teachers_divergence for run in runs), digits=3)
+    return f"{mean_std((run.balanced_accuracy for run in runs), digits=2)} ({divergence})"
 
 
 def _effects_table(found: Found, columns: Sequence[Column]) -> Table:
@@ -164,11 +177,11 @@ def _effects_table(found: Found, columns: Sequence[Column]) -> Table:
 def _threes_table(found: Found, columns: Sequence[Column], known: dict[str, Record]) -> Table:
     """The three teachers of these students: each alone, if it was recorded on these images, and together."""
     rows = []
-    for share in dict.fromkeys(one.teachers_mixed for column in columns for one in found[column]):
-        runs_of = [[r for one, runs in found[c].items() if one.teachers_mixed == share for r in runs] for c in columns]
+    for kind in dict.fromkeys(one.teachers for column in columns for one in found[column]):
+        runs_of = [[r for one, runs in found[c].items() if one.teachers == kind for r in runs] for c in columns]
         together = [mean_std(run.teachers_top1 for run in runs[:1]) for runs in runs_of]
         singles = [mean_std(alone(runs[:1], known), n=True) for runs in runs_of]
-        rows += [[f"CutMix in {SHARES[share]} of their batches: one", *singles], ["three together", *together]]
+        rows += [[f"{KINDS[kind]}: one", *singles], ["three together", *together]]
     return Table(["teachers, top-1", *map(column_title, columns)], rows)
 
 

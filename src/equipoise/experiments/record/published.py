@@ -51,46 +51,42 @@ CHOICES_CELL = ("cifar100-lt", 100)
 
 @dataclass(frozen=True)
 class Factors:
-    """A student of three teachers: the share of the teachers' batches with CutMix, that of its own, its highest
-    learning rate."""
+    """A student of three teachers: the kind of its teachers, the share of its batches with CutMix, its highest learning
+    rate, and how long it is trained."""
 
-    teachers_mixed: float
+    teachers: str  # the teachers' method, without "teacher_"
     mixed: float
     lr: float
+    iterations: int = 18_500
 
     @property
     def name(self) -> str:
         """In paths and commands.
 
-        >>> Factors(0.5, 1.0, 0.3).name
-        'three_50_100_lr_0.3'
+        >>> Factors("cutmix", 1.0, 0.2).name, Factors("ema", 0.5, 0.2, 37_000).name
+        ('three_cutmix_100_lr_0.2', 'three_ema_50_lr_0.2_37000')
         """
-        return f"three_{100 * self.teachers_mixed:.0f}_{100 * self.mixed:.0f}_lr_{self.lr:g}"
+        longer = "" if self.iterations == Factors.iterations else f"_{self.iterations}"
+        return f"three_{self.teachers}_{100 * self.mixed:.0f}_lr_{self.lr:g}{longer}"
 
 
-# What was varied afterwards, in three cells: most pairs of rows differ in one thing.
+# What was varied afterwards, in three cells.
 FACTORS = {
+    ("cifar10-lt", 200): (
+        Factors("ema", 1.0, 0.1),
+        Factors("cutmix", 1.0, 0.1),
+        Factors("cutmix", 1.0, 0.2),
+        Factors("cutmix", 0.5, 0.2),
+        Factors("sam", 1.0, 0.1),
+    ),
     ("cifar100-lt", 10): (
-        Factors(0.0, 1.0, 0.1),
-        Factors(0.0, 0.5, 0.1),
-        Factors(0.0, 0.0, 0.1),
-        Factors(0.0, 1.0, 0.3),
-        Factors(0.0, 0.5, 0.3),
-        Factors(0.5, 0.5, 0.1),
-        Factors(0.5, 1.0, 0.3),
-        Factors(0.5, 0.5, 0.3),
+        *(Factors("ema", mixed, lr) for lr in (0.1, 0.2) for mixed in (1.0, 0.5, 0.0)),
+        Factors("ema", 0.5, 0.2, 37_000),
     ),
     ("cifar100-lt", 100): (
-        Factors(0.0, 1.0, 0.1),
-        Factors(0.0, 0.5, 0.3),
-        Factors(0.5, 1.0, 0.3),
-        Factors(0.5, 0.5, 0.3),
-    ),
-    ("cifar10-lt", 100): (
-        Factors(0.0, 1.0, 0.1),
-        Factors(0.0, 0.5, 0.3),
-        Factors(0.5, 1.0, 0.3),
-        Factors(0.5, 0.5, 0.3),
+        Factors("ema", 1.0, 0.1),
+        Factors("ema", 1.0, 0.2),
+        Factors("ema", 0.5, 0.2),
     ),
 }
 

@@ -34,6 +34,7 @@ OTHER_TEACHERS = (
     Method("teacher_wide", replace(AVERAGED, width=2)),
     Method("teacher_deep", replace(AVERAGED, blocks=9)),
     Method("teacher_cutmix", replace(AVERAGED, cutmix=1.0, mix_probability=0.5)),
+    Method("teacher_sam", replace(AVERAGED, sam=0.1)),
 )
 
 # What was or may be compared, one ingredient at a time, mostly before the student's recipe was fixed.
@@ -74,9 +75,8 @@ CHOICES = (
 
 def student_with(factors: Factors) -> Method[Recipe]:
     """A student of three teachers, as the one above but for these factors."""
-    teacher = {0.0: TEACHER.name, 0.5: "teacher_cutmix"}[factors.teachers_mixed]
-    recipe = replace(CUTMIX, teacher=teacher, teachers=3, mix_probability=factors.mixed, lr=factors.lr)
-    return Method(factors.name, recipe)
+    recipe = replace(CUTMIX, teacher=f"teacher_{factors.teachers}", teachers=3, mix_probability=factors.mixed)
+    return Method(factors.name, replace(recipe, lr=factors.lr, iterations=factors.iterations))
 
 
 VARIED = tuple(student_with(one) for one in dict.fromkeys(one for every in published.FACTORS.values() for one in every))
