@@ -19,7 +19,7 @@ from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Cell
 from equipoise.training.records import Record, Recorded
 
-AT_A_TIME = 3  # students, as many as a cell has seeds
+AT_A_TIME = 4  # students, which keep a large GPU busy
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std, plus_minus
 from equipoise.training.records import Record, read_records
 
-GAPS = "results/benchmarks/record-students.json"
+GAPS, KINDS_OF_TEACHERS = "results/benchmarks/record-students.json", "results/benchmarks/record-teachers.json"
 GAP_KINDS = {  # columns
     "trained": "trained on",
     "new": "new views",
@@ -100,11 +100,17 @@ def _held_out(column: Column, tries: Sequence[Record]) -> str:
     return f"{column_title(column)}, judged on {sum(by_column(tries)[column][0].total):,} held-out training images."
 
 
-KINDS = {"ema": "as the record's", "cutmix": "CutMix in half of their batches", "sam": "SAM, within 0.1"}  # of teachers
+KINDS = {  # of teachers
+    "ema": "as the record's",
+    "cutmix": "CutMix in half of their batches",
+    "sam": "SAM, within 0.1",
+    "cutmix_sam": "both CutMix and SAM",
+}
+SCORES = ("top1", "balanced_accuracy")
 SHARES = {0.0: "none", 0.5: "half", 1.0: "all"}  # of a student's batches
 CHANGES: dict[str, tuple[str, Any, Any]] = {  # in words; the factor, its values before and after
     f"teachers: {KINDS['cutmix']}": ("teachers", "ema", "cutmix"),
-    f"teachers: {KINDS['sam']}": ("teachers", "ema", "sam"),
+    "teachers: SAM, within 0.1, besides CutMix": ("teachers", "cutmix", "cutmix_sam"),
     "student: CutMix in half of its batches, not in all": ("mixed", 1.0, 0.5),
     "student: CutMix in none of its batches, not in half": ("mixed", 0.5, 0.0),
     "student: learning rate 0.2, not 0.1": ("lr", 0.1, 0.2),
@@ -112,7 +118,7 @@ CHANGES: dict[str, tuple[str, Any, Any]] = {  # in words; the factor, its values
 }
 
 
-def factors_part(tries: Sequence[Record], teachers: Sequence[Record]) -> str:
+def factors_part(tries: Sequence[Record]) -> str:
     """For docs/lab-notes.md: students of three teachers, with and without each factor; and what each factor changed."""
     found = {
         column: {one: runs for one in every if (runs := _runs_of(tries, column, one.name))}
@@ -137,7 +143,7 @@ def factors_part(tries: Sequence[Record], teachers: Sequence[Record]) -> str:
         " ".join(_held_out(column, tries) for column in columns),
         str(Table(["teachers", "CutMix, student", "learning rate", "iterations", *titles], rows, left=4)),
         str(_effects_table(found, columns)),
-        str(_threes_table(found, columns, by_name(teachers))),
+        str(_threes_table(found, columns)),
     ]
     if missing := [f"{column_title(c)}: {one.name}" for c, every in published.FACTORS.items() for one in every
                    if one not in found[c]]:  # fmt: skip
@@ -174,15 +180,28 @@ def _effects_table(found: Found, columns: Sequence[Column]) -> Table:
     return Table(["change of one thing", *map(column_title, columns)], rows)
 
 
-def _threes_table(found: Found, columns: Sequence[Column], known: dict[str, Record]) -> Table:
-    """The three teachers of these students: each alone, if it was recorded on these images, and together."""
+def _threes_table(found: Found, columns: Sequence[Column]) -> Table:
+    """The three teachers of these students together."""
     rows = []
     for kind in dict.fromkeys(one.teachers for column in columns for one in found[column]):
         runs_of = [[r for one, runs in found[c].items() if one.teachers == kind for r in runs] for c in columns]
-        together = [mean_std(run.teachers_top1 for run in runs[:1]) for runs in runs_of]
-        singles = [mean_std(alone(runs[:1], known), n=True) for runs in runs_of]
-        rows += [[f"{KINDS[kind]}: one", *singles], ["three together", *together]]
-    return Table(["teachers, top-1", *map(column_title, columns)], rows)
+        rows.append([KINDS[kind], *(mean_std(run.teachers_top1 for run in runs[:1]) for runs in runs_of)])
+    return Table(["three teachers together, top-1", *map(column_title, columns)], rows)
+
+
+def teachers_part(record: Mapping[str, Any]) -> str:
+    """For docs/lab-notes.md: kinds of teachers, alone and together, from what benchmarks/record_teachers.py wrote."""
+    rows = []
+    for one in record["together"]:
+        kinds = one["kinds"]
+        alone = record["alone"][kinds[0]].values() if len(kinds) == 1 else ()
+        singles = [mean_std(single[score] for single in alone) for score in SCORES]
+        title = " + ".join(KINDS[kind.removeprefix("teacher_")] for kind in kinds)
+        rows.append([title, *singles, str(one["networks"]), *(f"{one[score]:.1f}" for score in SCORES)])
+    header = ["teachers", "one: top-1", "one: balanced", "networks", "together: top-1", "together: balanced"]
+    data_set, imbalance = record["cell"].split("/")
+    where = f"{column_title((data_set, int(imbalance)))}, {record['images']:,} held-out training images."
+    return f"{where}\n\n{Table(header, rows)}"
 
 
 def first_part(records: Sequence[Record]) -> str:
@@ -251,7 +270,8 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         },
         "docs/lab-notes.md": {
             "record-choices": ablation(tries, tried_teachers),
-            "record-factors": factors_part(tries, tried_teachers),
+            "record-factors": factors_part(tries),
+            "record-teachers": teachers_part(read_json(root / KINDS_OF_TEACHERS)),
             "record-first": first_part(first),
             "record-students": f"{gap_table(gaps)}\n\n{ensemble_table(gaps)}",
         },
