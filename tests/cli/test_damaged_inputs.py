@@ -331,7 +331,7 @@ def test_what_an_error_quotes_cannot_write_to_the_terminal(tmp_path: Path) -> No
     for words in (
         ["table", "table1", "--results", name],
         ["run", f"{name}.py", "--data", "x"],
-        ["run", "table1", "--data", name],
+        ["run", "table1", "--data", name, "--results", str(tmp_path)],
         ["run", "table1", "--data", str(tmp_path), "--device", name],
     ):
         result = CliRunner().invoke(app, words, env={"COLUMNS": "300"})

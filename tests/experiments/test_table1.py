@@ -223,18 +223,19 @@ def refused(*arguments: str) -> str:
 
 
 def test_data_that_is_not_there_is_an_error_with_what_to_do(tmp_path: Path) -> None:
-    both = refused("table1", "--data", str(tmp_path / "nowhere"))
+    none = ("--results", str(tmp_path / "none"))
+    both = refused("table1", "--data", str(tmp_path / "nowhere"), *none)
     assert "nowhere does not hold cifar-10-batches-py nor cifar-100-python" in both
     assert "or --download" in both
     write_cifar10(tmp_path)
-    one = refused("table1", "--data", str(tmp_path), "--only", "cifar100-lt")
+    one = refused("table1", "--data", str(tmp_path), "--only", "cifar100-lt", *none)
     assert "does not hold cifar-100-python: pass the folder that has it as --data" in one
 
 
 @pytest.mark.parametrize("options", [(), ("--download",)])
 def test_the_folder_of_a_data_set_itself_gets_a_hint(options: tuple[str, ...], tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path)
-    said = refused("table1", "--data", str(folder), "--device", "cpu", *options)
+    said = refused("table1", "--data", str(folder), "--device", "cpu", "--results", str(tmp_path / "none"), *options)
     assert f"{folder} is cifar-10-batches-py itself: pass its parent, --data {tmp_path}" in said
 
 
@@ -428,8 +429,9 @@ def test_an_option_is_the_same_for_every_table() -> None:
 
 
 def test_options_may_stand_before_the_table(tmp_path: Path) -> None:
-    assert "does not hold cifar-10" in refused("--data", str(tmp_path), "table1")
-    assert "holds no train_lt.json" in refused("--data", str(tmp_path), "voc2012-lt")
+    before = ("--data", str(tmp_path), "--results", str(tmp_path / "none"))
+    assert "does not hold cifar-10" in refused(*before, "table1")
+    assert "holds no train_lt.json" in refused(*before, "voc2012-lt")
     assert "nothing.py is not a file" in refused("--data", str(tmp_path), "nothing.py")
 
 

@@ -148,20 +148,24 @@ def test_before_long_runs_a_cpu_is_timed_and_the_time_said(
     assert re.match(r"On this CPU an iteration takes \S+ s: .* for a run of 43, about .* for all", said[0])
 
 
-def test_the_time_of_all_runs_takes_the_size_of_their_batches_into_account(
+def test_the_time_of_all_runs_takes_batches_and_passes_into_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[str] = []
     whole = Recipe(iterations=100)
-    recipes = {"whole": whole, "half": replace(whole, batch_size=whole.batch_size // 2)}
+    recipes = {
+        "whole": whole,
+        "half": replace(whole, batch_size=whole.batch_size // 2),
+        "twice": replace(whole, sam=0.1),
+    }
     write_cifar10(tmp_path / "data")
     settings = Settings(CPU, tmp_path / "checkpoints", tmp_path / "claims", log=said.append)
     kind = Classification("table1", lambda c: recipes[c.method], Store(tmp_path / "data", CPU), settings)
     monkeypatch.setattr("equipoise.training.classification_runs.timed", lambda recipe, data: 6.0)
-    cells = [Cell("cifar10-lt", 20, method, 0) for method in ("half", "whole")]
+    cells = [Cell("cifar10-lt", 20, method, 0) for method in ("half", "whole", "twice")]
     with pytest.warns(UserWarning, match="MD5"):
         assert kind.seconds_an_iteration(cells) == 12.0  # half a batch was timed
-    assert "10 min for a run of 100, about 30 min for all runs" in said[0]
+    assert "10 min for a run of 100, about 70 min for all runs" in said[0]
 
 
 def test_a_group_reports_how_far_it_is_after_every_chunk(queue: Callable[..., tuple]) -> None:

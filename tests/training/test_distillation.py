@@ -16,7 +16,7 @@ from equipoise.prior import Prior
 from equipoise.training.augmentation.cifar import normalise
 from equipoise.training.classification import Training, build_model, plain_features, train
 from equipoise.training.classification_runs import beside_teachers
-from equipoise.training.distillation import Teacher, distilled, mean_probabilities, occurrences, shown_alike
+from equipoise.training.distillation import UNSEEN, Teacher, distilled, mean_probabilities, occurrences, shown_alike
 from equipoise.training.methods import logits_mean
 from equipoise.training.mixing import draw, mixed
 from equipoise.training.recipe import Recipe
@@ -118,6 +118,15 @@ def test_a_place_shows_the_view_of_its_turn(data: CifarSet, teachers: list[Teach
     for place in range(len(flat)):
         same = (flat == flat[place]) & (turns % views == turns[place] % views)
         assert set(rows[same]) == {rows[place]}
+
+
+def test_how_weights_are_updated_changes_nothing_that_is_shown() -> None:
+    changes: dict[str, Any] = {"first_lr": 0.5, "lr": 0.5, "warmup": 6, "steps": (3,), "momentum": 0.5}
+    changes |= {"nesterov": True, "weight_decay": 0.0, "ema": 0.9, "sam": 0.1, "clip": 1.0}
+    assert set(changes) == set(UNSEEN)
+    for name, value in changes.items():
+        assert getattr(STUDENT, name) != value
+        assert shown_alike(replace(STUDENT, **{name: value})) == shown_alike(STUDENT), name
 
 
 def test_a_pool_can_serve_a_run_that_updates_its_weights_otherwise(data: CifarSet, teachers: list[Teacher]) -> None:

@@ -92,6 +92,12 @@ def test_batches_that_are_all_mixed_are_drawn_as_before_there_was_a_share() -> N
     assert (row[1], row[3]) == (max(y - half, 0), max(x - half, 0))
 
 
+@pytest.mark.parametrize("distance", [-0.1, float("inf"), float("nan")])
+def test_a_distance_uphill_that_is_none_is_refused(distance: float) -> None:
+    with pytest.raises(ValueError, match="expected a distance from the weights, 0 or more"):
+        Recipe(sam=distance)
+
+
 @pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
 def test_a_share_that_is_none_is_refused(share: float) -> None:
     with pytest.raises(ValueError, match="expected a share of the batches, from 0 to 1"):

@@ -19,7 +19,7 @@ from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Cell
 from equipoise.training.records import Record, Recorded
 
-AT_A_TIME = 4  # students, which keep a large GPU busy
+AT_A_TIME = 4  # students; four keep an H200 busy
 
 
 @dataclass(frozen=True)

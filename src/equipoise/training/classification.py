@@ -369,7 +369,8 @@ class Training(Run):
         return total, sums
 
     def _gradients_uphill(self, gradients: tuple[Tensor, ...], *batch: Tensor) -> tuple[Tensor, ...]:
-        """The gradients at the weights plus a step along `gradients`; weights and running statistics stay the same."""
+        """The gradients at the weights plus a step along `gradients`; the weights stay the same, and the running
+        statistics, though not the number of batches that went into them."""
         kept = [*self.parameters, *(value for value in self.model.buffers() if value.is_floating_point())]
         before = [value.detach().clone() for value in kept]
         climb_(self.parameters, gradients, self.recipe.sam)

@@ -122,8 +122,7 @@ class Classification(Kind[Cell, Training]):
     def cost(self, cell: Cell) -> float:
         """In multiplications, relative to ResNet-32 with batches of 512."""
         recipe = self._recipe_of(cell)
-        passes = 2 if recipe.sam else 1
-        return passes * recipe.blocks / Recipe.blocks * recipe.width**2 * recipe.batch_size / Recipe.batch_size
+        return recipe.passes * recipe.blocks / Recipe.blocks * recipe.width**2 * recipe.batch_size / Recipe.batch_size
 
     def starts_from(self, cell: Cell) -> Cell | None:
         """The run whose backbone the cell keeps: same data, same seed."""

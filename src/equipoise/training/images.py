@@ -265,15 +265,17 @@ class ImageClassification(Kind[MethodCell, Training]):
 
     def seconds_an_iteration(self, cells: Sequence[MethodCell]) -> float:
         """An assumption for a GPU. A CPU is timed with a few iterations if there is a budget to keep."""
-        recipes = [self.recipe(cell) for cell in cells]
-        self._planned = sum(recipe.iterations for recipe in recipes)
+        self._planned = sum(map(self.iterations, cells))
         if self.settings.device.type != "cpu":
             return FIRST_GUESS
-        long = [recipe for recipe in recipes if recipe.iterations >= LONG and recipe.backbone is None]
+        long = [cell for cell in cells if self.iterations(cell) >= LONG and self.starts_from(cell) is None]
         if not long or math.isinf(self.settings.budget):
             return 0.0
         self.settings.log("timing a few iterations, to keep to the budget")
-        return timed(long[0], self.set, self.start)
+        return timed(self.recipe(long[0]), self.set, self.start) / self.cost(long[0])
+
+    def cost(self, cell: MethodCell) -> float:
+        return float(self.recipes[cell.method].passes)
 
     # judging
 

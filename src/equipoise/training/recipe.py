@@ -18,7 +18,7 @@ from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
 TEACHER_SEEDS = 1000  # the teachers of seed s have seeds from 1000 (s + 1) on, which no student has
-EARLIER = {"width": 1, "mix_probability": 1.0, "sam": 0.0}  # options that older files do not have, and what they did
+EARLIER = {"width": 1, "mix_probability": 1.0, "sam": 0.0}  # options that older files lack, and what those runs had
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Recipe:
     augmentation   "paper": that of CIFAR; for other images one of `AUGMENTATIONS`, in augmentation/photographs.py
     optimizer      "sgd" with momentum, or "adamw"
     sam            take the gradients where the loss rises most within this distance from the weights, at twice the cost
-                   (sharpness-aware minimisation); 0: at the weights
+                   (sharpness-aware minimisation); 0: at the weights. Dropout drops others there
     ema            keep a moving average of the weights, with this decay per step; 0: keep the last iterate
     mixup, cutmix  the parameter of the Beta distribution with which images are mixed; 0: no mixing
     mix_probability   the share of batches that are mixed
@@ -138,6 +138,8 @@ class Recipe:
     def __post_init__(self) -> None:
         if not 0 <= self.mix_probability <= 1:
             raise ValueError(f"mix_probability is {self.mix_probability}: expected a share of the batches, from 0 to 1")
+        if not 0 <= self.sam < math.inf:
+            raise ValueError(f"sam is {self.sam}: expected a distance from the weights, 0 or more")
         if self.sampler == "square_root" and not self.taught_alone:
             raise ValueError(
                 'sampler="square_root" leaves class frequencies that no loss here corrects: expected a teacher and '
@@ -157,6 +159,11 @@ class Recipe:
     def taught_alone(self) -> bool:
         """Whether only teachers decide what is learned: then labels and sampling do not move the logits."""
         return self.teacher is not None and self.distillation == 1
+
+    @property
+    def passes(self) -> int:
+        """How often an iteration runs the network forward and back."""
+        return 2 if self.sam else 1
 
     def learning_rate(self, iteration: int) -> float:
         """Linear from `first_lr` to `lr` over the warm-up, then a half cosine to 0 at the end, or steps.

@@ -110,6 +110,7 @@ SCORES = ("top1", "balanced_accuracy")
 SHARES = {0.0: "none", 0.5: "half", 1.0: "all"}  # of a student's batches
 CHANGES: dict[str, tuple[str, Any, Any]] = {  # in words; the factor, its values before and after
     f"teachers: {KINDS['cutmix']}": ("teachers", "ema", "cutmix"),
+    f"teachers: {KINDS['sam']}": ("teachers", "ema", "sam"),
     "teachers: SAM, within 0.1, besides CutMix": ("teachers", "cutmix", "cutmix_sam"),
     "student: CutMix in half of its batches, not in all": ("mixed", 1.0, 0.5),
     "student: CutMix in none of its batches, not in half": ("mixed", 0.5, 0.0),
@@ -196,7 +197,7 @@ def teachers_part(record: Mapping[str, Any]) -> str:
         kinds = one["kinds"]
         alone = record["alone"][kinds[0]].values() if len(kinds) == 1 else ()
         singles = [mean_std(single[score] for single in alone) for score in SCORES]
-        title = " + ".join(KINDS[kind.removeprefix("teacher_")] for kind in kinds)
+        title = " + ".join(KINDS.get(kind.removeprefix("teacher_"), kind) for kind in kinds)
         rows.append([title, *singles, str(one["networks"]), *(f"{one[score]:.1f}" for score in SCORES)])
     header = ["teachers", "one: top-1", "one: balanced", "networks", "together: top-1", "together: balanced"]
     data_set, imbalance = record["cell"].split("/")

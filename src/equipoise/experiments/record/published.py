@@ -77,6 +77,7 @@ FACTORS = {
         Factors("cutmix", 1.0, 0.1),
         Factors("cutmix", 1.0, 0.2),
         Factors("cutmix", 0.5, 0.2),
+        Factors("sam", 1.0, 0.1),
         Factors("cutmix_sam", 1.0, 0.2),
         Factors("cutmix_sam", 0.5, 0.2),
     ),
