@@ -349,6 +349,9 @@ FAULTS = [
     Fault("training/classification.py", "torch._foreach_copy_(kept, before)", "torch._foreach_copy_(self.parameters, before[: len(self.parameters)])", "test_training.py"),
     Fault("training/classification.py", "        _, found = self._gradients(*batch)\n", "        found = gradients\n", "test_training.py"),
     Fault("training/optimizers.py", "distance / (norm + 1e-12)", "distance", "test_training.py"),
+    Fault("training/recipe.py", "return 2 if self.sam else 1", "return 1", "test_classification_runs.py"),
+    Fault("training/recipe.py", "if not 0 <= self.sam < math.inf:", "if self.sam < 0:", "test_mixing.py"),
+    Fault("training/distillation.py", '"ema", "sam", "clip")', '"ema", "clip")', "test_distillation.py"),
     # image classifiers of any kind
     Fault("training/optimizers.py", "if parameter.ndim > 1]", "]", "test_optimizers.py"),
     Fault("training/optimizers.py", "first, list(gradients), 1 - BETAS[0]", "first, list(gradients), BETAS[0]", "test_optimizers.py"),
