@@ -350,6 +350,8 @@ FAULTS = [
     Fault("training/classification.py", "        _, found = self._gradients(*batch)\n", "        found = gradients\n", "test_training.py"),
     Fault("training/optimizers.py", "distance / (norm + 1e-12)", "distance", "test_training.py"),
     Fault("training/recipe.py", "return 2 if self.sam else 1", "return 1", "test_classification_runs.py"),
+    Fault("training/images.py", "return float(self.recipes[cell.method].passes)", "return 1.0", "test_images_training.py"),
+    Fault("training/images.py", " / self.cost(long[0])", "", "test_images_training.py"),
     Fault("training/recipe.py", "if not 0 <= self.sam < math.inf:", "if self.sam < 0:", "test_mixing.py"),
     Fault("training/distillation.py", '"ema", "sam", "clip")', '"ema", "clip")', "test_distillation.py"),
     # image classifiers of any kind

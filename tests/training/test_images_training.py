@@ -162,6 +162,17 @@ def quiet(tmp_path: Path) -> Settings:
     return Settings(CPU, tmp_path / "checkpoints", tmp_path / "claims", log=lambda text: None)
 
 
+def test_a_run_with_two_passes_costs_twice_as_much(
+    data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipes = {"plain": replace(RECIPE, iterations=100), "sam": replace(RECIPE, iterations=100, sam=0.1)}
+    kind = ImageClassification("small", recipes, data, replace(quiet(tmp_path), budget=60.0))
+    plain, twice = (MethodCell(name, 0) for name in recipes)
+    assert (kind.cost(plain), kind.cost(twice)) == (1.0, 2.0)
+    monkeypatch.setattr("equipoise.training.images.timed", lambda recipe, *more: 6.0 if recipe.sam else 3.0)
+    assert kind.seconds_an_iteration([plain, twice]) == kind.seconds_an_iteration([twice, plain]) == 3.0
+
+
 def test_second_stages_build_on_softmax_and_adjusting_costs_nothing(data: ImageData, tmp_path: Path) -> None:
     recipes = methods(replace(RECIPE, loss=nn.CrossEntropyLoss))
     kind = ImageClassification("small", recipes, data, quiet(tmp_path))
