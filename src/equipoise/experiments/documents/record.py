@@ -101,17 +101,14 @@ def _held_out(column: Column, tries: Sequence[Record]) -> str:
 
 
 KINDS = {  # of teachers
-    "ema": "as the record's",
+    "ema": "without mixing",
     "cutmix": "CutMix in half of their batches",
     "sam": "SAM, within 0.1",
-    "cutmix_sam": "both CutMix and SAM",
 }
 SCORES = ("top1", "balanced_accuracy")
 SHARES = {0.0: "none", 0.5: "half", 1.0: "all"}  # of a student's batches
 CHANGES: dict[str, tuple[str, Any, Any]] = {  # in words; the factor, its values before and after
     f"teachers: {KINDS['cutmix']}": ("teachers", "ema", "cutmix"),
-    f"teachers: {KINDS['sam']}": ("teachers", "ema", "sam"),
-    "teachers: SAM, within 0.1, besides CutMix": ("teachers", "cutmix", "cutmix_sam"),
     "student: CutMix in half of its batches, not in all": ("mixed", 1.0, 0.5),
     "student: CutMix in none of its batches, not in half": ("mixed", 0.5, 0.0),
     "student: learning rate 0.2, not 0.1": ("lr", 0.1, 0.2),

@@ -77,16 +77,12 @@ FACTORS = {
         Factors("cutmix", 1.0, 0.1),
         Factors("cutmix", 1.0, 0.2),
         Factors("cutmix", 0.5, 0.2),
-        Factors("sam", 1.0, 0.1),
-        Factors("cutmix_sam", 1.0, 0.2),
-        Factors("cutmix_sam", 0.5, 0.2),
     ),
     ("cifar100-lt", 10): (
         *(Factors("ema", mixed, lr) for lr in (0.1, 0.2) for mixed in (1.0, 0.5, 0.0)),
         Factors("ema", 0.5, 0.2, 37_000),
+        Factors("cutmix", 1.0, 0.2),
         Factors("cutmix", 0.5, 0.2),
-        Factors("cutmix", 0.0, 0.2),
-        Factors("cutmix_sam", 0.5, 0.2),
     ),
     ("cifar100-lt", 100): (
         Factors("ema", 1.0, 0.1),

@@ -35,7 +35,6 @@ OTHER_TEACHERS = (
     Method("teacher_deep", replace(AVERAGED, blocks=9)),
     Method("teacher_cutmix", replace(AVERAGED, cutmix=1.0, mix_probability=0.5)),
     Method("teacher_sam", replace(AVERAGED, sam=0.1)),
-    Method("teacher_cutmix_sam", replace(AVERAGED, cutmix=1.0, mix_probability=0.5, sam=0.1)),
 )
 
 # What was or may be compared, one ingredient at a time, mostly before the student's recipe was fixed.
