@@ -106,9 +106,9 @@ def run_record(
         Path | None, typer.Option(metavar="DIR", help="Train nothing: evaluate exported students from their files.")
     ] = None,
 ) -> None:
-    """Distil one network per cell from an ensemble of six: three students at a time, after their teachers.
+    """Distil one network per cell from an ensemble: four students at a time, after their teachers.
 
-    \bequipoise run record --data DIR --fused --together 6 --only cifar100-lt/100 --seeds 0
+    \bequipoise run record --data DIR --fused --together 5 --only cifar100-lt/100 --seeds 0
     equipoise run record --data DIR --fused --validate
     equipoise run record --data DIR --judge EXPORTED
     """

@@ -53,7 +53,7 @@ def cells_table(records: Sequence[Record], teachers: Sequence[Record]) -> Table:
                 low_to_high(minutes, 1) if minutes else UNKNOWN,
             ]
         )
-    header = ["data", "student", "best published", "a teacher", "six teachers together", "minutes, all included"]
+    header = ["data", "student", "best published", "a teacher", "teachers together", "minutes, all included"]
     return Table(header, rows, title="The students and their teachers")
 
 
@@ -203,7 +203,7 @@ def teachers_part(record: Mapping[str, Any]) -> str:
 
 
 def first_part(records: Sequence[Record]) -> str:
-    """For docs/lab-notes.md: what the recipe that was the record's before reached on the test set."""
+    """For docs/lab-notes.md: what the record's first recipe reached on the test set."""
     cells = [
         f"{column_title(column)}: {mean_std((run.top1 for run in runs), digits=2, n=True)}, its teachers together "
         f"{mean_std((run.teachers_top1 for run in runs), digits=2)}"
@@ -259,6 +259,8 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     tries: list[Record] = read_records(results, published.TRIES)
     tried_teachers: list[Record] = read_records(results, published.TRIED_TEACHERS)
     first: list[Record] = read_records(results, published.FIRST, named=published.NAME)
+    second: list[Record] = read_records(results, published.SECOND, named=published.NAME)
+    second_teachers: list[Record] = read_records(results, published.SECOND_TEACHERS, named=published.TEACHERS)
     gaps = read_json(root / GAPS)
     parts = {
         "docs/record.md": {
@@ -271,6 +273,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
             "record-factors": factors_part(tries),
             "record-teachers": teachers_part(read_json(root / KINDS_OF_TEACHERS)),
             "record-first": first_part(first),
+            "record-second": cells_part(second, second_teachers),
             "record-students": f"{gap_table(gaps)}\n\n{ensemble_table(gaps)}",
         },
     }

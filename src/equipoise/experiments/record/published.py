@@ -13,7 +13,8 @@ from dataclasses import dataclass
 NAME, TEACHERS = "record", "record-teachers"  # folders of results/
 TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
-FIRST = "choices/record-first"  # an earlier recipe, on the test set; its teachers: choices/record-first-teachers
+FIRST = "choices/record-first"  # earlier recipes, on the test set; their teachers: choices/record-first-teachers, ...
+SECOND, SECOND_TEACHERS = "choices/record-second", "choices/record-second-teachers"
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
@@ -23,7 +24,7 @@ CHOICES = {
     "balanced_softmax": "Balanced Softmax as in Table 1",
     "weight_decay": "+ weight decay 1e-3",
     "nesterov": "+ Nesterov's momentum (the first teachers)",
-    "ema": "+ average of the weights, 0.999 (the teachers)",
+    "ema": "+ average of the weights, 0.999 (the second teachers)",
     "distilled_13000": "+ six teachers",
     "distilled_18500": "+ 18,500 iterations (the first student)",
     "distilled_alone": "from the teachers alone",
@@ -40,7 +41,7 @@ CHOICES = {
     "distilled_twelve": "32 views, twelve teachers",
     "combined": "class-balanced sampling, teachers are averages of weights",
     "combined_t4": "both, temperature 4",
-    "combined_cutmix": "both, CutMix (the student)",
+    "combined_cutmix": "both, CutMix (the second student)",
     "combined_decay": "both, weight decay 2e-3 of the student",
     "combined_views_512": "both, 512 views",
     "combined_cutmix_37000": "both, CutMix, 37,000 iterations",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import mean
 
+from equipoise.data.reading import counted
 from equipoise.experiments.record import published
 from equipoise.experiments.record.published import COLUMNS, DATA_SETS, Published
 from equipoise.experiments.table1.report import shown
@@ -17,8 +18,8 @@ from equipoise.training.records import Record, read_records
 
 ENOUGH = 3  # seeds before a cell is compared with the best
 NOTE = (
-    "Ours: mean ± standard deviation (n seeds) of the last iterate of one network; each seed has six teachers of its "
-    "own. A cell with fewer than three seeds is not called above the best."
+    "Ours: mean ± standard deviation (n seeds) of the last iterate of one network; each seed has teachers of its own. "
+    "A cell with fewer than three seeds is not called above the best."
 )
 Column = tuple[str, int]
 DESCRIBED = ("trained for", "views", "channels", "number from")  # the last columns
@@ -47,9 +48,9 @@ def _leaderboard(data_set: str, records: Sequence[Record]) -> Table:
     rows = _rows(data_set, published.SINGLE)
     rows.append(["best published", *(plus_minus(best[column][0]) for column in columns), "", "", "", ""])
     numbers = [mean_std((run.top1 for run in ours.get(column, [])), n=True) for column in columns]
-    lengths = sorted({run.iterations for run in records if run.data_set == data_set})
-    length = " or ".join(f"{iterations:,} × 512, after six teachers" for iterations in lengths) or UNKNOWN
-    rows.append(["ours: one student of six", *numbers, length, "1", published.STANDARD, "results/record"])
+    lengths = sorted({(run.iterations, len(run.teachers or {})) for run in records if run.data_set == data_set})
+    length = " or ".join(f"{iterations:,} × 512, after {counted(n, 'teacher')}" for iterations, n in lengths) or UNKNOWN
+    rows.append(["ours: distilled", *numbers, length, "1", published.STANDARD, "results/record"])
     title = f"One ResNet-32 on {DATA_SETS[data_set]}, by imbalance: top-1, %"
     return Table(_header(data_set), rows, title=title, words=len(DESCRIBED))
 
