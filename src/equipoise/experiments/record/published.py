@@ -74,7 +74,7 @@ class Factors:
 # What was varied afterwards, in three cells.
 FACTORS = {
     ("cifar10-lt", 200): (
-        Factors("ema", 1.0, 0.1),
+        *(Factors("ema", mixed, lr) for mixed, lr in ((1.0, 0.1), (1.0, 0.2), (0.5, 0.2))),
         Factors("cutmix", 1.0, 0.1),
         Factors("cutmix", 1.0, 0.2),
         Factors("cutmix", 0.5, 0.2),
