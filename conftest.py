@@ -1,5 +1,6 @@
 """Names that every docstring example may use, and a Ctrl-C that tests can press."""
 
+import os
 import signal
 from importlib.util import find_spec
 from typing import Any
@@ -20,6 +21,10 @@ def _names_of_examples(doctest_namespace: dict[str, Any]) -> None:
 
 
 def pytest_configure() -> None:
-    """In the background of a script Ctrl-C is ignored, which tests that press it inherit."""
+    """In the background of a script Ctrl-C is ignored, which tests that press it inherit. Processes of tests side by
+    side have one thread each, and so do those that they start: threads that wait for a core spin, and take it away."""
+    if "PYTEST_XDIST_WORKER" in os.environ and "OMP_NUM_THREADS" not in os.environ:
+        os.environ["OMP_NUM_THREADS"] = "1"
+        torch.set_num_threads(1)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -75,8 +75,14 @@ def read_student(folder: Path) -> tuple[Record, Cell, nn.Module]:
 def read_teachers(folder: Path, record: Record, cell: Cell, store: Store) -> list[nn.Module]:
     """The networks that taught a student; refused if they are not those that its record names."""
     settings = Settings(store.device, folder, folder / "claims", teachers=folder)
-    tables = record_recipe.teacher_tables()
-    kind = Classification(record.table, record_recipe.recipe_of, store, settings, backbones=set(tables), tables=tables)
+    kind = Classification(
+        record.table,
+        record_recipe.recipe_of,
+        store,
+        settings,
+        backbones={kind.name for kind in record_recipe.KINDS_OF_TEACHERS},
+        table_of=record_recipe.teachers_table,
+    )
     kept = Kept(kind, settings)
     if kept.taught_by(cell) != record.teachers:
         raise SystemExit(f"{folder} does not hold the teachers of {record.key}: their digests differ")

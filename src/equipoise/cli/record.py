@@ -68,15 +68,14 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     def make(settings: Settings) -> Classification:
         store = Store(own.data, place, download=own.download, validate=options.validate)
         read_draws(store, [*first, *students], options.validate)
-        tables = record.teacher_tables()
         return Classification(
             table,
             record.recipe_of,
             store,
             settings,
             kernels=kernels,
-            backbones=set(tables),
-            tables=tables,
+            backbones={kind.name for kind in record.KINDS_OF_TEACHERS},
+            table_of=record.teachers_table,
             deliver=delivery(own.export, table),
         )
 
@@ -118,8 +117,7 @@ def in_turn(first: list[Cell], students: list[Cell]) -> list[Cell]:
 def recorded_teachers(students: list[Cell], table: str) -> list[Cell]:
     """The students' teachers whose records belong to a table: one of the final recipe is not recorded beside tries, as
     it is evaluated on the test set when its turn comes."""
-    tables = record.teacher_tables()
-    return [teacher for teacher in teachers_of(students) if tables[teacher.method] == table]
+    return [teacher for teacher in teachers_of(students) if record.teachers_table(teacher) == table]
 
 
 def unrecorded(cells: list[Cell], teachers: Recorded) -> list[Cell]:

@@ -245,8 +245,8 @@ def _student_title(one: Mapping[str, Any]) -> str:
     return f"{column_title((data_set, int(imbalance)))}, seed {seed}"
 
 
-def leaderboard_part(records: Sequence[Record]) -> str:
-    return "\n\n".join([verdict(records), *map(str, leaderboards(records)), NOTE])
+def leaderboard_part(records: Sequence[Record], earlier: Sequence[Record] = ()) -> str:
+    return "\n\n".join([verdict(records), *map(str, leaderboards(records, earlier)), NOTE])
 
 
 def cells_part(records: Sequence[Record], teachers: Sequence[Record]) -> str:
@@ -260,11 +260,10 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     tried_teachers: list[Record] = read_records(results, published.TRIED_TEACHERS)
     first: list[Record] = read_records(results, published.FIRST, named=published.NAME)
     second: list[Record] = read_records(results, published.SECOND, named=published.NAME)
-    second_teachers: list[Record] = read_records(results, published.SECOND_TEACHERS, named=published.TEACHERS)
     gaps = read_json(root / GAPS)
     parts = {
         "docs/record.md": {
-            "record-leaderboard": leaderboard_part(records),
+            "record-leaderboard": leaderboard_part(records, second),
             "record-cells": cells_part(records, teachers),
             "record-others": "\n\n".join(map(str, others())),
         },
@@ -273,7 +272,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
             "record-factors": factors_part(tries),
             "record-teachers": teachers_part(read_json(root / KINDS_OF_TEACHERS)),
             "record-first": first_part(first),
-            "record-second": cells_part(second, second_teachers),
+            "record-second": cells_part(second, teachers),
             "record-students": f"{gap_table(gaps)}\n\n{ensemble_table(gaps)}",
         },
     }

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 NAME, TEACHERS = "record", "record-teachers"  # folders of results/
 TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
-FIRST = "choices/record-first"  # earlier recipes, on the test set; their teachers: choices/record-first-teachers, ...
-SECOND, SECOND_TEACHERS = "choices/record-second", "choices/record-second-teachers"
+FIRST = "choices/record-first"  # an earlier recipe, on the test set; its teachers: choices/record-first-teachers
+SECOND = "choices/record-second"  # the next one; its teachers are beside those of today
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)

@@ -37,22 +37,30 @@ def column_title(column: Column) -> str:
 # -------------------------------------------------------------------- tables
 
 
-def leaderboards(records: Sequence[Record]) -> list[Table]:
-    """For each data set, every published single network of this width, the best of them, and ours."""
-    return [_leaderboard(data_set, records) for data_set in DATA_SETS]
+def leaderboards(records: Sequence[Record], earlier: Sequence[Record] = ()) -> list[Table]:
+    """For each data set, every published single network of this width, the best of them, and ours; `earlier` are
+    students of the recipe before."""
+    return [_leaderboard(data_set, records, earlier) for data_set in DATA_SETS]
 
 
-def _leaderboard(data_set: str, records: Sequence[Record]) -> Table:
-    ours, best = by_column(records), published.best()
-    columns = _columns(data_set)
+def _leaderboard(data_set: str, records: Sequence[Record], earlier: Sequence[Record]) -> Table:
+    best, columns = published.best(), _columns(data_set)
     rows = _rows(data_set, published.SINGLE)
     rows.append(["best published", *(plus_minus(best[column][0]) for column in columns), "", "", "", ""])
-    numbers = [mean_std((run.top1 for run in ours.get(column, [])), n=True) for column in columns]
-    lengths = sorted({(run.iterations, len(run.teachers or {})) for run in records if run.data_set == data_set})
-    length = " or ".join(f"{iterations:,} × 512, after {counted(n, 'teacher')}" for iterations, n in lengths) or UNKNOWN
-    rows.append(["ours: distilled", *numbers, length, "1", published.STANDARD, "results/record"])
+    if earlier:
+        rows.append(_ours("ours: second recipe", columns, earlier, published.SECOND))
+    rows.append(_ours("ours", columns, records, published.NAME))
     title = f"One ResNet-32 on {DATA_SETS[data_set]}, by imbalance: top-1, %"
     return Table(_header(data_set), rows, title=title, words=len(DESCRIBED))
+
+
+def _ours(title: str, columns: Sequence[Column], records: Sequence[Record], folder: str) -> list[str]:
+    ours = by_column(records)
+    runs = [[*ours.get(column, ())] for column in columns]
+    numbers = [mean_std((run.top1 for run in every), n=True) for every in runs]
+    lengths = sorted({(run.iterations, len(run.teachers or {})) for every in runs for run in every})
+    length = " or ".join(f"{iterations:,} × 512, after {counted(n, 'teacher')}" for iterations, n in lengths) or UNKNOWN
+    return [title, *numbers, length, "1", published.STANDARD, f"results/{folder}"]
 
 
 def others() -> list[Table]:
