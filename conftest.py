@@ -22,7 +22,7 @@ def _names_of_examples(doctest_namespace: dict[str, Any]) -> None:
 
 def pytest_configure() -> None:
     """In the background of a script Ctrl-C is ignored, which tests that press it inherit. Processes of tests side by
-    side have one thread each, and so do those that they start: threads that wait for a core spin, and take it away."""
+    side have one thread each, and so do those that they start: waiting threads spin and slow others down."""
     if "PYTEST_XDIST_WORKER" in os.environ and "OMP_NUM_THREADS" not in os.environ:
         os.environ["OMP_NUM_THREADS"] = "1"
         torch.set_num_threads(1)

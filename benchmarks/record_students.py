@@ -80,8 +80,8 @@ def read_teachers(folder: Path, record: Record, cell: Cell, store: Store) -> lis
         record_recipe.recipe_of,
         store,
         settings,
-        backbones={kind.name for kind in record_recipe.KINDS_OF_TEACHERS},
-        table_of=record_recipe.teachers_table,
+        backbones=record_recipe.teacher_methods(),
+        own_table=record_recipe.teachers_table,
     )
     kept = Kept(kind, settings)
     if kept.taught_by(cell) != record.teachers:

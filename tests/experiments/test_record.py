@@ -67,14 +67,13 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     write_cifar10(tmp_path / "data")
     teacher = Method("teacher", replace(recipe.AVERAGED, **TINY))  # type: ignore[arg-type]
     small = {**TINY, "teacher": "teacher", "teachers": 2, "views": 2}
-    student = Method("distilled", replace(recipe.STUDENT.recipe, **small))  # type: ignore[arg-type]
-    monkeypatch.setattr(recipe, "STUDENT", student)
-    monkeypatch.setattr(recipe, "BY_DATA_SET", {})
+    student = replace(recipe.BASE, **small)  # type: ignore[arg-type]
+    monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, student))
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*CELL, "distilled", seed) for seed in (0, 1)])
     wide = Method("teacher_wide", replace(teacher.recipe, width=2, ema=0.5))
     monkeypatch.setattr(recipe, "KINDS_OF_TEACHERS", (teacher, wide))
     tried = {"distilled_wide": {"teacher": "teacher_wide", "teachers": 1}, "distilled_three": {"teachers": 3}}
-    choices = [Method(name, replace(student.recipe, **change)) for name, change in tried.items()]  # type: ignore[arg-type]
+    choices = [Method(name, replace(student, **change)) for name, change in tried.items()]  # type: ignore[arg-type]
     monkeypatch.setattr(recipe, "CHOICES", tuple(choices))
     monkeypatch.setattr(recipe, "choices_plan", lambda: [Cell(*LONGER, name, 0) for name in tried])
     return Command(tmp_path)
@@ -176,7 +175,7 @@ def test_a_budget_that_ends_early_leaves_finished_students() -> None:
     teachers = record_command.teachers_of(students)
     alone = Cell("cifar10-lt", 100, "teacher_ema", 1000)
     order = record_command.in_turn([*teachers[1:], alone], students)  # the first teacher has a record
-    few = 4 * recipe.STUDENT.recipe.teachers
+    few = 4 * recipe.BASE.teachers
     assert order == [*teachers[1:few], *students[:4], *teachers[few:], students[4], alone]
 
 
@@ -184,7 +183,7 @@ def test_students_that_are_shown_the_same_share_one_pool_and_are_not_changed_by_
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change: dict[str, dict[str, Any]] = {"slow": {}, "fast": {"lr": 0.5}, "warm": {"temperature": 3.0}}
-    choices = tuple(Method(name, replace(recipe.STUDENT.recipe, **one)) for name, one in change.items())
+    choices = tuple(Method(name, replace(recipe.STUDENTS[CELL[0]], **one)) for name, one in change.items())
     monkeypatch.setattr(recipe, "CHOICES", choices)
     monkeypatch.setattr(
         recipe, "choices_plan", lambda: [Cell(*LONGER, name, seed) for name in change for seed in (0, 1)]
@@ -274,8 +273,8 @@ def test_a_tried_teacher_that_is_chosen_is_judged_on_the_test_set_and_not_traine
 ) -> None:
     command("--validate", "--only", "cifar10-lt/20/teacher_wide")
     (tried,) = command.records().values()
-    chosen = replace(recipe.STUDENT.recipe, teacher="teacher_wide", teachers=1)
-    monkeypatch.setattr(recipe, "STUDENT", Method("distilled", chosen))
+    chosen = replace(recipe.STUDENTS[CELL[0]], teacher="teacher_wide", teachers=1)
+    monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, chosen))
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*LONGER, "distilled", 0)])
     said = command()
     assert "cifar10-lt/20/teacher_wide/1000: resumed at iteration 3 of 3" in said
@@ -363,8 +362,8 @@ def test_given_teachers_are_used_and_none_is_trained(command: Command) -> None:
 def test_a_student_is_taken_up_to_the_bit_but_not_with_other_teachers(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    longer = replace(recipe.STUDENT.recipe, iterations=25)
-    monkeypatch.setattr(recipe, "STUDENT", Method("distilled", longer))
+    longer = replace(recipe.STUDENTS[CELL[0]], iterations=25)
+    monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, longer))
     teachers = given_teachers(command)
     given = ("--seeds", "0", "--teachers", str(teachers))
     command(*given, out="whole.jsonl")
@@ -495,8 +494,8 @@ def measured(command: Command, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two exported students, and the words to measure them by."""
     monkeypatch.setattr(exported_module, "export_run", lambda folder: [])
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*column, "distilled", 0) for column in (CELL, LONGER)])
-    shown = replace(recipe.STUDENT.recipe, views=64, batch_size=16)
-    monkeypatch.setattr(recipe, "STUDENT", Method("distilled", shown))
+    shown = replace(recipe.STUDENTS[CELL[0]], views=64, batch_size=16)
+    monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, shown))
     students, file = command.folder / "exported", command.folder / "gaps.json"
     command("--export", str(students))
     words = ["--data", command.folder / "data", "--students", students, "--teachers", command.checkpoints]
@@ -724,6 +723,16 @@ def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:
         path.unlink()
 
 
+def test_records_of_two_recipes_are_refused(tmp_path: Path) -> None:
+    for seed, number in enumerate((6, 5)):
+        usual = student(("cifar100-lt", 100), seed, 54.0)
+        path = usual.path_under(tmp_path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(replace(usual, recipe=usual.recipe | {"teachers": number}).to_json(indent=1))
+    with pytest.raises(ValueError, match=r"distilled/1 is of another recipe than .*distilled/0 \(teachers\)"):
+        report.read(tmp_path)
+
+
 def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
     assert documents.ablation([]) == "Not run yet."
     tries = [
@@ -779,7 +788,7 @@ def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> N
 def test_factors_change_what_they_name() -> None:
     named = {one.name: one for every in published.FACTORS.values() for one in every}
     assert [method.name for method in recipe.VARIED] == list(named)
-    assert {one.teachers for one in named.values()} <= set(documents.KINDS)
+    assert {one.teachers for one in named.values()} == set(documents.KINDS)
     assert {one.mixed for one in named.values()} == set(documents.SHARES)
     changed = ("teacher", "teachers", "mix_probability", "lr", "iterations")
     for method in recipe.VARIED:
@@ -787,9 +796,10 @@ def test_factors_change_what_they_name() -> None:
         found = (made.mix_probability, made.lr, made.teachers, made.iterations)
         assert found == (factors.mixed, factors.lr, 3, factors.iterations)
         taught = recipe.recipe_of(made.teacher_cells(Cell("cifar100-lt", 10, method.name, 0))[0])
-        assert {0.0: "ema", 0.5: "cutmix"}[taught.mix_probability * (taught.cutmix > 0)] == factors.teachers
-        usual = {name: getattr(recipe.STUDENT.recipe, name) for name in changed}
-        assert replace(made, **usual) == recipe.STUDENT.recipe
+        kind = {(0.0, 0.0): "ema", (0.5, 0.0): "cutmix", (0.0, 0.1): "sam"}
+        assert kind[taught.mix_probability * (taught.cutmix > 0), taught.sam] == factors.teachers
+        usual = {name: getattr(recipe.BASE, name) for name in changed}
+        assert replace(made, **usual) == recipe.BASE
     tried = [cell for cell in recipe.choices_plan() if cell.method in named]
     assert [(cell.data_set, cell.imbalance) for cell in tried] == [
         c for c, every in published.FACTORS.items() for _ in every
@@ -809,14 +819,17 @@ def test_the_committed_documents_are_what_the_committed_records_give() -> None:
     assert stale == [], "run: equipoise table record --write"
 
 
-def test_the_committed_students_name_teachers_that_are_recorded() -> None:
+@pytest.mark.parametrize(("folder", "number"), [(published.NAME, 5), (published.SECOND, 6)])
+def test_the_committed_students_name_teachers_that_are_recorded(folder: str, number: int) -> None:
     teachers = {
         one.key.removeprefix("record-teachers/"): one.weights
         for one in read_records(ROOT / "results", "record-teachers")
     }
-    for one in report.read(ROOT / "results"):
+    students = read_records(ROOT / "results", folder, named=published.NAME)
+    assert students
+    for one in students:
         assert one.teachers is not None
-        assert len(one.teachers) == recipe.STUDENT.recipe.teachers
+        assert len(one.teachers) == number
         assert {name: teachers[name] for name in one.teachers} == one.teachers
 
 
@@ -877,6 +890,12 @@ def test_what_the_notes_say_of_teachers_with_cutmix_is_in_the_records() -> None:
         lost = [(np.array(one.correct)[few] / np.array(one.total)[few]).mean() for one in (without, mixed)]
         assert lost[0] - lost[1] > 0.05
         assert abs((without.teachers_top1 or 0) - (mixed.teachers_top1 or 0)) < 0.5
+    teachers = [one for one in read_records(ROOT / "results", published.TEACHERS) if one.data_set == "cifar10-lt"]
+    largest = {
+        kind: np.mean([one.correct[0] for one in teachers if (one.method, one.imbalance) == (f"teacher_{kind}", 200)])
+        for kind in ("ema", "cutmix")
+    }
+    assert 25 < largest["ema"] - largest["cutmix"] < 35  # of 1,000
 
 
 @pytest.mark.parametrize("table", [published.NAME, published.TEACHERS, published.TRIES, published.TRIED_TEACHERS])
@@ -886,6 +905,11 @@ def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(tab
     for one in runs:
         now = recipe.recipe_of(Cell(one.data_set, one.imbalance, one.method, one.seed)).as_dict()
         assert {**EARLIER, **one.recipe} == json.loads(json.dumps(now)), one.key
+
+
+def test_the_second_recipe_is_that_of_its_row_in_the_notes() -> None:
+    for one in read_records(ROOT / "results", published.SECOND, named=published.NAME):
+        assert {**EARLIER, **one.recipe} == json.loads(json.dumps(recipe.CUTMIX.as_dict())), one.key
 
 
 def test_teachers_are_averages_wide_or_deep_or_trained_with_cutmix_or_sam() -> None:
@@ -904,13 +928,12 @@ def test_teachers_are_averages_wide_or_deep_or_trained_with_cutmix_or_sam() -> N
     taught = {name: one.teacher_cells(Cell("cifar100-lt", 100, name, 0)) for name, one in recipes.items()}
     assert [len(taught[f"distilled_{name}"]) for name in ("ema", "wide", "deep", "twelve")] == [6, 3, 4, 12]
     assert taught["distilled_twelve"][:6] == taught["distilled_18500"]
-    sam = {"teacher_sam"}  # compared alone and together; no student learned from them
-    assert {cell.method for cells in taught.values() for cell in cells} | sam == set(tried)
-    assert {one.width for name, one in recipes.items() if one.teacher} == {recipe.STUDENT.recipe.width} == {1}
+    assert {cell.method for cells in taught.values() for cell in cells} == set(tried) == recipe.teacher_methods()
+    assert {one.width for name, one in recipes.items() if one.teacher} == {recipe.BASE.width} == {1}
 
 
 def test_the_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None:
-    found = {data_set: recipe.student_of(data_set) for data_set in published.DATA_SETS}
+    found = recipe.STUDENTS
     assert {name: (one.teacher, one.teachers, one.mix_probability) for name, one in found.items()} == {
         "cifar10-lt": ("teacher_cutmix", 5, 1.0),
         "cifar100-lt": ("teacher_ema", 5, 0.5),
@@ -919,17 +942,27 @@ def test_the_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None:
     assert len({json.dumps(replace(one, **same).as_dict()) for one in found.values()}) == 1  # type: ignore[arg-type]
     for data_set, one in found.items():
         assert recipe.recipe_of(Cell(data_set, 100, published.METHOD, 0)) == one
-        tables = {
-            kind.name: recipe.teachers_table(Cell(data_set, 100, kind.name, 1000)) for kind in recipe.KINDS_OF_TEACHERS
-        }
-        assert [name for name, table in tables.items() if table == recipe.TEACHERS] == [one.teacher]
-        assert set(tables.values()) == {recipe.TEACHERS, recipe.TRIED_TEACHERS}
         assert recipe.teachers_table(Cell(data_set, 100, published.METHOD, 0)) is None
+
+
+def test_a_teachers_record_belongs_to_the_table_of_its_data_sets_student() -> None:
+    def recorded(students: list[Cell], table: str) -> set[tuple[str, int, str]]:
+        return {(t.data_set, t.imbalance, t.method) for t in record_command.recorded_teachers(students, table)}
+
+    final = {"cifar10-lt": "teacher_cutmix", "cifar100-lt": "teacher_ema"}
+    assert recorded(recipe.plan(), recipe.TEACHERS) == {(*column, final[column[0]]) for column in published.COLUMNS}
+    assert recorded(recipe.plan(), recipe.TRIED_TEACHERS) == set()
+    varied = [cell for cell in recipe.choices_plan() if cell.method.startswith("three")]
+    assert recorded(varied, recipe.TRIED_TEACHERS) == {
+        ("cifar10-lt", 200, "teacher_ema"),
+        ("cifar10-lt", 200, "teacher_sam"),
+        ("cifar100-lt", 10, "teacher_cutmix"),
+        ("cifar100-lt", 100, "teacher_cutmix"),
+    }
 
 
 def test_every_choice_has_a_title_and_every_title_a_choice() -> None:
     assert [method.name for method in recipe.CHOICES] == list(published.CHOICES)
-    assert recipe.STUDENT.name == published.METHOD
     planned = recipe.plan()
     assert len(planned) == len(set(planned)) == 24
     assert {cell.method for cell in planned} == {published.METHOD}

@@ -74,8 +74,8 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
             store,
             settings,
             kernels=kernels,
-            backbones={kind.name for kind in record.KINDS_OF_TEACHERS},
-            table_of=record.teachers_table,
+            backbones=record.teacher_methods(),
+            own_table=record.teachers_table,
             deliver=delivery(own.export, table),
         )
 
@@ -115,8 +115,8 @@ def in_turn(first: list[Cell], students: list[Cell]) -> list[Cell]:
 
 
 def recorded_teachers(students: list[Cell], table: str) -> list[Cell]:
-    """The students' teachers whose records belong to a table: one of the final recipe is not recorded beside tries, as
-    it is evaluated on the test set when its turn comes."""
+    """The students' teachers whose records belong to a table. Those of the final recipe are recorded with the runs that
+    are evaluated on the test set, not beside tries."""
     return [teacher for teacher in teachers_of(students) if record.teachers_table(teacher) == table]
 
 

@@ -78,7 +78,7 @@ def run_classifiers(
     train_classifiers(table_of(str(ctx.info_name), validate), options, data, download=download, **kernels)
 
 
-@run_app.command("record", cls=o.SeedsCommand, short_help="One ResNet-32 on CIFAR-LT, distilled from six.")
+@run_app.command("record", cls=o.SeedsCommand, short_help="One ResNet-32 on CIFAR-LT, distilled from an ensemble.")
 def run_record(
     data: o.Data,
     only: o.Only = None,

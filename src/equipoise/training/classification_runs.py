@@ -87,7 +87,7 @@ class Kernels:
 class Classification(Kind[Cell, Training]):
     """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on or learn from.
 
-    `table_of` names another table that a run's record belongs to, or none; the weights of such a run serve others that
+    `own_table` returns the table of a run's record if it is not `table`; weights of such runs are shared by runs that
     are evaluated on the test set and on held-out images. `deliver` receives every run that was evaluated.
     """
 
@@ -100,12 +100,12 @@ class Classification(Kind[Cell, Training]):
         *,
         kernels: Kernels | None = None,
         backbones: Collection[str] = (),
-        table_of: Callable[[Cell], str | None] = lambda cell: None,
+        own_table: Callable[[Cell], str | None] = lambda cell: None,
         deliver: Callable[[Training, Record], None] = lambda run, record: None,
     ) -> None:
         self.table, self.store, self.settings = table, store, settings
         self.kernels = kernels or Kernels()
-        self._recipe_of, self._backbones, self._table_of = recipe_of, backbones, table_of
+        self._recipe_of, self._backbones, self._own_table = recipe_of, backbones, own_table
         self._deliver = deliver
         self._pools: WeakValueDictionary[tuple[Any, ...], Pool] = WeakValueDictionary()  # of runs in progress
         torch.backends.cudnn.deterministic = self.kernels.deterministic
@@ -137,7 +137,9 @@ class Classification(Kind[Cell, Training]):
 
     def name(self, cell: Cell) -> str:
         length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        same = self._table_of(cell) is not None and cell.imbalance != SUPERSET_IMBALANCE  # which trains on fewer images
+        same = (
+            self._own_table(cell) is not None and cell.imbalance != SUPERSET_IMBALANCE
+        )  # which trains on fewer images
         judged = "-validate" if self.settings.validate and not same else ""
         return f"{super().name(cell)}{judged}{length}"
 
@@ -235,7 +237,7 @@ class Classification(Kind[Cell, Training]):
         logits = run.predict(shown).cpu().double()
         result = evaluate(logits, labels, drawn.prior)
         record = Record(
-            table=self._table_of(cell) or self.table,
+            table=self._own_table(cell) or self.table,
             data_set=cell.data_set,
             imbalance=cell.imbalance,
             method=cell.method,

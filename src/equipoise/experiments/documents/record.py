@@ -26,7 +26,7 @@ from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std, plus_minus
 from equipoise.training.records import Record, read_records
 
-GAPS, KINDS_OF_TEACHERS = "results/benchmarks/record-students.json", "results/benchmarks/record-teachers.json"
+GAPS, TEACHERS_MEASURED = "results/benchmarks/record-students.json", "results/benchmarks/record-teachers.json"
 GAP_KINDS = {  # columns
     "trained": "trained on",
     "new": "new views",
@@ -109,6 +109,7 @@ SCORES = ("top1", "balanced_accuracy")
 SHARES = {0.0: "none", 0.5: "half", 1.0: "all"}  # of a student's batches
 CHANGES: dict[str, tuple[str, Any, Any]] = {  # in words; the factor, its values before and after
     f"teachers: {KINDS['cutmix']}": ("teachers", "ema", "cutmix"),
+    f"teachers: {KINDS['sam']}": ("teachers", "ema", "sam"),
     "student: CutMix in half of its batches, not in all": ("mixed", 1.0, 0.5),
     "student: CutMix in none of its batches, not in half": ("mixed", 0.5, 0.0),
     "student: learning rate 0.2, not 0.1": ("lr", 0.1, 0.2),
@@ -270,7 +271,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         "docs/lab-notes.md": {
             "record-choices": ablation(tries, tried_teachers),
             "record-factors": factors_part(tries),
-            "record-teachers": teachers_part(read_json(root / KINDS_OF_TEACHERS)),
+            "record-teachers": teachers_part(read_json(root / TEACHERS_MEASURED)),
             "record-first": first_part(first),
             "record-second": cells_part(second, teachers),
             "record-students": f"{gap_table(gaps)}\n\n{ensemble_table(gaps)}",

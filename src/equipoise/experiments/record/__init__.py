@@ -1,1 +1,1 @@
-"""One ResNet-32 on CIFAR-LT, distilled from six, beside the best published results."""
+"""One ResNet-32 on CIFAR-LT, distilled from an ensemble, beside the best published results."""

@@ -14,7 +14,7 @@ NAME, TEACHERS = "record", "record-teachers"  # folders of results/
 TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
 FIRST = "choices/record-first"  # an earlier recipe, on the test set; its teachers: choices/record-first-teachers
-SECOND = "choices/record-second"  # the next one; its teachers are beside those of today
+SECOND = "choices/record-second"  # the next one; its teachers are in TEACHERS
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
@@ -74,10 +74,8 @@ class Factors:
 # What was varied afterwards, in three cells.
 FACTORS = {
     ("cifar10-lt", 200): (
-        *(Factors("ema", mixed, lr) for mixed, lr in ((1.0, 0.1), (1.0, 0.2), (0.5, 0.2))),
-        Factors("cutmix", 1.0, 0.1),
-        Factors("cutmix", 1.0, 0.2),
-        Factors("cutmix", 0.5, 0.2),
+        *(Factors(kind, *one) for kind in ("ema", "cutmix") for one in ((1.0, 0.1), (1.0, 0.2), (0.5, 0.2))),
+        Factors("sam", 1.0, 0.1),
     ),
     ("cifar100-lt", 10): (
         *(Factors("ema", mixed, lr) for lr in (0.1, 0.2) for mixed in (1.0, 0.5, 0.0)),

@@ -4,18 +4,17 @@
                each is an average of its weights during training (decay 0.999)
     student    the same network, for 18,500 iterations and with twice the learning rate, with no loss but the divergence
                from the teachers' mean probabilities at temperature 2; it sees every class equally often
-    CutMix     a random part of each image is another's: on CIFAR-10-LT in half of the teachers' batches and in all of
-               the student's, on CIFAR-100-LT in half of the student's alone. With more classes it does harm
+    CutMix     a random part of each image is another's. Only its share of the batches differs between the data sets: on
+               CIFAR-10-LT half for the teachers and all for the student, on CIFAR-100-LT none and half
 
 One network is evaluated, the student's last iterate. Teachers and students see only the images of the long-tailed draw,
-and each seed has its own teachers. What was compared before is in CHOICES, evaluated on training images that the draw
-leaves out.
+and each seed has its own teachers. What was compared before is in CHOICES and VARIED, evaluated on training images that
+these runs did not see.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from equipoise.experiments.record import published
 from equipoise.experiments.record.published import Factors
@@ -39,17 +38,12 @@ KINDS_OF_TEACHERS = (
     Method("teacher_sam", replace(AVERAGED, sam=0.1)),
 )
 
-# What was or may be compared, one ingredient at a time, mostly before the student's recipe was fixed.
+# What was or may be compared, one ingredient at a time.
 FIRST = replace(PLAIN.recipe, iterations=18_500, teacher=PLAIN.name)
 FEWER = replace(FIRST, views=32)
 BALANCED = replace(FIRST, distillation=1.0, sampler="class_balanced")
 COMBINED = replace(BALANCED, teacher="teacher_ema")
 CUTMIX = replace(COMBINED, cutmix=1.0)
-STUDENT = Method(published.METHOD, replace(CUTMIX, teachers=5, lr=0.2))
-BY_DATA_SET: dict[str, dict[str, Any]] = {  # what differs: how much CutMix
-    "cifar10-lt": {"teacher": "teacher_cutmix"},
-    "cifar100-lt": {"teacher": "teacher_ema", "mix_probability": 0.5},
-}
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
@@ -80,7 +74,7 @@ CHOICES = (
 
 
 def student_with(factors: Factors) -> Method[Recipe]:
-    """A student of three teachers, as the one above but for these factors."""
+    """A student of three teachers, as the second recipe's (CUTMIX) but for these factors."""
     recipe = replace(CUTMIX, teacher=f"teacher_{factors.teachers}", teachers=3, mix_probability=factors.mixed)
     return Method(factors.name, replace(recipe, lr=factors.lr, iterations=factors.iterations))
 
@@ -88,34 +82,42 @@ def student_with(factors: Factors) -> Method[Recipe]:
 VARIED = tuple(student_with(one) for one in dict.fromkeys(one for every in published.FACTORS.values() for one in every))
 
 
-def student_of(data_set: str) -> Recipe:
-    """The student's recipe on a data set."""
-    return replace(STUDENT.recipe, **BY_DATA_SET.get(data_set, {}))
+# The students of the record.
+BASE = replace(CUTMIX, teachers=5, lr=0.2)
+STUDENTS = {
+    "cifar10-lt": replace(BASE, teacher="teacher_cutmix"),
+    "cifar100-lt": replace(BASE, mix_probability=0.5),
+}
 
 
 def recipe_of(cell: Cell) -> Recipe:
     """The recipe of a student, of a teacher, or of a run behind the choice."""
     recipes = {method.name: method.recipe for method in (*KINDS_OF_TEACHERS, *CHOICES, *VARIED)}
-    recipes[STUDENT.name] = student_of(cell.data_set)
+    recipes[published.METHOD] = STUDENTS[cell.data_set]
     if cell.method not in recipes:
         raise ValueError(f"no method is named {cell.method!r}: expected one of {', '.join(recipes)}")
     return recipes[cell.method]
 
 
+def teacher_methods() -> set[str]:
+    """The names of all kinds of teachers, which keep their weights."""
+    return {kind.name for kind in KINDS_OF_TEACHERS}
+
+
 def teachers_table(cell: Cell) -> str | None:
-    """The table that a teacher's record belongs to: those of the student on the same data are the record's, others are
-    tries. None for a run that is no teacher."""
-    if cell.method not in {kind.name for kind in KINDS_OF_TEACHERS}:
+    """The table that a teacher's record belongs to: those of today's student on the same data are the record's, others
+    are tries. None for a run that is no teacher. Records of earlier recipes stay where they are."""
+    if cell.method not in teacher_methods():
         return None
-    return TEACHERS if cell.method == student_of(cell.data_set).teacher else TRIED_TEACHERS
+    return TEACHERS if cell.method == STUDENTS[cell.data_set].teacher else TRIED_TEACHERS
 
 
 def plan() -> list[Cell]:
     """Every student: first three seeds of CIFAR-100-LT at 100, two of the next two cells, and one of the others."""
     first = {("cifar100-lt", 100): 3, ("cifar100-lt", 200): 2, ("cifar10-lt", 100): 2}
     columns = [*first, *(column for column in published.COLUMNS if column not in first)]
-    cells = [Cell(*column, STUDENT.name, seed) for column in columns for seed in SEEDS[: first.get(column, 1)]]
-    rest = [Cell(*column, STUDENT.name, seed) for seed in SEEDS for column in columns]
+    cells = [Cell(*column, published.METHOD, seed) for column in columns for seed in SEEDS[: first.get(column, 1)]]
+    rest = [Cell(*column, published.METHOD, seed) for seed in SEEDS for column in columns]
     return list(dict.fromkeys([*cells, *rest]))
 
 

@@ -16,6 +16,7 @@ from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, mean_std, plus_minus
 from equipoise.training.records import Record, read_records
 
+VARIED = ("teacher", "teachers", "mix_probability", "lr", "iterations")  # between recipes of the record
 ENOUGH = 3  # seeds before a cell is compared with the best
 NOTE = (
     "Ours: mean ± standard deviation (n seeds) of the last iterate of one network; each seed has teachers of its own. "
@@ -56,7 +57,7 @@ def _leaderboard(data_set: str, records: Sequence[Record], earlier: Sequence[Rec
 
 def _ours(title: str, columns: Sequence[Column], records: Sequence[Record], folder: str) -> list[str]:
     ours = by_column(records)
-    runs = [[*ours.get(column, ())] for column in columns]
+    runs = [ours.get(column, []) for column in columns]
     numbers = [mean_std((run.top1 for run in every), n=True) for every in runs]
     lengths = sorted({(run.iterations, len(run.teachers or {})) for every in runs for run in every})
     length = " or ".join(f"{iterations:,} × 512, after {counted(n, 'teacher')}" for iterations, n in lengths) or UNKNOWN
@@ -120,11 +121,18 @@ def verdict(records: Sequence[Record]) -> str:
 
 
 def read(results: Path) -> list[Record]:
-    """The students: one method in all cells, each with its teachers."""
+    """The students: one method in all cells, each with its teachers, and one recipe per data set."""
     records = shown(read_records(results, published.NAME))
+    first: dict[str, Record] = {}
     for record in records:
         if record.method != published.METHOD or not record.teachers:
             raise ValueError(f"{record.key} is not a student: expected {published.METHOD} with teachers")
+        usual = first.setdefault(record.data_set, record)
+        if other := [name for name in VARIED if record.recipe.get(name) != usual.recipe.get(name)]:
+            raise ValueError(
+                f"{record.key} is of another recipe than {usual.key} ({', '.join(other)}): keep the records of each "
+                "recipe in a folder of their own"
+            )
     return records
 
 
