@@ -247,7 +247,8 @@ def _student_title(one: Mapping[str, Any]) -> str:
 
 
 def leaderboard_part(records: Sequence[Record], earlier: Sequence[Record] = ()) -> str:
-    return "\n\n".join([verdict(records), *map(str, leaderboards(records, earlier)), NOTE])
+    verdicts = [verdict(records), *([f"The second recipe. {verdict(earlier)}"] if earlier else [])]
+    return "\n\n".join([*verdicts, *map(str, leaderboards(records, earlier)), NOTE])
 
 
 def cells_part(records: Sequence[Record], teachers: Sequence[Record]) -> str:

@@ -75,6 +75,7 @@ class Factors:
 FACTORS = {
     ("cifar10-lt", 200): (
         *(Factors(kind, *one) for kind in ("ema", "cutmix") for one in ((1.0, 0.1), (1.0, 0.2), (0.5, 0.2))),
+        Factors("cutmix", 1.0, 0.2, 37_000),
         Factors("sam", 1.0, 0.1),
     ),
     ("cifar100-lt", 10): (
@@ -87,6 +88,7 @@ FACTORS = {
         Factors("ema", 1.0, 0.1),
         Factors("ema", 1.0, 0.2),
         Factors("ema", 0.5, 0.2),
+        Factors("ema", 0.5, 0.2, 37_000),
         Factors("cutmix", 1.0, 0.2),
         Factors("cutmix", 0.5, 0.2),
     ),
