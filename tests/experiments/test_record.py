@@ -683,7 +683,7 @@ def test_ours_is_the_last_row_with_its_seeds() -> None:
     records = [student(("cifar100-lt", 100), seed, 54.0 + seed) for seed in range(2)]
     first, second = report.leaderboards(records)
     said = documents.leaderboard_part(records[1:], records[:1])
-    assert "The second recipe. Not above it: CIFAR-100-LT, 100: −0.20 (1)." in said
+    assert "The second recipe: Not above it: CIFAR-100-LT, 100: −0.20 (1)." in said
     *_, before, ours = report.leaderboards(records[1:], records[:1])[0].rows
     assert [row[0] for row in (before, ours)] == ["ours: second recipe", "ours"]
     assert [row[2] for row in (before, ours)] == ["54.0 (1)", "55.0 (1)"]

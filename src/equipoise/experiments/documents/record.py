@@ -247,7 +247,9 @@ def _student_title(one: Mapping[str, Any]) -> str:
 
 
 def leaderboard_part(records: Sequence[Record], earlier: Sequence[Record] = ()) -> str:
-    verdicts = [verdict(records), *([f"The second recipe. {verdict(earlier)}"] if earlier else [])]
+    verdicts = [verdict(records)]
+    if earlier:
+        verdicts = [f"This recipe: {verdicts[0]}", f"The second recipe: {verdict(earlier)}"]
     return "\n\n".join([*verdicts, *map(str, leaderboards(records, earlier)), NOTE])
 
 
