@@ -617,6 +617,11 @@ def test_the_mean_of_some_networks_is_judged() -> None:
     assert KINDS["judged"]([unsure], labels, prior) == {"top1": 33.3333, "balanced_accuracy": 50.0}
     found = KINDS["judged"]([sure, unsure, unsure], labels, prior)  # neither their majority nor the last
     assert found == {"top1": 66.6667, "balanced_accuracy": 50.0}
+    # log odds of the common class: log 1.5, less tau times log 3
+    for tau, right in ((0.3, 66.6667), (0.4, 33.3333)):
+        found = KINDS["adjusted"]([1 - unsure], labels, prior, tau)
+        assert found["tau"] == tau
+        assert found["top1"] == right
 
 
 def test_kinds_of_teachers_are_shown_alone_and_together() -> None:
