@@ -59,8 +59,7 @@ def probabilities(cell: Cell, path: Path, images: Tensor, num_classes: int, dige
 
 def judged(answers: Sequence[Tensor], labels: IntArray, prior: Prior) -> dict[str, float]:
     """Top-1 and balanced accuracy, in percent, of the mean of networks' probabilities [N, K]."""
-    result = evaluate(mean_of(answers), labels, prior, probabilities=True)
-    return scores(result)
+    return scores(evaluate(mean_of(answers), labels, prior, probabilities=True))
 
 
 def adjusted(answers: Sequence[Tensor], labels: IntArray, prior: Prior, tau: float) -> dict[str, float]:

@@ -897,6 +897,16 @@ def test_what_the_notes_say_of_teachers_with_cutmix_is_in_the_records() -> None:
         lost = [(np.array(one.correct)[few] / np.array(one.total)[few]).mean() for one in (without, mixed)]
         assert lost[0] - lost[1] > 0.05
         assert abs((without.teachers_top1 or 0) - (mixed.teachers_top1 or 0)) < 0.5
+    for kind in ("ema", "cutmix"):
+        every, half = (judged("cifar10-lt/200", kind, share).balanced_accuracy for share in (100, 50))
+        assert every > half + 1
+    faster = [
+        one.balanced_accuracy - tries[key.replace("lr_0.2", "lr_0.1")].balanced_accuracy
+        for key, one in tries.items()
+        if "lr_0.2/" in key and key.replace("lr_0.2", "lr_0.1") in tries
+    ]
+    assert len(faster) == 6
+    assert min(faster) > 0
     teachers = [one for one in read_records(ROOT / "results", published.TEACHERS) if one.data_set == "cifar10-lt"]
     largest = {
         kind: np.mean([one.correct[0] for one in teachers if (one.method, one.imbalance) == (f"teacher_{kind}", 200)])
@@ -915,7 +925,9 @@ def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(tab
 
 
 def test_the_second_recipe_is_that_of_its_row_in_the_notes() -> None:
-    for one in read_records(ROOT / "results", published.SECOND, named=published.NAME):
+    runs = read_records(ROOT / "results", published.SECOND, named=published.NAME)
+    assert runs
+    for one in runs:
         assert {**EARLIER, **one.recipe} == json.loads(json.dumps(recipe.CUTMIX.as_dict())), one.key
 
 

@@ -137,10 +137,8 @@ class Classification(Kind[Cell, Training]):
 
     def name(self, cell: Cell) -> str:
         length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        same = (
-            self._own_table(cell) is not None and cell.imbalance != SUPERSET_IMBALANCE
-        )  # which trains on fewer images
-        judged = "-validate" if self.settings.validate and not same else ""
+        shared = self._own_table(cell) is not None and cell.imbalance != SUPERSET_IMBALANCE  # trained on fewer images
+        judged = "-validate" if self.settings.validate and not shared else ""
         return f"{super().name(cell)}{judged}{length}"
 
     def made_from(self, cell: Cell) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, mean_std, plus_minus
 from equipoise.training.records import Record, read_records
 
-VARIED = ("teacher", "teachers", "mix_probability", "lr", "iterations")  # between recipes of the record
+CHANGED = ("teacher", "teachers", "mix_probability", "lr", "iterations")  # between recipes of the record
 ENOUGH = 3  # seeds before a cell is compared with the best
 NOTE = (
     "Ours: mean ± standard deviation (n seeds) of the last iterate of one network; each seed has teachers of its own. "
@@ -128,7 +128,7 @@ def read(results: Path) -> list[Record]:
         if record.method != published.METHOD or not record.teachers:
             raise ValueError(f"{record.key} is not a student: expected {published.METHOD} with teachers")
         usual = first.setdefault(record.data_set, record)
-        if other := [name for name in VARIED if record.recipe.get(name) != usual.recipe.get(name)]:
+        if other := [name for name in CHANGED if record.recipe.get(name) != usual.recipe.get(name)]:
             raise ValueError(
                 f"{record.key} is of another recipe than {usual.key} ({', '.join(other)}): keep the records of each "
                 "recipe in a folder of their own"
