@@ -595,6 +595,14 @@ def test_teachers_are_judged_alone_and_with_those_of_other_kinds(
         (["teacher_wide"], 1),
         (["teacher", "teacher_wide"], 3),
     ]
+    assert all("adjusted" not in one for one in found["together"])
+    monkeypatch.setattr(
+        "sys.argv", ["_", *map(str, words), "--cell", "cifar10-lt/20", "--out", str(file), "--tau", "0", "0.5"]
+    )
+    KINDS["main"]()
+    for one in json.loads(file.read_text())["together"]:
+        assert [each["tau"] for each in one["adjusted"]] == [0.0, 0.5]
+        assert one["adjusted"][0] == {"tau": 0.0} | {score: one[score] for score in documents.SCORES}
     alone = found["alone"]["teacher_wide"]["1000"]
     assert found["together"][1].items() >= {key: alone[key] for key in documents.SCORES}.items()
     tried = command.records()["choices/record-teachers/cifar10-lt/20/teacher_wide/1000"]
