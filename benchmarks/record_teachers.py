@@ -4,9 +4,7 @@
     python benchmarks/record_teachers.py --data DIR --teachers CHECKPOINTS/record --cell cifar10-lt/200 --out FILE.json
 
 Weights of this cell are refused if a committed record names others; files without a record are skipped. Every kind of
-teachers, every two kinds and so on are evaluated by the mean of their probabilities; with --tau also after that share
-of the log prior was subtracted once more. Classes without a held-out image, as the largest one, are not evaluated:
-what a shift costs them is not seen.
+teachers, every two kinds and so on are evaluated by the mean of their probabilities.
 """
 
 from __future__ import annotations
@@ -24,9 +22,8 @@ from torch import Tensor
 from equipoise.data.cifar import SUPERSET_IMBALANCE, held_out
 from equipoise.experiments.record import recipe as record_recipe
 from equipoise.files import write_text
-from equipoise.metrics.evaluation import Evaluation, evaluate
+from equipoise.metrics.evaluation import evaluate
 from equipoise.prior import IntArray, Prior
-from equipoise.serving.adjust import adjust_logits
 from equipoise.training.augmentation.cifar import normalise
 from equipoise.training.classification import build_model
 from equipoise.training.classification_runs import Store
@@ -59,26 +56,11 @@ def probabilities(cell: Cell, path: Path, images: Tensor, num_classes: int, dige
 
 def judged(answers: Sequence[Tensor], labels: IntArray, prior: Prior) -> dict[str, float]:
     """Top-1 and balanced accuracy, in percent, of the mean of networks' probabilities [N, K]."""
-    return scores(evaluate(mean_of(answers), labels, prior, probabilities=True))
-
-
-def adjusted(answers: Sequence[Tensor], labels: IntArray, prior: Prior, tau: float) -> dict[str, float]:
-    """The same after tau times the log prior was subtracted."""
-    logits = adjust_logits(mean_of(answers).log(), source=prior, tau=tau)
-    return {"tau": tau} | scores(evaluate(logits, labels, prior))
-
-
-def mean_of(answers: Sequence[Tensor]) -> Tensor:
-    return torch.stack(list(answers)).mean(0)
-
-
-def scores(result: Evaluation) -> dict[str, float]:
+    result = evaluate(torch.stack(list(answers)).mean(0), labels, prior, probabilities=True)
     return {"top1": round(100 * result.top1, 4), "balanced_accuracy": round(100 * result.balanced_accuracy, 4)}
 
 
-def measure(
-    folder: Path, results: Path, data_set: str, imbalance: int, store: Store, taus: Sequence[float] = ()
-) -> dict[str, Any]:
+def measure(folder: Path, results: Path, data_set: str, imbalance: int, store: Store) -> dict[str, Any]:
     """Every teacher of a cell whose weights are in the folder, and all combinations of their kinds."""
     drawn, known = store.drawn(data_set, imbalance), recorded(results, data_set, imbalance)
     left = held_out(drawn)
@@ -95,17 +77,16 @@ def measure(
     if not answers:
         raise SystemExit(f"{folder} holds no weights of {data_set}/{imbalance} that have a record under {results}")
     every = chain.from_iterable(combinations(answers, number) for number in range(1, len(answers) + 1))
-    together = [of_kinds(kinds, answers, labels, drawn.prior, taus) for kinds in every]
+    together = [of_kinds(kinds, answers, labels, drawn.prior) for kinds in every]
     return {"cell": f"{data_set}/{imbalance}", "images": len(labels), "alone": alone, "together": together}
 
 
 def of_kinds(
-    kinds: Sequence[str], answers: Mapping[str, list[Tensor]], labels: IntArray, prior: Prior, taus: Sequence[float]
+    kinds: Sequence[str], answers: Mapping[str, list[Tensor]], labels: IntArray, prior: Prior
 ) -> dict[str, Any]:
     """All teachers of some kinds together."""
     every = [one for kind in kinds for one in answers[kind]]
-    found: dict[str, Any] = {"kinds": list(kinds), "networks": len(every)} | judged(every, labels, prior)
-    return found | ({"adjusted": [adjusted(every, labels, prior, tau) for tau in taus]} if taus else {})
+    return {"kinds": list(kinds), "networks": len(every)} | judged(every, labels, prior)
 
 
 def main() -> None:
@@ -114,14 +95,13 @@ def main() -> None:
     parser.add_argument("--teachers", type=Path, required=True, help="the folder of weights")
     parser.add_argument("--cell", required=True, help="data set and imbalance, as in cifar10-lt/200")
     parser.add_argument("--results", type=Path, default=Path("results"), help="the folder of committed records")
-    parser.add_argument("--tau", type=float, nargs="*", default=[], help="shares of the log prior to subtract")
     parser.add_argument("--out", type=Path, help="write the measurements as JSON")
     options = parser.parse_args()
     data_set, imbalance = options.cell.split("/")
     if int(imbalance) <= SUPERSET_IMBALANCE:
         parser.error(f"--cell {options.cell}: the draw leaves out images only at an imbalance above 10")
     store = Store(options.data, torch.device("cpu"))
-    found = measure(options.teachers, options.results, data_set, int(imbalance), store, options.tau)
+    found = measure(options.teachers, options.results, data_set, int(imbalance), store)
     print(json.dumps(found, indent=1))
     if options.out:
         about = hardware(store.device) | {"torch": torch.__version__}

@@ -595,14 +595,6 @@ def test_teachers_are_judged_alone_and_with_those_of_other_kinds(
         (["teacher_wide"], 1),
         (["teacher", "teacher_wide"], 3),
     ]
-    assert all("adjusted" not in one for one in found["together"])
-    monkeypatch.setattr(
-        "sys.argv", ["_", *map(str, words), "--cell", "cifar10-lt/20", "--out", str(file), "--tau", "0", "0.5"]
-    )
-    KINDS["main"]()
-    for one in json.loads(file.read_text())["together"]:
-        assert [each["tau"] for each in one["adjusted"]] == [0.0, 0.5]
-        assert one["adjusted"][0] == {"tau": 0.0} | {score: one[score] for score in documents.SCORES}
     alone = found["alone"]["teacher_wide"]["1000"]
     assert found["together"][1].items() >= {key: alone[key] for key in documents.SCORES}.items()
     tried = command.records()["choices/record-teachers/cifar10-lt/20/teacher_wide/1000"]
@@ -625,11 +617,6 @@ def test_the_mean_of_some_networks_is_judged() -> None:
     assert KINDS["judged"]([unsure], labels, prior) == {"top1": 33.3333, "balanced_accuracy": 50.0}
     found = KINDS["judged"]([sure, unsure, unsure], labels, prior)  # neither their majority nor the last
     assert found == {"top1": 66.6667, "balanced_accuracy": 50.0}
-    # log odds of the common class: log 1.5, less tau times log 3
-    for tau, right in ((0.3, 66.6667), (0.4, 33.3333)):
-        found = KINDS["adjusted"]([1 - unsure], labels, prior, tau)
-        assert found["tau"] == tau
-        assert found["top1"] == right
 
 
 def test_kinds_of_teachers_are_shown_alone_and_together() -> None:
