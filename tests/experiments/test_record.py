@@ -66,9 +66,10 @@ class Command:
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     write_cifar10(tmp_path / "data")
     teacher = Method("teacher", replace(recipe.AVERAGED, **TINY))  # type: ignore[arg-type]
-    small = {**TINY, "teacher": "teacher", "teachers": 2, "views": 2}
-    student = replace(recipe.BASE, **small)  # type: ignore[arg-type]
+    taught = {"teacher": "teacher", "teachers": 2}
+    student = replace(recipe.STUDENTS[CELL[0]], **TINY, **taught, views=2)  # type: ignore[arg-type]
     monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, student))
+    monkeypatch.setattr(published, "STUDENTS", dict.fromkeys(published.DATA_SETS, taught))
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*CELL, "distilled", seed) for seed in (0, 1)])
     wide = Method("teacher_wide", replace(teacher.recipe, width=2, ema=0.5))
     monkeypatch.setattr(recipe, "KINDS_OF_TEACHERS", (teacher, wide))
@@ -162,21 +163,20 @@ def test_two_seeds_share_no_teacher(command: Command) -> None:
     assert len(set(weights)) == 4
 
 
-def test_a_few_students_at_a_time_follow_their_teachers(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_students_as_are_trained_together_follow_their_teachers(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*CELL, "distilled", seed) for seed in (0, 1, 2)])
-    monkeypatch.setattr(record_command, "AT_A_TIME", 2)
-    command("--together", "2")
+    alone = "cifar10-lt/10/teacher/1000"
+    command("--only", alone, out="first.jsonl")
+    (command.folder / "checkpoints").rename(command.folder / "elsewhere")
+    import_records(command.folder / "first.jsonl", command.folder / "results")
+    said = command("--together", "2")
     order = [f"{one.method[0]}{one.seed}" for one in command.records().values()]
-    assert order == ["t1000", "t1001", "t2000", "t2001", "d0", "d1", "t3000", "t3001", "d2"]
-
-
-def test_a_budget_that_ends_early_leaves_finished_students() -> None:
-    students = [Cell("cifar10-lt", 10, "distilled", seed) for seed in range(5)]
-    teachers = record_command.teachers_of(students)
-    alone = Cell("cifar10-lt", 100, "teacher_ema", 1000)
-    order = record_command.in_turn([*teachers[1:], alone], students)  # the first teacher has a record
-    few = 4 * recipe.BASE.teachers
-    assert order == [*teachers[1:few], *students[:4], *teachers[few:], students[4], alone]
+    assert order == ["t1001", "t2000", "t2001", "d0", "d1", "t3000", "t3001", "d2"]
+    assert f"and 1 run whose weights are needed and missing: {alone} " in said
+    trained = [part.split(" ")[0] for part in said.split("training 2 together: ")[1:]]
+    assert trained[0] == f"{alone},"  # which is trained again with the others
 
 
 def test_students_that_are_shown_the_same_share_one_pool_and_are_not_changed_by_it(
@@ -245,8 +245,10 @@ def test_choices_are_judged_on_training_images_that_were_not_trained_on(
     command("--seeds", "0")
     whole = command.records()["record/cifar10-lt/10/distilled/0"]
     command("--validate", out="tries.jsonl")
-    (one,) = command.records("tries.jsonl").values()
-    assert (one.key, one.evaluated_on) == ("choices/record/cifar10-lt/10/distilled/0", "held_out")
+    *teachers, one = command.records("tries.jsonl").values()
+    assert [teacher.key for teacher in teachers] == [f"choices/record-teachers/{name}" for name in NAMES]
+    assert {each.evaluated_on for each in (*teachers, one)} == {"held_out"}
+    assert one.key == "choices/record/cifar10-lt/10/distilled/0"
     assert [count + held for count, held in zip(one.counts, one.total, strict=True)] == whole.counts
     assert sum(one.total) > 0
     assert set((one.teachers or {}).values()).isdisjoint((whole.teachers or {}).values())  # theirs saw those images
@@ -423,6 +425,23 @@ def test_a_teacher_whose_logits_mean_other_frequencies_is_refused(
     assert (
         "the logits of its teacher cifar10-lt/10/teacher/1000 mean other class frequencies (train) than its own" in said
     )
+
+
+def test_a_teacher_whose_record_names_other_weights_is_refused(command: Command) -> None:
+    command("--seeds", "0")
+    lines = (command.folder / "r.jsonl").read_text().splitlines()
+    teachers, trained = [json.loads(line) for line in lines[:2]], json.loads(lines[1])["weights"]
+    teachers[1]["weights"] = "0" * 16
+    files = [command.folder / name for name in ("r.jsonl", "elsewhere.jsonl")]
+    for file in files:
+        file.write_text("".join(json.dumps(one) + "\n" for one in teachers))
+    refused = f"its teacher {NAMES[1]} has the weights {trained}, but its record names {'0' * 16}"
+    assert refused in command("--seeds", "0", ok=False)  # appended
+    command("--seeds", "0", "--iterations", "2")  # whose teachers differ anyway
+    import_records(files[1], command.folder / "results")
+    assert refused in command("--seeds", "0", out="other.jsonl", ok=False)  # committed
+    again = ("--seeds", "0", "--results", str(command.folder / "again"))
+    assert "3 runs recorded" in command(*again, out="other.jsonl")
 
 
 # -------------------------------------------------------------------- files
@@ -725,14 +744,18 @@ def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:
         path.unlink()
 
 
-def test_records_of_two_recipes_are_refused(tmp_path: Path) -> None:
-    for seed, number in enumerate((6, 5)):
-        usual = student(("cifar100-lt", 100), seed, 54.0)
-        path = usual.path_under(tmp_path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(replace(usual, recipe=usual.recipe | {"teachers": number}).to_json(indent=1))
-    with pytest.raises(ValueError, match=r"distilled/1 is of another recipe than .*distilled/0 \(teachers\)"):
-        report.read(tmp_path)
+def test_records_of_another_recipe_are_refused(tmp_path: Path) -> None:
+    for data_set, today in published.STUDENTS.items():
+        usual = student((data_set, 100), 0, 54.0)
+        one = replace(usual, recipe=usual.recipe | today)
+        path = one.path_under(tmp_path)
+        path.parent.mkdir(parents=True)
+        path.write_text(one.to_json(indent=1))
+        assert one in report.read(tmp_path)
+        path.write_text(replace(one, recipe=one.recipe | {"teachers": 6}).to_json(indent=1))
+        with pytest.raises(ValueError, match=rf"{one.key} is of another recipe \(teachers 6, now 5\)"):
+            report.read(tmp_path)
+        path.unlink()
 
 
 def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
@@ -743,7 +766,7 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
     ]
     said = documents.ablation(tries)
     assert "| Balanced Softmax as in Table 1 | 18,500 | 48.40 (1) |" in said
-    assert "| + 18,500 iterations (the first student) | 18,500 | 49.40 (1) | 57.8 |" in said
+    assert "| + 18,500 iterations (the first recipe's student) | 18,500 | 49.40 (1) | 57.8 |" in said
     assert "Not run yet: + weight decay 1e-3;" in said
     tried = {"table": "choices/record", "method": "distilled_wide", "balanced_accuracy": 49.0}
     wide = student(("cifar100-lt", 100), 0, 51.0, **tried, teachers={"cifar100-lt/100/teacher_wide/1000": "0"})
@@ -800,8 +823,8 @@ def test_factors_change_what_they_name() -> None:
         taught = recipe.recipe_of(made.teacher_cells(Cell("cifar100-lt", 10, method.name, 0))[0])
         kind = {(0.0, 0.0): "ema", (0.5, 0.0): "cutmix", (0.0, 0.1): "sam"}
         assert kind[taught.mix_probability * (taught.cutmix > 0), taught.sam] == factors.teachers
-        usual = {name: getattr(recipe.BASE, name) for name in changed}
-        assert replace(made, **usual) == recipe.BASE
+        usual = {name: getattr(recipe.SECOND, name) for name in changed}
+        assert replace(made, **usual) == recipe.SECOND
     tried = [cell for cell in recipe.choices_plan() if cell.method in named]
     assert [(cell.data_set, cell.imbalance) for cell in tried] == [
         c for c, every in published.FACTORS.items() for _ in every
@@ -821,11 +844,14 @@ def test_the_committed_documents_are_what_the_committed_records_give() -> None:
     assert stale == [], "run: equipoise table record --write"
 
 
-@pytest.mark.parametrize(("folder", "number"), [(published.NAME, 5), (published.SECOND, 6)])
-def test_the_committed_students_name_teachers_that_are_recorded(folder: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("folder", "teachers_folder", "number"),
+    [(published.NAME, published.TEACHERS, 5), (published.SECOND, published.SECOND_TEACHERS, 6)],
+)
+def test_the_committed_students_name_teachers_that_are_recorded(folder: str, teachers_folder: str, number: int) -> None:
     teachers = {
         one.key.removeprefix("record-teachers/"): one.weights
-        for one in read_records(ROOT / "results", "record-teachers")
+        for one in read_records(ROOT / "results", teachers_folder, named=published.TEACHERS)
     }
     students = read_records(ROOT / "results", folder, named=published.NAME)
     assert students
@@ -902,17 +928,23 @@ def test_what_the_notes_say_of_teachers_with_cutmix_is_in_the_records() -> None:
     ]
     assert len(faster) == 6
     assert min(faster) > 0
-    teachers = [one for one in read_records(ROOT / "results", published.TEACHERS) if one.data_set == "cifar10-lt"]
-    largest = {
-        kind: np.mean([one.correct[0] for one in teachers if (one.method, one.imbalance) == (f"teacher_{kind}", 200)])
-        for kind in ("ema", "cutmix")
-    }
-    assert 25 < largest["ema"] - largest["cutmix"] < 35  # of 1,000
+    right = [
+        np.mean([one.correct[0] for one in found if (one.data_set, one.imbalance) == ("cifar10-lt", 200)])
+        for folder in (published.SECOND_TEACHERS, published.TEACHERS)
+        if (found := read_records(ROOT / "results", folder, named=published.TEACHERS))
+    ]
+    assert 25 < right[0] - right[1] < 35  # of 1,000
 
 
-@pytest.mark.parametrize("table", [published.NAME, published.TEACHERS, published.TRIES, published.TRIED_TEACHERS])
-def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(table: str) -> None:
-    runs = read_records(ROOT / "results", table)
+@pytest.mark.parametrize(
+    ("folder", "table"),
+    [
+        *((name, name) for name in (published.NAME, published.TEACHERS, published.TRIES, published.TRIED_TEACHERS)),
+        (published.SECOND_TEACHERS, published.TEACHERS),
+    ],
+)
+def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(folder: str, table: str) -> None:
+    runs = read_records(ROOT / "results", folder, named=table)
     assert runs
     for one in runs:
         now = recipe.recipe_of(Cell(one.data_set, one.imbalance, one.method, one.seed)).as_dict()
@@ -923,7 +955,7 @@ def test_the_second_recipe_is_that_of_its_row_in_the_notes() -> None:
     runs = read_records(ROOT / "results", published.SECOND, named=published.NAME)
     assert runs
     for one in runs:
-        assert {**EARLIER, **one.recipe} == json.loads(json.dumps(recipe.CUTMIX.as_dict())), one.key
+        assert {**EARLIER, **one.recipe} == json.loads(json.dumps(recipe.SECOND.as_dict())), one.key
 
 
 def test_teachers_are_averages_wide_or_deep_or_trained_with_cutmix_or_sam() -> None:
@@ -943,7 +975,7 @@ def test_teachers_are_averages_wide_or_deep_or_trained_with_cutmix_or_sam() -> N
     assert [len(taught[f"distilled_{name}"]) for name in ("ema", "wide", "deep", "twelve")] == [6, 3, 4, 12]
     assert taught["distilled_twelve"][:6] == taught["distilled_18500"]
     assert {cell.method for cells in taught.values() for cell in cells} == set(tried) == recipe.teacher_methods()
-    assert {one.width for name, one in recipes.items() if one.teacher} == {recipe.BASE.width} == {1}
+    assert {one.width for name, one in recipes.items() if one.teacher} == {recipe.SECOND.width} == {1}
 
 
 def test_the_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None:
@@ -960,17 +992,23 @@ def test_the_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None:
 
 
 def test_a_teachers_record_belongs_to_the_table_of_its_data_sets_student() -> None:
-    def recorded(students: list[Cell], table: str) -> set[tuple[str, int, str]]:
-        return {(t.data_set, t.imbalance, t.method) for t in record_command.recorded_teachers(students, table)}
+    def taught_by(students: list[Cell], table: str, *, validate: bool) -> set[tuple[str, int, str]]:
+        return {
+            (one.data_set, one.imbalance, one.method)
+            for one in record_command.teachers_of(students)
+            if recipe.teachers_table(one, validate=validate) == table
+        }
 
     final = {"cifar10-lt": "teacher_cutmix", "cifar100-lt": "teacher_ema"}
-    assert recorded(recipe.plan(), recipe.TEACHERS) == {(*column, final[column[0]]) for column in published.COLUMNS}
-    assert recorded(recipe.plan(), recipe.TRIED_TEACHERS) == set()
+    every = {(*column, final[column[0]]) for column in published.COLUMNS}
+    assert taught_by(recipe.plan(), recipe.TEACHERS, validate=False) == every
+    assert taught_by(recipe.plan(), recipe.TRIED_TEACHERS, validate=False) == set()
     varied = [cell for cell in recipe.choices_plan() if cell.method.startswith("three")]
-    assert recorded(varied, recipe.TRIED_TEACHERS) == {
+    assert taught_by(varied, recipe.TRIED_TEACHERS, validate=True) == {
         ("cifar10-lt", 200, "teacher_ema"),
         ("cifar10-lt", 200, "teacher_sam"),
         ("cifar100-lt", 10, "teacher_cutmix"),
+        ("cifar100-lt", 10, "teacher_ema"),  # of the final kind, but some of its images are held out
         ("cifar100-lt", 100, "teacher_cutmix"),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -17,9 +18,7 @@ from equipoise.training.classification import Training
 from equipoise.training.classification_runs import Classification, Store
 from equipoise.training.kinds import Settings
 from equipoise.training.recipe import Cell
-from equipoise.training.records import Record, Recorded
-
-AT_A_TIME = 4  # students; four keep an H200 busy
+from equipoise.training.records import Record, Recorded, read_records
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,13 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     place = device_of(options.device)
     kernels = kernels_of(place, **asked_kernels)
     recorded, teachers = (options.recorded(name, Record) for name in (table, teachers_table))
-    asked = asked_cells([*plan, *(() if own.teachers else recorded_teachers(plan, teachers_table))], options)
+    table_of = partial(record.teachers_table, validate=options.validate)
+
+    def to_record(students: list[Cell]) -> list[Cell]:
+        """Their teachers, but for those whose records belong to the other table."""
+        return [] if own.teachers else [one for one in teachers_of(students) if table_of(one) == teachers_table]
+
+    asked = asked_cells([*plan, *to_record(plan)], options)
     students = [cell for cell in asked if cell in plan]
     named = [cell for cell in asked if cell not in {*plan, *teachers_of(students)}]
     missing = missing_cells(students, recorded) if students else missing_cells(named, teachers)
@@ -59,8 +64,8 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     wanted = list(dict.fromkeys([*missing, *unrecorded(named, teachers)]))
     cells = present_cells(wanted, own.data, download=own.download)
     students = [cell for cell in cells if cell in plan]
-    taught = [] if own.teachers else recorded_teachers(students, teachers_table)
-    first = unrecorded([*taught, *(cell for cell in cells if cell not in plan)], teachers)
+    first = unrecorded([*to_record(students), *(cell for cell in cells if cell not in plan)], teachers)
+    known = recorded_weights(teachers_of(students), options, table_of)
     check_widths([*first, *students, *teachers_of(students)], record.recipe_of, kernels)
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / record.NAME, together=together)
@@ -75,14 +80,15 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
             settings,
             kernels=kernels,
             backbones=record.teacher_methods(),
-            own_table=record.teachers_table,
+            own_table=table_of,
+            recorded_weights=known,
             deliver=delivery(own.export, table),
         )
 
     def finished() -> set[str]:
         return recorded.appended() | teachers.appended()
 
-    train_cells(in_turn(first, students), options, recorded, place, make, finished=finished, teachers=own.teachers)
+    train_cells([*students, *first], options, recorded, place, make, finished=finished, teachers=own.teachers)
 
 
 def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], None]:
@@ -104,25 +110,25 @@ def teachers_of(students: list[Cell]) -> list[Cell]:
     return list(dict.fromkeys(every))
 
 
-def in_turn(first: list[Cell], students: list[Cell]) -> list[Cell]:
-    """A few students at a time, after their teachers, so that a budget that ends early leaves finished students; last,
-    teachers without a student among them."""
-    cells: list[Cell] = []
-    for start in range(0, len(students), AT_A_TIME):
-        few = students[start : start + AT_A_TIME]
-        cells += [*(cell for cell in teachers_of(few) if cell in first), *few]
-    return list(dict.fromkeys([*cells, *first]))
-
-
-def recorded_teachers(students: list[Cell], table: str) -> list[Cell]:
-    """The students' teachers whose records belong to a table. Those of the final recipe are recorded with the runs that
-    are evaluated on the test set, not beside tries."""
-    return [teacher for teacher in teachers_of(students) if record.teachers_table(teacher) == table]
-
-
 def unrecorded(cells: list[Cell], teachers: Recorded) -> list[Cell]:
     """The teachers that have no record yet. One that has, and whose weights are gone, is trained again for its
     students, and gets no second record."""
     with refusing():
         known = teachers.committed() | teachers.appended()
     return [cell for cell in dict.fromkeys(cells) if str(cell) not in known]
+
+
+def recorded_weights(
+    teachers: list[Cell], options: RunOptions, table_of: Callable[[Cell], str | None]
+) -> dict[Cell, str]:
+    """The digests that the teachers' records give for their weights; none for a smoke test, whose teachers differ."""
+    if options.iterations is not None:
+        return {}
+    tables = record.TEACHERS, record.TRIED_TEACHERS
+    with refusing():
+        committed: list[Record] = [one for table in tables for one in read_records(options.results, table, Record)]
+        appended = options.recorded(record.TEACHERS, Record).read()
+    every = (one for one in (*committed, *appended) if isinstance(one, Record) and one.complete)
+    found = {one.key: one.weights for one in every}
+    keys = {teacher: f"{table_of(teacher)}/{teacher}" for teacher in teachers}
+    return {teacher: found[key] for teacher, key in keys.items() if key in found}

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -88,7 +89,8 @@ class Classification(Kind[Cell, Training]):
     """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on or learn from.
 
     `own_table` returns the table of a run's record if it is not `table`; weights of such runs are shared by runs that
-    are evaluated on the test set and on held-out images. `deliver` receives every run that was evaluated.
+    are evaluated on the test set and on held-out images. `recorded_weights` are the digests of teachers that have a
+    record: others are refused. `deliver` receives every run that was evaluated.
     """
 
     def __init__(
@@ -101,12 +103,13 @@ class Classification(Kind[Cell, Training]):
         kernels: Kernels | None = None,
         backbones: Collection[str] = (),
         own_table: Callable[[Cell], str | None] = lambda cell: None,
+        recorded_weights: Mapping[Cell, str] = MappingProxyType({}),
         deliver: Callable[[Training, Record], None] = lambda run, record: None,
     ) -> None:
         self.table, self.store, self.settings = table, store, settings
         self.kernels = kernels or Kernels()
         self._recipe_of, self._backbones, self._own_table = recipe_of, backbones, own_table
-        self._deliver = deliver
+        self._recorded_weights, self._deliver = recorded_weights, deliver
         self._pools: WeakValueDictionary[tuple[Any, ...], Pool] = WeakValueDictionary()  # of runs in progress
         torch.backends.cudnn.deterministic = self.kernels.deterministic
         torch.backends.cudnn.benchmark = not self.kernels.deterministic
@@ -181,8 +184,14 @@ class Classification(Kind[Cell, Training]):
         return run
 
     def _teacher(self, cell: Cell, teacher: Cell, weights: Mapping[str, Tensor]) -> Teacher:
-        """A teacher with its weights; refused if its logits do not mean the same class frequencies as the student's."""
-        _, data = self.store.get(cell.data_set, cell.imbalance)
+        """A teacher with its weights; refused if its record names others, or if its logits do not mean the same class
+        frequencies as the student's."""
+        digest, (_, data) = weights_digest(weights), self.store.get(cell.data_set, cell.imbalance)
+        if (known := self._recorded_weights.get(teacher, digest)) != digest:
+            raise ValueError(
+                f"{cell}: its teacher {teacher} has the weights {digest}, but its record names {known}, which another "
+                "version or device trained: with --results and another folder it gets a record of its own"
+            )
         recipe, student = self.recipe(teacher), self.recipe(cell)
         if logits_mean(recipe) != logits_mean(student):
             raise ValueError(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from itertools import groupby
 from typing import Generic
 
 from equipoise.data.reading import counted
@@ -31,6 +32,7 @@ from equipoise.training.records import StoredRecord
 
 SAVE_EVERY = 120.0  # seconds between checkpoints of a run in progress
 LOOK_EVERY = 10.0  # seconds between looks at its loss
+NAMED = 6  # runs that a message lists
 
 
 def run_cells(
@@ -43,8 +45,8 @@ def run_cells(
 ) -> list[C]:
     """Train `cells` in order, as many as the budget allows; returns those that were recorded.
 
-    `recorded` returns the cells that have a record by now, perhaps from another process. A run that another needs is
-    trained before it, and recorded only if it is among `cells`.
+    `recorded` returns the cells that have a record by now, perhaps from another process. Runs that others need are
+    trained before them, those of a whole group of others at a time, and recorded only if they are among `cells`.
     """
     queue = _Queue(cells, kind, settings, write, recorded)
     if settings.teachers is not None:  # report a folder that cannot be used before anything is trained
@@ -106,20 +108,42 @@ class _Queue(Generic[C, R]):
         return []
 
     def _order_by_start(self) -> None:
-        """Put missing runs before the run that needs them; leave out runs that need one that cannot be trained."""
-        for cell in list(self.waiting):
-            for first in self._needs(cell):
-                if first in self.waiting:
-                    continue
-                missing = self.kind.agree(self.kept.weights_of(first) is None)
-                if first in self.failed or (missing and first in self.trained):
-                    what = "is taught by" if first in self.kind.teachers(cell) else "starts from"
-                    self.settings.log(f"{cell}: skipped, as it {what} {first}")
-                    self.failed.add(cell)
-                    self.waiting.remove(cell)
-                    break
-                if missing:
-                    self.waiting.insert(self.waiting.index(cell), first)
+        """Put what runs need before them; leave out runs that need one that cannot be trained."""
+        added: list[C] = []
+        for group in self._groups():
+            for cell in group:
+                for first in self._needs(cell):
+                    if first not in self.waiting:
+                        missing = self.kind.agree(self.kept.weights_of(first) is None)
+                        if first in self.failed or (missing and first in self.trained):
+                            self._skip(cell, first)
+                            break
+                        if not missing:
+                            continue
+                        self.waiting.append(first)
+                        added.append(first)
+                    self._put_before(first, group)
+        if added:
+            named = ", ".join(map(str, added[:NAMED])) + (", ..." if len(added) > NAMED else "")
+            self.settings.log(f"and {counted(len(added), 'run')} whose weights are needed and missing: {named}")
+
+    def _groups(self) -> list[list[C]]:
+        """The waiting runs, in order; runs of one shape that may be trained together are one group."""
+        alike = (list(every) for _, every in groupby(self.waiting, self._shape))
+        size = self.settings.together
+        return [every[start : start + size] for every in alike for start in range(0, len(every), size)]
+
+    def _put_before(self, first: C, group: Sequence[C]) -> None:
+        """Have a run trained before all of a group, unless it is already."""
+        place = min(self.waiting.index(cell) for cell in group if cell in self.waiting)
+        if (now := self.waiting.index(first)) > place:
+            self.waiting.insert(place, self.waiting.pop(now))
+
+    def _skip(self, cell: C, first: C) -> None:
+        what = "is taught by" if first in self.kind.teachers(cell) else "starts from"
+        self.settings.log(f"{cell}: skipped, as it {what} {first}")
+        self.failed.add(cell)
+        self.waiting.remove(cell)
 
     def _needs(self, cell: C) -> list[C]:
         """The runs whose weights a run needs."""

@@ -264,6 +264,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     tried_teachers: list[Record] = read_records(results, published.TRIED_TEACHERS)
     first: list[Record] = read_records(results, published.FIRST, named=published.NAME)
     second: list[Record] = read_records(results, published.SECOND, named=published.NAME)
+    second_teachers: list[Record] = read_records(results, published.SECOND_TEACHERS, named=published.TEACHERS)
     gaps = read_json(root / GAPS)
     parts = {
         "docs/record.md": {
@@ -276,7 +277,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
             "record-factors": factors_part(tries),
             "record-teachers": teachers_part(read_json(root / TEACHERS_MEASURED)),
             "record-first": first_part(first),
-            "record-second": cells_part(second, teachers),
+            "record-second": cells_part(second, second_teachers),
             "record-students": f"{gap_table(gaps)}\n\n{ensemble_table(gaps)}",
         },
     }

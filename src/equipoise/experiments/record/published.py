@@ -9,24 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 NAME, TEACHERS = "record", "record-teachers"  # folders of results/
 TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
 FIRST = "choices/record-first"  # an earlier recipe, on the test set; its teachers: choices/record-first-teachers
-SECOND = "choices/record-second"  # the next one; its teachers are in TEACHERS
+SECOND, SECOND_TEACHERS = "choices/record-second", "choices/record-second-teachers"  # the next one
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
+
+# The third recipe, the record's: how the student of each data set differs from that of the second.
+STUDENTS: dict[str, dict[str, Any]] = {
+    "cifar10-lt": {"teacher": "teacher_cutmix", "teachers": 5, "mix_probability": 1.0, "lr": 0.2},
+    "cifar100-lt": {"teacher": "teacher_ema", "teachers": 5, "mix_probability": 0.5, "lr": 0.2},
+}
 
 # What was compared before the recipe was fixed; each row adds or changes one thing of the row it names.
 CHOICES = {
     "balanced_softmax": "Balanced Softmax as in Table 1",
     "weight_decay": "+ weight decay 1e-3",
-    "nesterov": "+ Nesterov's momentum (the first teachers)",
-    "ema": "+ average of the weights, 0.999 (the second teachers)",
+    "nesterov": "+ Nesterov's momentum (the first recipe's teachers)",
+    "ema": "+ average of the weights, 0.999 (the second recipe's teachers)",
     "distilled_13000": "+ six teachers",
-    "distilled_18500": "+ 18,500 iterations (the first student)",
+    "distilled_18500": "+ 18,500 iterations (the first recipe's student)",
     "distilled_alone": "from the teachers alone",
     "distilled_root": "from the teachers alone, square-root sampling",
     "distilled_balanced": "from the teachers alone, class-balanced sampling",
@@ -41,7 +48,7 @@ CHOICES = {
     "distilled_twelve": "32 views, twelve teachers",
     "combined": "class-balanced sampling, teachers are averages of weights",
     "combined_t4": "both, temperature 4",
-    "combined_cutmix": "both, CutMix (the second student)",
+    "combined_cutmix": "both, CutMix (the second recipe's student)",
     "combined_decay": "both, weight decay 2e-3 of the student",
     "combined_views_512": "both, 512 views",
     "combined_cutmix_37000": "both, CutMix, 37,000 iterations",

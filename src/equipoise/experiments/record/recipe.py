@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from equipoise.data.cifar import SUPERSET_IMBALANCE
 from equipoise.experiments.record import published
 from equipoise.experiments.record.published import Factors
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
@@ -43,7 +44,7 @@ FIRST = replace(PLAIN.recipe, iterations=18_500, teacher=PLAIN.name)
 FEWER = replace(FIRST, views=32)
 BALANCED = replace(FIRST, distillation=1.0, sampler="class_balanced")
 COMBINED = replace(BALANCED, teacher="teacher_ema")
-CUTMIX = replace(COMBINED, cutmix=1.0)
+SECOND = replace(COMBINED, cutmix=1.0)  # the second recipe's student
 CHOICES = (
     Method("balanced_softmax", TABLE1),
     Method("weight_decay", replace(TABLE1, weight_decay=1e-3)),
@@ -65,29 +66,23 @@ CHOICES = (
     Method("distilled_twelve", replace(FEWER, teachers=12)),
     Method("combined", COMBINED),
     Method("combined_t4", replace(COMBINED, temperature=4.0)),
-    Method("combined_cutmix", CUTMIX),
+    Method("combined_cutmix", SECOND),
     Method("combined_decay", replace(COMBINED, weight_decay=2e-3)),
     Method("combined_views_512", replace(COMBINED, views=512)),
-    Method("combined_cutmix_37000", replace(CUTMIX, iterations=37_000)),
-    Method("combined_cutmix_views_512", replace(CUTMIX, views=512)),
+    Method("combined_cutmix_37000", replace(SECOND, iterations=37_000)),
+    Method("combined_cutmix_views_512", replace(SECOND, views=512)),
 )
 
 
 def student_with(factors: Factors) -> Method[Recipe]:
-    """A student of three teachers, as the second recipe's (CUTMIX) but for these factors."""
-    recipe = replace(CUTMIX, teacher=f"teacher_{factors.teachers}", teachers=3, mix_probability=factors.mixed)
+    """A student of three teachers, as the second recipe's (SECOND) but for these factors."""
+    recipe = replace(SECOND, teacher=f"teacher_{factors.teachers}", teachers=3, mix_probability=factors.mixed)
     return Method(factors.name, replace(recipe, lr=factors.lr, iterations=factors.iterations))
 
 
 VARIED = tuple(student_with(one) for one in dict.fromkeys(one for every in published.FACTORS.values() for one in every))
 
-
-# The students of the record.
-BASE = replace(CUTMIX, teachers=5, lr=0.2)
-STUDENTS = {
-    "cifar10-lt": replace(BASE, teacher="teacher_cutmix"),
-    "cifar100-lt": replace(BASE, mix_probability=0.5),
-}
+STUDENTS = {data_set: replace(SECOND, **changed) for data_set, changed in published.STUDENTS.items()}  # of the record
 
 
 def recipe_of(cell: Cell) -> Recipe:
@@ -104,12 +99,16 @@ def teacher_methods() -> set[str]:
     return {kind.name for kind in KINDS_OF_TEACHERS}
 
 
-def teachers_table(cell: Cell) -> str | None:
+def teachers_table(cell: Cell, *, validate: bool = False) -> str | None:
     """The table that a teacher's record belongs to: those of today's student on the same data are the record's, others
-    are tries. None for a run that is no teacher. Records of earlier recipes stay where they are."""
+    are tries. None for a run that is no teacher.
+
+    So are teachers of today's kind at imbalance 10 when choices are made: part of their images is held out.
+    """
     if cell.method not in teacher_methods():
         return None
-    return TEACHERS if cell.method == STUDENTS[cell.data_set].teacher else TRIED_TEACHERS
+    tried = cell.method != STUDENTS[cell.data_set].teacher or (validate and cell.imbalance == SUPERSET_IMBALANCE)
+    return TRIED_TEACHERS if tried else TEACHERS
 
 
 def plan() -> list[Cell]:

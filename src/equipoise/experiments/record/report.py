@@ -16,7 +16,6 @@ from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, mean_std, plus_minus
 from equipoise.training.records import Record, read_records
 
-CHANGED = ("teacher", "teachers", "mix_probability", "lr", "iterations")  # between recipes of the record
 ENOUGH = 3  # seeds before a cell is compared with the best
 NOTE = (
     "Ours: mean ± standard deviation (n seeds) of the last iterate of one network; each seed has teachers of its own. "
@@ -121,17 +120,17 @@ def verdict(records: Sequence[Record]) -> str:
 
 
 def read(results: Path) -> list[Record]:
-    """The students: one method in all cells, each with its teachers, and one recipe per data set."""
+    """The students: one method in all cells, each with its teachers, all of today's recipe."""
     records = shown(read_records(results, published.NAME))
-    first: dict[str, Record] = {}
     for record in records:
         if record.method != published.METHOD or not record.teachers:
             raise ValueError(f"{record.key} is not a student: expected {published.METHOD} with teachers")
-        usual = first.setdefault(record.data_set, record)
-        if other := [name for name in CHANGED if record.recipe.get(name) != usual.recipe.get(name)]:
+        recipe, today = record.recipe, published.STUDENTS[record.data_set]
+        if other := [
+            f"{name} {recipe.get(name)}, now {value}" for name, value in today.items() if recipe.get(name) != value
+        ]:
             raise ValueError(
-                f"{record.key} is of another recipe than {usual.key} ({', '.join(other)}): keep the records of each "
-                "recipe in a folder of their own"
+                f"{record.key} is of another recipe ({'; '.join(other)}): keep its records in a folder of their own"
             )
     return records
 
