@@ -145,6 +145,10 @@ BAD: dict[str, tuple[Change, str]] = {
         ('backbone="softmax", head', 'backbone="soft", head'),
         "builds on 'soft', which is not a method",
     ),
+    "a circle": (
+        ('"softmax": BASE', '"softmax": replace(BASE, backbone="crt")'),
+        "softmax builds on crt builds on softmax: a method cannot build on itself",
+    ),
     "a seed twice": (("(0, 1)", "(0, 0)"), "expected different numbers from 0"),
     "a name with a slash": (('"focal":', '"focal/2":'), "plans a method 'focal/2'"),
     "no name": (("NAME =", "TITLE ="), "does not define NAME: see docs/own-tables.md"),

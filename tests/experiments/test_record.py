@@ -340,6 +340,26 @@ def test_any_recipe_can_have_teachers_also_of_a_larger_network(command: Command)
     done = CliRunner().invoke(app, words)
     assert done.exit_code != 0
     assert "recipe_of does not know 'nobody'" in done.output
+    file.write_text(OWN.replace('"own"', '"another"').replace("TEACHER", "student"))
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code != 0
+    assert "student needs student: a method cannot need itself" in done.output
+
+
+def test_a_teacher_can_have_teachers_of_its_own(command: Command) -> None:
+    file = command.folder / "own.py"
+    second = 'RECIPES["second"] = replace(RECIPES["student"], teacher="student", teachers=1)\n'
+    code = OWN.replace('"own"', '"mine"').replace("TEACHER", "plain").replace("def plan", second + "def plan", 1)
+    file.write_text(code.replace('10, "student", 0)', '10, "second", 0)'))
+    words = ["run", str(file), "--data", str(command.folder / "data"), "--device", "cpu", "--together", "2"]
+    with warnings.catch_warnings(action="ignore"):
+        done = CliRunner().invoke(app, [*words, "--out", str(command.folder / "r.jsonl")])
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    first = [f"cifar10-lt/10/{name}" for name in ("student/1000", "plain/1001000", "plain/1001001")]
+    assert f"and 3 runs whose weights are needed and missing: {', '.join(first)} training 2 together" in said
+    (one,) = command.records().values()
+    assert list(one.teachers or {}) == [first[0]]
 
 
 # -------------------------------------------------------------------- teachers that are refused

@@ -48,8 +48,9 @@ def train_classifiers(
     if not cells:
         return
     check_recipes(cells, table.recipe_of)
-    check_widths([*cells, *needed_by(cells, table.recipe_of)], table.recipe_of, kernels)
-    recipes = [table.recipe_of(cell) for cell in table.plan]
+    needed = needed_by(cells, table.recipe_of)
+    check_widths([*cells, *needed], table.recipe_of, kernels)
+    recipes = [table.recipe_of(cell) for cell in (*table.plan, *needed)]
     backbones = {method for recipe in recipes for method in (recipe.backbone, recipe.teacher) if method}
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / table.checkpoints, together=together)
@@ -115,14 +116,22 @@ def tell_of_twice(recipes: Mapping[str, Recipe]) -> None:
 
 
 def needed_by(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) -> list[Cell]:
-    """The runs that these start from or learn from."""
-    found: list[Cell] = []
-    for cell in cells:
+    """The runs that these start from or learn from, and those that these need in turn."""
+    found: dict[Cell, None] = {}
+
+    def add_what_is_needed(cell: Cell, chain: tuple[str, ...]) -> None:
         recipe = recipe_of(cell)
-        if recipe.backbone is not None:
-            found.append(replace(cell, method=recipe.backbone))
-        found.extend(recipe.teacher_cells(cell))
-    return list(dict.fromkeys(found))
+        start = [] if recipe.backbone is None else [replace(cell, method=recipe.backbone)]
+        for one in (*start, *recipe.teacher_cells(cell)):
+            if one.method in chain:
+                raise typer.BadParameter(f"{' needs '.join([*chain, one.method])}: a method cannot need itself")
+            if one not in found:
+                found[one] = None
+                add_what_is_needed(one, (*chain, one.method))
+
+    for cell in cells:
+        add_what_is_needed(cell, (cell.method,))
+    return list(found)
 
 
 def check_widths(cells: Sequence[Cell], recipe_of: Callable[[Cell], Recipe], kernels: Kernels) -> None:

@@ -97,14 +97,27 @@ def _with_methods(name: str, found: Mapping[str, Any]) -> MethodsTable:
         raise ValueError("METHODS must hold only Recipes, or only DetectionRecipes")
     for method, recipe in methods.items():
         _check_name(method)
-        before = recipe.start if isinstance(recipe, DetectionRecipe) else recipe.backbone
-        if before is not None and before not in methods:
-            raise ValueError(f"{method} builds on {before!r}, which is not a method of the file")
         if isinstance(recipe, Recipe) and recipe.teacher is not None:
             raise ValueError(f"{method} has a teacher: only tables of CIFAR-LT support one")
+        _check_start(method, methods)
     if not all(type(seed) is int and seed >= 0 for seed in seeds) or len(set(seeds)) < len(seeds) or not seeds:
         raise ValueError(f"SEEDS is {seeds}: expected different numbers from 0")
     return MethodsTable(name, methods, tuple(seeds))
+
+
+def _check_start(method: str, methods: Mapping[str, Recipe | DetectionRecipe]) -> None:
+    """Check what a method builds on, and what that builds on."""
+    chain = [method]
+    while (before := _builds_on(methods[chain[-1]])) is not None:
+        if before not in methods:
+            raise ValueError(f"{chain[-1]} builds on {before!r}, which is not a method of the file")
+        if before in chain:
+            raise ValueError(f"{' builds on '.join([*chain, before])}: a method cannot build on itself")
+        chain.append(before)
+
+
+def _builds_on(recipe: Recipe | DetectionRecipe) -> str | None:
+    return recipe.start if isinstance(recipe, DetectionRecipe) else recipe.backbone
 
 
 def _with_plan(name: str, found: Mapping[str, Any]) -> ClassifierTable:

@@ -108,24 +108,29 @@ class _Queue(Generic[C, R]):
         return []
 
     def _order_by_start(self) -> None:
-        """Put what runs need before them; leave out runs that need one that cannot be trained."""
-        added: list[C] = []
-        for group in self._groups():
-            for cell in group:
-                for first in self._needs(cell):
-                    if first not in self.waiting:
-                        missing = self.kind.agree(self.kept.weights_of(first) is None)
-                        if first in self.failed or (missing and first in self.trained):
-                            self._skip(cell, first)
-                            break
-                        if not missing:
-                            continue
-                        self.waiting.append(first)
-                        added.append(first)
-                    self._put_before(first, group)
+        """Put what runs need before them, what is missing included; leave out runs that need one that cannot be trained."""
+        added = [one for group in self._groups() for cell in group for one in self._put_needs_before(cell, group)]
         if added:
             named = ", ".join(map(str, added[:NAMED])) + (", ..." if len(added) > NAMED else "")
             self.settings.log(f"and {counted(len(added), 'run')} whose weights are needed and missing: {named}")
+
+    def _put_needs_before(self, cell: C, group: Sequence[C]) -> list[C]:
+        """Put what a run needs before its group, or leave the run out; returns the runs that were not waiting, and what
+        they need in turn."""
+        added: list[C] = []
+        for first in self._needs(cell):
+            if first not in self.waiting:
+                missing = self.kind.agree(self.kept.weights_of(first) is None)
+                if not missing and first not in self.failed:
+                    continue
+                if first not in self.failed | self.trained:
+                    self.waiting.append(first)
+                    added += [first, *self._put_needs_before(first, [first])]
+                if first not in self.waiting:
+                    self._skip(cell, first)
+                    break
+            self._put_before(first, group)
+        return added
 
     def _groups(self) -> list[list[C]]:
         """The waiting runs, in order; runs of one shape that may be trained together are one group."""
