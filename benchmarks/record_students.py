@@ -48,8 +48,8 @@ from equipoise.training.distillation import divergences, mix_views, occurrences
 from equipoise.training.image_records import RECORD
 from equipoise.training.kept import Kept, as_in_json
 from equipoise.training.kinds import Settings
-from equipoise.training.recipe import EARLIER, Cell, Recipe
-from equipoise.training.records import Record, hardware
+from equipoise.training.recipe import Cell, Recipe
+from equipoise.training.records import EARLIER, Record, hardware
 from equipoise.training.run_folder import load_run
 from equipoise.training.sets import CifarSet, Order
 from equipoise.training.weights import weights_digest

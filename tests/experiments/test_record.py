@@ -7,6 +7,7 @@ import runpy
 import shutil
 import warnings
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,8 @@ from equipoise.prior import Prior
 from equipoise.training import classification, distillation
 from equipoise.training.classification import Training, train
 from equipoise.training.classification_runs import Kernels
-from equipoise.training.recipe import EARLIER, Cell, Method
-from equipoise.training.records import Record, import_records, read_records
+from equipoise.training.recipe import Cell, Method
+from equipoise.training.records import EARLIER, Record, import_records, read_records
 from equipoise.training.run_folder import load_run
 from equipoise.training.sets import CifarSet
 
@@ -98,7 +99,7 @@ def test_teachers_are_recorded_apart_and_named_by_their_student(command: Command
     assert [path.relative_to(command.folder / "results").as_posix() for path in written] == [
         f"{key}.json" for key in records
     ]
-    assert [one.key for one in report.read(command.folder / "results")] == ["record/cifar10-lt/10/distilled/0"]
+    assert [one.key for one in report.read(command.folder / "results").records] == ["record/cifar10-lt/10/distilled/0"]
     assert "nothing left to train" in command("--seeds", "0")
 
 
@@ -284,6 +285,42 @@ def test_a_tried_teacher_that_is_chosen_is_judged_on_the_test_set_and_not_traine
     assert teacher.key == "record-teachers/cifar10-lt/20/teacher_wide/1000"
     assert (teacher.weights, teacher.evaluated_on, tried.evaluated_on) == (tried.weights, "test", "held_out")
     assert student.teachers == {"cifar10-lt/20/teacher_wide/1000": tried.weights}
+
+
+def test_the_next_recipe_has_records_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = {"teacher": "teacher", "teachers": 1}
+    coming = replace(recipe.STUDENTS[CELL[0]], **changed)  # type: ignore[arg-type]
+    monkeypatch.setattr(recipe, "NEXT_STUDENTS", dict.fromkeys(published.DATA_SETS, coming))
+    monkeypatch.setattr(published, "NEXT_STUDENTS", dict.fromkeys(published.DATA_SETS, changed))
+    results, seed = command.folder / "results", ("--seeds", "0")
+    command(*seed)
+    import_records(command.folder / "r.jsonl", results)
+    other = "there is a record of record/cifar10-lt/10/distilled/0 that is of another recipe (teachers 2, not 1)"
+    assert f"{other}: pass --out with another file" in command("--next", *seed, ok=False)
+    command("--next", *seed, out="next.jsonl")
+    teacher, student = command.records("next.jsonl").values()
+    assert student.teachers == {NAMES[0]: teacher.weights}
+    import_records(command.folder / "next.jsonl", results / "next")
+    assert "nothing left to train" in command("--next", *seed, out="other.jsonl")
+    assert "nothing left to train" in command(*seed, out="other.jsonl")
+    shown = report.read(results)
+    assert [len(one.teachers or {}) for one in (*shown.records, *shown.coming)] == [2, 1]
+    mistaken = command("--seeds", "1", "--results", str(results / "next"), out="other.jsonl", ok=False)
+    assert "is of another recipe (teachers 1, not 2): pass --results with another folder" in mistaken
+    assert "leave --next out" in command("--next", "--validate", ok=False)
+
+
+def test_teachers_of_the_final_kind_may_have_other_weights_in_a_try(command: Command) -> None:
+    command("--seeds", "0", out="whole.jsonl")
+    teacher, *_ = command.records("whole.jsonl").values()
+    by_other_kernels = replace(teacher, imbalance=LONGER[1], weights="0" * 16)
+    path = by_other_kernels.path_under(command.folder / "results")
+    path.parent.mkdir(parents=True)
+    path.write_text(by_other_kernels.to_json(indent=1))
+    command("--validate", "--only", "cifar10-lt/20/distilled_three")
+    (student,) = command.records().values()
+    assert by_other_kernels.key == "record-teachers/cifar10-lt/20/teacher/1000"
+    assert (student.teachers or {})["cifar10-lt/20/teacher/1000"] != by_other_kernels.weights
 
 
 def test_more_teachers_begin_with_those_that_are_there(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -720,12 +757,15 @@ def test_only_three_seeds_are_called_above_the_best() -> None:
 
 def test_ours_is_the_last_row_with_its_seeds() -> None:
     records = [student(("cifar100-lt", 100), seed, 54.0 + seed) for seed in range(2)]
-    first, second = report.leaderboards(records)
-    said = documents.leaderboard_part(records[1:], records[:1])
-    assert "The second recipe: Not above it: CIFAR-100-LT, 100: −0.20 (1)." in said
-    *_, before, ours = report.leaderboards(records[1:], records[:1])[0].rows
-    assert [row[0] for row in (before, ours)] == ["ours: second recipe", "ours"]
-    assert [row[2] for row in (before, ours)] == ["54.0 (1)", "55.0 (1)"]
+    first, second = report.leaderboards(report.Students(records))
+    both = report.Students(records[1:], records[:1])
+    assert len(both) == 2
+    assert "The next recipe: Not above it: CIFAR-100-LT, 100: −0.20 (1)." in documents.leaderboard_part(both)
+    hundred, ten = report.leaderboards(both)
+    *_, ours, coming = hundred.rows
+    assert [row[0] for row in (ours, coming, ten.rows[-1])] == ["ours", "ours, next recipe", "ours"]
+    assert [row[2] for row in (ours, coming)] == ["55.0 (1)", "54.0 (1)"]
+    assert [row[-1] for row in (ours, coming)] == ["results/record", "results/next/record"]
     *_, best, ours = first.rows
     assert best[2] == "54.2"
     assert (ours[2], ours[1]) == ("54.5 ± 0.7 (2)", "–")
@@ -748,6 +788,8 @@ def test_teachers_are_shown_alone_and_together_with_the_time_of_all() -> None:
     assert row == ["CIFAR-100-LT, 100", "54.00 (1)", "54.2, ProCo, longer", "51.5 ± 0.7 (2)", "57.8 (1)", "3.0"]
     (row,) = documents.cells_table([run], teachers[:1]).rows
     assert row[-1] == "–"  # a teacher without a record
+    (row,) = documents.cells_table([], teachers).rows
+    assert row == ["CIFAR-100-LT, 100", "–", "54.2, ProCo, longer", "51.5 ± 0.7 (2)", "–", "–"]
     others = [student(column, 0, 54.0) for column in (("cifar10-lt", 50), ("cifar100-lt", 50), ("cifar100-lt", 200))]
     rows = documents.cells_table([*others, run], []).rows
     assert [row[0] for row in rows] == ["CIFAR-100-LT, 200", "CIFAR-100-LT, 100", "CIFAR-100-LT, 50", "CIFAR-10-LT, 50"]
@@ -765,17 +807,29 @@ def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:
 
 
 def test_records_of_another_recipe_are_refused(tmp_path: Path) -> None:
-    for data_set, today in published.STUDENTS.items():
-        usual = student((data_set, 100), 0, 54.0)
-        one = replace(usual, recipe=usual.recipe | today)
-        path = one.path_under(tmp_path)
-        path.parent.mkdir(parents=True)
-        path.write_text(one.to_json(indent=1))
-        assert one in report.read(tmp_path)
-        path.write_text(replace(one, recipe=one.recipe | {"teachers": 6}).to_json(indent=1))
-        with pytest.raises(ValueError, match=rf"{one.key} is of another recipe \(teachers 6, now 5\)"):
-            report.read(tmp_path)
-        path.unlink()
+    recipes = {tmp_path: published.STUDENTS, tmp_path / "next": published.NEXT_STUDENTS}
+    for results, expected in recipes.items():
+        for data_set, changed in expected.items():
+            usual = student((data_set, 100), 0, 54.0)
+            one = replace(usual, recipe=usual.recipe | changed)
+            path = one.path_under(results)
+            path.parent.mkdir(parents=True)
+            path.write_text(one.to_json(indent=1))
+            read = report.read(tmp_path)
+            assert one in (read.records if results == tmp_path else read.coming)
+            path.write_text(replace(one, recipe=one.recipe | {"teachers": 7}).to_json(indent=1))
+            other = rf"{one.key} under {results} is of another recipe \(teachers 7, not {changed['teachers']}\)"
+            with pytest.raises(ValueError, match=other):
+                report.read(tmp_path)
+            path.unlink()
+
+
+def test_options_that_older_records_lack_are_what_they_were(tmp_path: Path) -> None:
+    usual = student(("cifar100-lt", 100), 0, 54.0)
+    older = {name: value for name, value in published.STUDENTS["cifar100-lt"].items() if name != "mix_probability"}
+    one = replace(usual, recipe=older)
+    assert not report.of_another_recipe(one, published.STUDENTS)
+    assert "mix_probability 1.0, not 0.5" in report.of_another_recipe(one, published.NEXT_STUDENTS)
 
 
 def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
@@ -864,16 +918,16 @@ def test_the_committed_documents_are_what_the_committed_records_give() -> None:
     assert stale == [], "run: equipoise table record --write"
 
 
-@pytest.mark.parametrize(
-    ("folder", "teachers_folder", "number"),
-    [(published.NAME, published.TEACHERS, 5), (published.SECOND, published.SECOND_TEACHERS, 6)],
-)
-def test_the_committed_students_name_teachers_that_are_recorded(folder: str, teachers_folder: str, number: int) -> None:
+RESULTS = {6: ROOT / "results", 5: ROOT / "results" / published.NEXT}  # by the number of teachers
+
+
+@pytest.mark.parametrize("number", RESULTS)
+def test_the_committed_students_name_teachers_that_are_recorded(number: int) -> None:
+    results = RESULTS[number]
     teachers = {
-        one.key.removeprefix("record-teachers/"): one.weights
-        for one in read_records(ROOT / "results", teachers_folder, named=published.TEACHERS)
+        one.key.removeprefix("record-teachers/"): one.weights for one in read_records(results, published.TEACHERS)
     }
-    students = read_records(ROOT / "results", folder, named=published.NAME)
+    students = read_records(results, published.NAME)
     assert students
     for one in students:
         assert one.teachers is not None
@@ -881,8 +935,8 @@ def test_the_committed_students_name_teachers_that_are_recorded(folder: str, tea
         assert {name: teachers[name] for name in one.teachers} == one.teachers
 
 
-def test_what_the_text_says_of_the_second_recipe_is_in_its_records() -> None:
-    runs = report.by_column(read_records(ROOT / "results", published.SECOND, named=published.NAME))
+def test_what_the_text_says_of_the_record_is_in_its_records() -> None:
+    runs = report.by_column(report.read(ROOT / "results").records)
     best = published.best()
     students = {column: np.mean([run.top1 for run in found]) for column, found in runs.items()}
     below_teachers = {
@@ -894,6 +948,7 @@ def test_what_the_text_says_of_the_second_recipe_is_in_its_records() -> None:
     assert max(below_teachers, key=lambda column: float(below_teachers[column])) == furthest
     assert min(above_best, key=lambda column: float(above_best[column])) == furthest
     assert [column for column, above in above_best.items() if above <= 0] == [("cifar10-lt", 200), furthest]
+    assert set(runs) == set(published.COLUMNS)
 
 
 def test_what_the_notes_say_limits_a_student_is_in_the_measurements() -> None:
@@ -950,32 +1005,31 @@ def test_what_the_notes_say_of_teachers_with_cutmix_is_in_the_records() -> None:
     assert min(faster) > 0
     right = [
         np.mean([one.correct[0] for one in found if (one.data_set, one.imbalance) == ("cifar10-lt", 200)])
-        for folder in (published.SECOND_TEACHERS, published.TEACHERS)
-        if (found := read_records(ROOT / "results", folder, named=published.TEACHERS))
+        for results in RESULTS.values()
+        if (found := read_records(results, published.TEACHERS))
     ]
     assert 25 < right[0] - right[1] < 35  # of 1,000
 
 
 @pytest.mark.parametrize(
-    ("folder", "table"),
+    ("results", "table"),
     [
-        *((name, name) for name in (published.NAME, published.TEACHERS, published.TRIES, published.TRIED_TEACHERS)),
-        (published.SECOND_TEACHERS, published.TEACHERS),
+        *((results, name) for results in RESULTS.values() for name in (published.NAME, published.TEACHERS)),
+        *((RESULTS[6], name) for name in (published.TRIES, published.TRIED_TEACHERS)),
     ],
 )
-def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(folder: str, table: str) -> None:
-    runs = read_records(ROOT / "results", folder, named=table)
+def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(results: Path, table: str) -> None:
+    runs = read_records(results, table)
     assert runs
     for one in runs:
-        now = recipe.recipe_of(Cell(one.data_set, one.imbalance, one.method, one.seed)).as_dict()
+        cell = Cell(one.data_set, one.imbalance, one.method, one.seed)
+        now = recipe.recipe_of(cell, coming=results == RESULTS[5]).as_dict()
         assert {**EARLIER, **one.recipe} == json.loads(json.dumps(now)), one.key
 
 
-def test_the_second_recipe_is_that_of_its_row_in_the_notes() -> None:
-    runs = read_records(ROOT / "results", published.SECOND, named=published.NAME)
-    assert runs
-    for one in runs:
-        assert {**EARLIER, **one.recipe} == json.loads(json.dumps(recipe.SECOND.as_dict())), one.key
+def test_the_record_is_the_row_of_the_notes_that_is_called_so() -> None:
+    assert list(recipe.STUDENTS.values()) == [recipe.SECOND] * 2
+    assert published.CHOICES["combined_cutmix"].endswith("(the second recipe's student)")
 
 
 def test_teachers_are_averages_wide_or_deep_or_trained_with_cutmix_or_sam() -> None:
@@ -998,8 +1052,8 @@ def test_teachers_are_averages_wide_or_deep_or_trained_with_cutmix_or_sam() -> N
     assert {one.width for name, one in recipes.items() if one.teacher} == {recipe.SECOND.width} == {1}
 
 
-def test_the_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None:
-    found = recipe.STUDENTS
+def test_the_next_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None:
+    found = recipe.NEXT_STUDENTS
     assert {name: (one.teacher, one.teachers, one.mix_probability) for name, one in found.items()} == {
         "cifar10-lt": ("teacher_cutmix", 5, 1.0),
         "cifar100-lt": ("teacher_ema", 5, 0.5),
@@ -1007,25 +1061,28 @@ def test_the_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None:
     same = {"teacher": None, "mix_probability": 1.0}
     assert len({json.dumps(replace(one, **same).as_dict()) for one in found.values()}) == 1  # type: ignore[arg-type]
     for data_set, one in found.items():
-        assert recipe.recipe_of(Cell(data_set, 100, published.METHOD, 0)) == one
+        assert recipe.recipe_of(Cell(data_set, 100, published.METHOD, 0), coming=True) == one
         assert recipe.teachers_table(Cell(data_set, 100, published.METHOD, 0)) is None
 
 
 def test_a_teachers_record_belongs_to_the_table_of_its_data_sets_student() -> None:
-    def taught_by(students: list[Cell], table: str, *, validate: bool) -> set[tuple[str, int, str]]:
+    def taught_by(
+        students: list[Cell], table: str, *, validate: bool = False, coming: bool = False
+    ) -> set[tuple[str, int, str]]:
         return {
             (one.data_set, one.imbalance, one.method)
-            for one in record_command.teachers_of(students)
-            if recipe.teachers_table(one, validate=validate) == table
+            for one in record_command.teachers_of(students, partial(recipe.recipe_of, coming=coming))
+            if recipe.teachers_table(one, coming, validate=validate) == table
         }
 
-    final = {"cifar10-lt": "teacher_cutmix", "cifar100-lt": "teacher_ema"}
-    every = {(*column, final[column[0]]) for column in published.COLUMNS}
-    assert taught_by(recipe.plan(), recipe.TEACHERS, validate=False) == every
-    assert taught_by(recipe.plan(), recipe.TRIED_TEACHERS, validate=False) == set()
+    for coming, on_cifar10 in ((False, "teacher_ema"), (True, "teacher_cutmix")):
+        final = {"cifar10-lt": on_cifar10, "cifar100-lt": "teacher_ema"}
+        every = {(*column, final[column[0]]) for column in published.COLUMNS}
+        assert taught_by(recipe.plan(), recipe.TEACHERS, coming=coming) == every
+        assert taught_by(recipe.plan(), recipe.TRIED_TEACHERS, coming=coming) == set()
     varied = [cell for cell in recipe.choices_plan() if cell.method.startswith("three")]
     assert taught_by(varied, recipe.TRIED_TEACHERS, validate=True) == {
-        ("cifar10-lt", 200, "teacher_ema"),
+        ("cifar10-lt", 200, "teacher_cutmix"),
         ("cifar10-lt", 200, "teacher_sam"),
         ("cifar100-lt", 10, "teacher_cutmix"),
         ("cifar100-lt", 10, "teacher_ema"),  # of the final kind, but some of its images are held out

@@ -393,7 +393,7 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
     ]
     for name in ("table1", "causes"):
         assert options[name] == classifiers
-    assert options["record"] == [*classifiers, "--teachers", "--export", "--judge"]
+    assert options["record"] == [*classifiers, "--teachers", "--export", "--judge", "--next"]
     assert options["FILE.py"] == [
         *("--data", "--train", "--val", "--images", "--weights", "--stride", *QUEUE, "--validate", "--together"),
         *("--device", "--checkpoints", "--commit", "--compile", "--fused", "--no-deterministic", "--download"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,11 +13,14 @@ from equipoise.cli.classifiers import check_widths, kernels_of, present_cells, r
 from equipoise.cli.options import RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
+from equipoise.experiments.record import published
 from equipoise.experiments.record import recipe as record
+from equipoise.experiments.record.published import Changed
+from equipoise.experiments.record.report import of_another_recipe
 from equipoise.training.classification import Training
 from equipoise.training.classification_runs import Classification, Store
 from equipoise.training.kinds import Settings
-from equipoise.training.recipe import Cell
+from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record, Recorded, read_records
 
 
@@ -29,6 +32,7 @@ class RecordOptions:
     download: bool = False
     teachers: Path | None = None  # with the weights of all teachers
     export: Path | None = None  # where students are written as files
+    coming: bool = False  # train the next recipe
 
 
 def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
@@ -44,29 +48,37 @@ def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
 
 def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool) -> None:
     """Train the students that are missing, and before them the teachers that they need; or teachers alone."""
+    if own.coming and options.validate:
+        raise typer.BadParameter("--validate trains the choices behind every recipe: leave --next out")
+    if own.coming:
+        options = replace(options, results=options.results / published.NEXT)
     table, plan = (record.TRIES, record.choices_plan()) if options.validate else (record.NAME, record.plan())
     teachers_table = record.TRIED_TEACHERS if options.validate else record.TEACHERS
     place = device_of(options.device)
     kernels = kernels_of(place, **asked_kernels)
     recorded, teachers = (options.recorded(name, Record) for name in (table, teachers_table))
-    table_of = partial(record.teachers_table, validate=options.validate)
+    if not options.validate:
+        refuse_other_recipes(recorded, published.NEXT_STUDENTS if own.coming else published.STUDENTS)
+    recipe_of = partial(record.recipe_of, coming=own.coming)
+    table_of = partial(record.teachers_table, coming=own.coming, validate=options.validate)
 
     def to_record(students: list[Cell]) -> list[Cell]:
         """Their teachers, but for those whose records belong to the other table."""
-        return [] if own.teachers else [one for one in teachers_of(students) if table_of(one) == teachers_table]
+        return [one for one in teachers_of(students, recipe_of) if table_of(one) == teachers_table]
 
-    asked = asked_cells([*plan, *to_record(plan)], options)
+    asked = asked_cells(plan if own.teachers else [*plan, *to_record(plan)], options)
     students = [cell for cell in asked if cell in plan]
-    named = [cell for cell in asked if cell not in {*plan, *teachers_of(students)}]
+    named = [cell for cell in asked if cell not in {*plan, *teachers_of(students, recipe_of)}]
     missing = missing_cells(students, recorded) if students else missing_cells(named, teachers)
     if not missing:
         return
     wanted = list(dict.fromkeys([*missing, *unrecorded(named, teachers)]))
     cells = present_cells(wanted, own.data, download=own.download)
     students = [cell for cell in cells if cell in plan]
-    first = unrecorded([*to_record(students), *(cell for cell in cells if cell not in plan)], teachers)
-    known = recorded_weights(teachers_of(students), options, table_of)
-    check_widths([*first, *students, *teachers_of(students)], record.recipe_of, kernels)
+    theirs = to_record(students)
+    known = recorded_weights(theirs, teachers)
+    first = unrecorded([*([] if own.teachers else theirs), *(cell for cell in cells if cell not in plan)], teachers)
+    check_widths([*first, *students, *teachers_of(students, recipe_of)], recipe_of, kernels)
     together = options.together or (4 if place.type == "cuda" else 1)
     options = replace(options, checkpoints=options.kept / record.NAME, together=together)
 
@@ -75,7 +87,7 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
         read_draws(store, [*first, *students], options.validate)
         return Classification(
             table,
-            record.recipe_of,
+            recipe_of,
             store,
             settings,
             kernels=kernels,
@@ -104,10 +116,9 @@ def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], No
     return deliver
 
 
-def teachers_of(students: list[Cell]) -> list[Cell]:
+def teachers_of(students: Sequence[Cell], recipe_of: Callable[[Cell], Recipe]) -> list[Cell]:
     """The teachers of all students, each once."""
-    every = [teacher for student in students for teacher in record.recipe_of(student).teacher_cells(student)]
-    return list(dict.fromkeys(every))
+    return list(dict.fromkeys(one for student in students for one in recipe_of(student).teacher_cells(student)))
 
 
 def unrecorded(cells: list[Cell], teachers: Recorded) -> list[Cell]:
@@ -118,17 +129,22 @@ def unrecorded(cells: list[Cell], teachers: Recorded) -> list[Cell]:
     return [cell for cell in dict.fromkeys(cells) if str(cell) not in known]
 
 
-def recorded_weights(
-    teachers: list[Cell], options: RunOptions, table_of: Callable[[Cell], str | None]
-) -> dict[Cell, str]:
-    """The digests that the teachers' records give for their weights; none for a smoke test, whose teachers differ."""
-    if options.iterations is not None:
+def recorded_weights(teachers: list[Cell], recorded: Recorded) -> dict[Cell, str]:
+    """The digests that a table's records give for teachers' weights; none for a smoke test, whose teachers differ."""
+    if recorded.smoke_test is not None:
         return {}
-    tables = record.TEACHERS, record.TRIED_TEACHERS
     with refusing():
-        committed: list[Record] = [one for table in tables for one in read_records(options.results, table, Record)]
-        appended = options.recorded(record.TEACHERS, Record).read()
-    every = (one for one in (*committed, *appended) if isinstance(one, Record) and one.complete)
-    found = {one.key: one.weights for one in every}
-    keys = {teacher: f"{table_of(teacher)}/{teacher}" for teacher in teachers}
-    return {teacher: found[key] for teacher, key in keys.items() if key in found}
+        every = [*read_records(recorded.results, recorded.table), *recorded.read()]
+    found = {one.key: one.weights for one in every if isinstance(one, Record) and one.complete}
+    return {teacher: found[key] for teacher in teachers if (key := f"{recorded.table}/{teacher}") in found}
+
+
+def refuse_other_recipes(recorded: Recorded, expected: Changed) -> None:
+    """Refuse records of students of another recipe, which would stand for runs of this one."""
+    with refusing():
+        committed: list[Record] = read_records(recorded.results, recorded.table)
+        appended = [one for one in recorded.read() if isinstance(one, Record) and one.table == recorded.table]
+        for records, way in ((committed, "--results with another folder"), (appended, "--out with another file")):
+            for one in records:
+                if other := of_another_recipe(one, expected):
+                    raise ValueError(f"there is a record of {one.key} that {other}: pass {way}")

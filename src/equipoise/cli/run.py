@@ -105,16 +105,19 @@ def run_record(
     judge: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Train nothing: evaluate exported students from their files.")
     ] = None,
+    coming: Annotated[
+        bool, typer.Option("--next", help="Train the next recipe instead, recorded under next/ of --results.")
+    ] = False,
 ) -> None:
     """Distil one network per cell from an ensemble: four students at a time, after their teachers.
 
-    \bequipoise run record --data DIR --fused --together 5 --only cifar100-lt/100 --seeds 0
+    \bequipoise run record --data DIR --fused --together 6 --only cifar100-lt/100 --seeds 0
     equipoise run record --data DIR --fused --validate
     equipoise run record --data DIR --judge EXPORTED
     """
     from equipoise.cli.record import RecordOptions, judge_exported, train_record
 
-    own = RecordOptions(data, download, teachers, export)
+    own = RecordOptions(data, download, teachers, export, coming)
     if judge is not None:
         return judge_exported(judge, own, device)
     options = o.RunOptions(

@@ -16,8 +16,7 @@ from torch import Tensor
 from equipoise.data.reading import read_json
 from equipoise.files import write_text
 from equipoise.training.kinds import C, Kind, R, Settings
-from equipoise.training.recipe import EARLIER
-from equipoise.training.records import locked
+from equipoise.training.records import EARLIER, locked
 from equipoise.training.weights import read_tensors, weights_digest, write_tensors
 
 

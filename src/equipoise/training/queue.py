@@ -108,7 +108,7 @@ class _Queue(Generic[C, R]):
         return []
 
     def _order_by_start(self) -> None:
-        """Put what runs need before them, what is missing included; leave out runs that need one that cannot be trained."""
+        """Put what runs need before them, and add what is missing; leave out runs that need one that cannot be had."""
         added = [one for group in self._groups() for cell in group for one in self._put_needs_before(cell, group)]
         if added:
             named = ", ".join(map(str, added[:NAMED])) + (", ..." if len(added) > NAMED else "")

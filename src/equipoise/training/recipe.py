@@ -18,7 +18,6 @@ from equipoise.prior import Prior
 
 AnyRecipe = TypeVar("AnyRecipe")
 TEACHER_SEEDS = 1000  # the teachers of seed s have seeds from 1000 (s + 1) on, which no student has
-EARLIER = {"width": 1, "mix_probability": 1.0, "sam": 0.0}  # options that older files lack, and what those runs had
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,9 @@ from equipoise.files import written_whole
 if TYPE_CHECKING:
     import torch
 
+# Options of recipes that older files lack, and what they were.
+EARLIER = {"width": 1, "mix_probability": 1.0, "sam": 0.0}
+
 
 class StoredRecord:
     """One run as plain data, a frozen dataclass. Every table has its own kind; how they are stored is defined here."""

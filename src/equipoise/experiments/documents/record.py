@@ -15,12 +15,13 @@ from equipoise.experiments.record.published import Factors
 from equipoise.experiments.record.report import (
     NOTE,
     Column,
+    Students,
     by_column,
     column_title,
     leaderboards,
     others,
     read,
-    verdict,
+    verdicts,
 )
 from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std, plus_minus
@@ -37,18 +38,21 @@ GAP_KINDS = {  # columns
 
 
 def cells_table(records: Sequence[Record], teachers: Sequence[Record]) -> Table:
-    """A row per cell: the student beside its teachers, alone and together, and how long all of it took."""
-    best, known, ours, rows = published.best(), by_name(teachers), by_column(records), []
+    """A row per cell: the student beside its teachers, alone and together, and how long all of it took; or the teachers
+    that are there before it."""
+    best, known, ours, theirs, rows = published.best(), by_name(teachers), by_column(records), by_column(teachers), []
     for column in published.COLUMNS:
-        if not (runs := ours.get(column)):
+        runs = ours.get(column, [])
+        if not runs and column not in theirs:
             continue
+        singles = alone(runs, known) if runs else [teacher.top1 for teacher in theirs[column]]
         minutes = [found / 60 for run in runs if (found := _seconds(run, known)) is not None]
         rows.append(
             [
                 column_title(column),
                 mean_std((run.top1 for run in runs), digits=2, n=True),
                 f"{best[column][0]:.1f}, {best[column][1]}",
-                mean_std(alone(runs, known), n=True),
+                mean_std(singles, n=True),
                 mean_std((run.teachers_top1 for run in runs), n=True),
                 low_to_high(minutes, 1) if minutes else UNKNOWN,
             ]
@@ -246,30 +250,27 @@ def _student_title(one: Mapping[str, Any]) -> str:
     return f"{column_title((data_set, int(imbalance)))}, seed {seed}"
 
 
-def leaderboard_part(records: Sequence[Record], earlier: Sequence[Record] = ()) -> str:
-    verdicts = [verdict(records)]
-    if earlier:
-        verdicts = [f"This recipe: {verdicts[0]}", f"The second recipe: {verdict(earlier)}"]
-    return "\n\n".join([*verdicts, *map(str, leaderboards(records, earlier)), NOTE])
+def leaderboard_part(students: Students) -> str:
+    return "\n\n".join([*verdicts(students), *map(str, leaderboards(students)), NOTE])
 
 
 def cells_part(records: Sequence[Record], teachers: Sequence[Record]) -> str:
-    return str(cells_table(records, teachers)) if records else "Not run yet."
+    return str(cells_table(records, teachers)) if records or teachers else "Not run yet."
 
 
 def documents(root: Path, results: Path) -> dict[Path, str]:
     """Every document under `root` that shows part of the record, as it should read."""
-    records, teachers = read(results), shown(read_records(results, published.TEACHERS))
+    students, teachers = read(results), shown(read_records(results, published.TEACHERS))
+    coming_teachers = shown(read_records(results / published.NEXT, published.TEACHERS))
     tries: list[Record] = read_records(results, published.TRIES)
     tried_teachers: list[Record] = read_records(results, published.TRIED_TEACHERS)
     first: list[Record] = read_records(results, published.FIRST, named=published.NAME)
-    second: list[Record] = read_records(results, published.SECOND, named=published.NAME)
-    second_teachers: list[Record] = read_records(results, published.SECOND_TEACHERS, named=published.TEACHERS)
     gaps = read_json(root / GAPS)
     parts = {
         "docs/record.md": {
-            "record-leaderboard": leaderboard_part(records, second),
-            "record-cells": cells_part(records, teachers),
+            "record-leaderboard": leaderboard_part(students),
+            "record-cells": cells_part(students.records, teachers),
+            "record-next": cells_part(students.coming, coming_teachers),
             "record-others": "\n\n".join(map(str, others())),
         },
         "docs/lab-notes.md": {
@@ -277,7 +278,6 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
             "record-factors": factors_part(tries),
             "record-teachers": teachers_part(read_json(root / TEACHERS_MEASURED)),
             "record-first": first_part(first),
-            "record-second": cells_part(second, second_teachers),
             "record-students": f"{gap_table(gaps)}\n\n{ensemble_table(gaps)}",
         },
     }

@@ -19,7 +19,7 @@ import numpy as np
 from equipoise.experiments.documents.cifar_engine import engine_notes, fused_kernels, kernel_table, speed_table
 from equipoise.experiments.documents.marks import filled
 from equipoise.experiments.documents.table1_figure import DRAWN, DRAWN_ON, figure, marginals, marginals_digest
-from equipoise.experiments.record.published import SECOND_TEACHERS, TEACHERS
+from equipoise.experiments.record.published import NEXT, TEACHERS
 from equipoise.experiments.table1 import published as table1
 from equipoise.experiments.table1.published import title_of
 from equipoise.experiments.table1.report import (
@@ -297,7 +297,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     choices: list[Record] = read_records(results, "choices")
     tried: list[Record] = read_records(results, "causes")
     teachers: list[Record] = read_records(results, TEACHERS)
-    earlier: list[Record] = read_records(results, SECOND_TEACHERS, named=TEACHERS)
+    coming: list[Record] = read_records(results / NEXT, TEACHERS)
     engine, kernels = (
         json.loads((root / f"results/benchmarks/cifar-{name}-h200.json").read_text()) for name in ("engine", "kernels")
     )
@@ -315,7 +315,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         },
         "docs/lab-notes.md": {
             "cifar-engine": engine_notes(engine),
-            "cifar-speeds": speed_table([*records, *teachers, *earlier]),
+            "cifar-speeds": speed_table([*records, *teachers, *coming]),
             "cifar-kernels": kernel_table(kernels),
         },
     }

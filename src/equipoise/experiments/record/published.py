@@ -11,17 +11,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-NAME, TEACHERS = "record", "record-teachers"  # folders of results/
+NAME, TEACHERS = "record", "record-teachers"  # folders of results/, and of results/next/
+NEXT = "next"  # the runs of the recipe that follows, until it has been trained in all cells
 TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
 FIRST = "choices/record-first"  # an earlier recipe, on the test set; its teachers: choices/record-first-teachers
-SECOND, SECOND_TEACHERS = "choices/record-second", "choices/record-second-teachers"  # the next one
 DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
 
-# The third recipe, the record's: how the student of each data set differs from that of the second.
-STUDENTS: dict[str, dict[str, Any]] = {
+# In what the students of the record's recipe, the second, and those of the next one, the third, differ.
+Changed = dict[str, dict[str, Any]]  # by data set
+STUDENTS: Changed = {
+    name: {"teacher": "teacher_ema", "teachers": 6, "mix_probability": 1.0, "lr": 0.1} for name in DATA_SETS
+}
+NEXT_STUDENTS: Changed = {
     "cifar10-lt": {"teacher": "teacher_cutmix", "teachers": 5, "mix_probability": 1.0, "lr": 0.2},
     "cifar100-lt": {"teacher": "teacher_ema", "teachers": 5, "mix_probability": 0.5, "lr": 0.2},
 }

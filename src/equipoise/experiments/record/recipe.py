@@ -1,15 +1,19 @@
 """One recipe for one small network on all eight cells: CIFAR-10-LT and CIFAR-100-LT at imbalance 200, 100, 50, 10.
 
-    teachers   five ResNet-32 with Balanced Softmax, as in Table 1 but with weight decay 1e-3 and Nesterov's momentum;
+    teachers   six ResNet-32 with Balanced Softmax, as in Table 1 but with weight decay 1e-3 and Nesterov's momentum;
                each is an average of its weights during training (decay 0.999)
-    student    the same network, for 18,500 iterations and with twice the learning rate, with no loss but the divergence
-               from the teachers' mean probabilities at temperature 2; it sees every class equally often
-    CutMix     a random part of each image is another's. Only its share of the batches differs between the data sets: on
-               CIFAR-10-LT half for the teachers and all for the student, on CIFAR-100-LT none and half
+    student    the same network, for 18,500 iterations, with no loss but the divergence from the teachers' mean
+               probabilities at temperature 2; it sees every class equally often, and a random part of each image is
+               another's (CutMix)
 
 One network is evaluated, the student's last iterate. Teachers and students see only the images of the long-tailed draw,
-and each seed has its own teachers. What was compared before is in CHOICES and VARIED, evaluated on training images that
-these runs did not see.
+and each seed has its own teachers. What was compared before is in CHOICES, evaluated on training images that these runs
+did not see.
+
+The next recipe follows from what was compared later, in VARIED: five teachers, twice the learning rate for the student,
+and another share of CutMix. On CIFAR-10-LT half of the teachers' batches have it and all of the student's, on
+CIFAR-100-LT none and half. Once it has been trained in all cells, NEXT_STUDENTS become STUDENTS, and results/next/
+moves to results/.
 """
 
 from __future__ import annotations
@@ -82,13 +86,19 @@ def student_with(factors: Factors) -> Method[Recipe]:
 
 VARIED = tuple(student_with(one) for one in dict.fromkeys(one for every in published.FACTORS.values() for one in every))
 
-STUDENTS = {data_set: replace(SECOND, **changed) for data_set, changed in published.STUDENTS.items()}  # of the record
+STUDENTS = {name: replace(SECOND, **changed) for name, changed in published.STUDENTS.items()}  # by data set
+NEXT_STUDENTS = {name: replace(SECOND, **changed) for name, changed in published.NEXT_STUDENTS.items()}
 
 
-def recipe_of(cell: Cell) -> Recipe:
-    """The recipe of a student, of a teacher, or of a run behind the choice."""
+def student_on(data_set: str, coming: bool = False) -> Recipe:
+    """The student of the record, or of the next recipe."""
+    return (NEXT_STUDENTS if coming else STUDENTS)[data_set]
+
+
+def recipe_of(cell: Cell, coming: bool = False) -> Recipe:
+    """The recipe of a student, of the record or of the next recipe, of a teacher, or of a run behind the choice."""
     recipes = {method.name: method.recipe for method in (*KINDS_OF_TEACHERS, *CHOICES, *VARIED)}
-    recipes[published.METHOD] = STUDENTS[cell.data_set]
+    recipes[published.METHOD] = student_on(cell.data_set, coming)
     if cell.method not in recipes:
         raise ValueError(f"no method is named {cell.method!r}: expected one of {', '.join(recipes)}")
     return recipes[cell.method]
@@ -99,16 +109,16 @@ def teacher_methods() -> set[str]:
     return {kind.name for kind in KINDS_OF_TEACHERS}
 
 
-def teachers_table(cell: Cell, *, validate: bool = False) -> str | None:
-    """The table that a teacher's record belongs to: those of today's student on the same data are the record's, others
-    are tries. None for a run that is no teacher.
+def teachers_table(cell: Cell, coming: bool = False, *, validate: bool = False) -> str | None:
+    """The table that a teacher's record belongs to: those of the student on the same data are the record's, others are
+    tries. None for a run that is no teacher.
 
-    So are teachers of today's kind at imbalance 10 when choices are made: part of their images is held out.
+    So are teachers of the student's kind at imbalance 10 when choices are made: part of their images is held out.
     """
     if cell.method not in teacher_methods():
         return None
-    tried = cell.method != STUDENTS[cell.data_set].teacher or (validate and cell.imbalance == SUPERSET_IMBALANCE)
-    return TRIED_TEACHERS if tried else TEACHERS
+    other = cell.method != student_on(cell.data_set, coming).teacher
+    return TRIED_TEACHERS if other or (validate and cell.imbalance == SUPERSET_IMBALANCE) else TEACHERS
 
 
 def plan() -> list[Cell]:

@@ -6,15 +6,16 @@ A cell is called above the best only with at least three seeds, by the mean of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
 from equipoise.data.reading import counted
 from equipoise.experiments.record import published
-from equipoise.experiments.record.published import COLUMNS, DATA_SETS, Published
+from equipoise.experiments.record.published import COLUMNS, DATA_SETS, Changed, Published
 from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, mean_std, plus_minus
-from equipoise.training.records import Record, read_records
+from equipoise.training.records import EARLIER, Record, read_records
 
 ENOUGH = 3  # seeds before a cell is compared with the best
 NOTE = (
@@ -23,6 +24,17 @@ NOTE = (
 )
 Column = tuple[str, int]
 DESCRIBED = ("trained for", "views", "channels", "number from")  # the last columns
+
+
+@dataclass(frozen=True)
+class Students:
+    """The runs that are shown: those of the record, and those of the next recipe."""
+
+    records: Sequence[Record]
+    coming: Sequence[Record] = ()
+
+    def __len__(self) -> int:
+        return len(self.records) + len(self.coming)
 
 
 def by_column(records: Iterable[Record]) -> dict[Column, list[Record]]:
@@ -37,19 +49,18 @@ def column_title(column: Column) -> str:
 # -------------------------------------------------------------------- tables
 
 
-def leaderboards(records: Sequence[Record], earlier: Sequence[Record] = ()) -> list[Table]:
-    """For each data set, every published single network of this width, the best of them, and ours; `earlier` are
-    students of the recipe before."""
-    return [_leaderboard(data_set, records, earlier) for data_set in DATA_SETS]
+def leaderboards(students: Students) -> list[Table]:
+    """For each data set, every published single network of this width, the best of them, and ours."""
+    return [_leaderboard(data_set, students) for data_set in DATA_SETS]
 
 
-def _leaderboard(data_set: str, records: Sequence[Record], earlier: Sequence[Record]) -> Table:
+def _leaderboard(data_set: str, students: Students) -> Table:
     best, columns = published.best(), _columns(data_set)
     rows = _rows(data_set, published.SINGLE)
     rows.append(["best published", *(plus_minus(best[column][0]) for column in columns), "", "", "", ""])
-    if earlier:
-        rows.append(_ours("ours: second recipe", columns, earlier, published.SECOND))
-    rows.append(_ours("ours", columns, records, published.NAME))
+    rows.append(_ours("ours", columns, students.records, published.NAME))
+    if coming := [run for run in students.coming if run.data_set == data_set]:
+        rows.append(_ours("ours, next recipe", columns, coming, f"{published.NEXT}/{published.NAME}"))
     title = f"One ResNet-32 on {DATA_SETS[data_set]}, by imbalance: top-1, %"
     return Table(_header(data_set), rows, title=title, words=len(DESCRIBED))
 
@@ -95,6 +106,12 @@ def _rows(data_set: str, published_rows: Sequence[Published]) -> list[list[str]]
 # -------------------------------------------------------------------- words
 
 
+def verdicts(students: Students) -> list[str]:
+    """For the record, and for the next recipe if it has a student."""
+    coming = [f"The next recipe: {verdict(students.coming)}"] if students.coming else []
+    return [verdict(students.records), *coming]
+
+
 def verdict(records: Sequence[Record]) -> str:
     """In which cells the students are above the best, in which they are not, and in which it is too early to tell."""
     ours, best = by_column(records), published.best()
@@ -119,25 +136,32 @@ def verdict(records: Sequence[Record]) -> str:
 # -------------------------------------------------------------------- what `equipoise table` shows
 
 
-def read(results: Path) -> list[Record]:
-    """The students: one method in all cells, each with its teachers, all of today's recipe."""
+def read(results: Path) -> Students:
+    """All students, each with its teachers: of the record, one method in all cells, and of the next recipe."""
+    coming = results / published.NEXT
+    return Students(_read(results, published.STUDENTS), _read(coming, published.NEXT_STUDENTS))
+
+
+def _read(results: Path, expected: Changed) -> list[Record]:
     records = shown(read_records(results, published.NAME))
     for record in records:
         if record.method != published.METHOD or not record.teachers:
             raise ValueError(f"{record.key} is not a student: expected {published.METHOD} with teachers")
-        recipe, today = record.recipe, published.STUDENTS[record.data_set]
-        if other := [
-            f"{name} {recipe.get(name)}, now {value}" for name, value in today.items() if recipe.get(name) != value
-        ]:
-            raise ValueError(
-                f"{record.key} is of another recipe ({'; '.join(other)}): keep its records in a folder of their own"
-            )
+        if other := of_another_recipe(record, expected):
+            raise ValueError(f"{record.key} under {results} {other}: keep its records in a folder of their own")
     return records
 
 
-def shown_tables(records: Sequence[Record]) -> list[Table]:
-    return leaderboards(records)
+def of_another_recipe(record: Record, expected: Changed) -> str:
+    """In what the recipe of a student differs from the expected one, in words; nothing if it does not."""
+    found, usual = EARLIER | record.recipe, expected[record.data_set]
+    other = [f"{name} {found.get(name)}, not {value}" for name, value in usual.items() if found.get(name) != value]
+    return f"is of another recipe ({'; '.join(other)})" if other else ""
 
 
-def notes(records: Sequence[Record]) -> list[str]:
-    return [verdict(records), NOTE]
+def shown_tables(students: Students) -> list[Table]:
+    return leaderboards(students)
+
+
+def notes(students: Students) -> list[str]:
+    return [*verdicts(students), NOTE]
