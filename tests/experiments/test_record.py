@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import shutil
 import warnings
@@ -21,7 +22,7 @@ from typer.testing import CliRunner
 
 from equipoise.cli import app
 from equipoise.cli import record as record_command
-from equipoise.cli.classifiers import check_widths
+from equipoise.cli.classifiers import check_widths, needed_by
 from equipoise.experiments.documents import record as documents
 from equipoise.experiments.record import exported as exported_module
 from equipoise.experiments.record import published, recipe, report
@@ -63,14 +64,18 @@ class Command:
         return self.folder / "checkpoints" / "record"
 
 
+def version_with(folder: str = ".", **changed: Any) -> published.Version:
+    return published.Version(dict.fromkeys(published.DATA_SETS, changed), folder)
+
+
 @pytest.fixture
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
     write_cifar10(tmp_path / "data")
     teacher = Method("teacher", replace(recipe.AVERAGED, **TINY))  # type: ignore[arg-type]
     taught = {"teacher": "teacher", "teachers": 2}
-    student = replace(recipe.STUDENTS[CELL[0]], **TINY, **taught, views=2)  # type: ignore[arg-type]
-    monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, student))
-    monkeypatch.setattr(published, "STUDENTS", dict.fromkeys(published.DATA_SETS, taught))
+    student = replace(recipe.SECOND, **TINY, **taught, views=2)  # type: ignore[arg-type]
+    monkeypatch.setattr(recipe, "SECOND", student)
+    monkeypatch.setattr(published, "RECORD", version_with(**taught))
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*CELL, "distilled", seed) for seed in (0, 1)])
     wide = Method("teacher_wide", replace(teacher.recipe, width=2, ema=0.5))
     monkeypatch.setattr(recipe, "KINDS_OF_TEACHERS", (teacher, wide))
@@ -135,6 +140,14 @@ def test_teachers_can_be_trained_alone(command: Command) -> None:
     assert list(command.records())[2:] == [f"record-teachers/{NAMES[1]}", "record/cifar10-lt/10/distilled/0"]
 
 
+def test_named_teachers_are_trained_also_beside_a_student_that_is_recorded(command: Command) -> None:
+    command("--seeds", "0")
+    named = ("--only", "cifar10-lt/10/distilled/0", "--only", "cifar10-lt/10/teacher/2000")
+    assert "1 run to train" in command(*named)
+    assert list(command.records())[3:] == ["record-teachers/cifar10-lt/10/teacher/2000"]
+    assert "nothing left to train" in command(*named)
+
+
 def test_teachers_of_data_that_is_not_there_are_left_out_with_their_student(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +197,7 @@ def test_students_that_are_shown_the_same_share_one_pool_and_are_not_changed_by_
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change: dict[str, dict[str, Any]] = {"slow": {}, "fast": {"lr": 0.5}, "warm": {"temperature": 3.0}}
-    choices = tuple(Method(name, replace(recipe.STUDENTS[CELL[0]], **one)) for name, one in change.items())
+    choices = tuple(Method(name, replace(recipe.student_on(CELL[0]), **one)) for name, one in change.items())
     monkeypatch.setattr(recipe, "CHOICES", choices)
     monkeypatch.setattr(
         recipe, "choices_plan", lambda: [Cell(*LONGER, name, seed) for name in change for seed in (0, 1)]
@@ -276,8 +289,7 @@ def test_a_tried_teacher_that_is_chosen_is_judged_on_the_test_set_and_not_traine
 ) -> None:
     command("--validate", "--only", "cifar10-lt/20/teacher_wide")
     (tried,) = command.records().values()
-    chosen = replace(recipe.STUDENTS[CELL[0]], teacher="teacher_wide", teachers=1)
-    monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, chosen))
+    monkeypatch.setattr(published, "RECORD", version_with(teacher="teacher_wide", teachers=1))
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*LONGER, "distilled", 0)])
     said = command()
     assert "cifar10-lt/20/teacher_wide/1000: resumed at iteration 3 of 3" in said
@@ -287,27 +299,90 @@ def test_a_tried_teacher_that_is_chosen_is_judged_on_the_test_set_and_not_traine
     assert student.teachers == {"cifar10-lt/20/teacher_wide/1000": tried.weights}
 
 
-def test_the_next_recipe_has_records_of_its_own(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    changed = {"teacher": "teacher", "teachers": 1}
-    coming = replace(recipe.STUDENTS[CELL[0]], **changed)  # type: ignore[arg-type]
-    monkeypatch.setattr(recipe, "NEXT_STUDENTS", dict.fromkeys(published.DATA_SETS, coming))
-    monkeypatch.setattr(published, "NEXT_STUDENTS", dict.fromkeys(published.DATA_SETS, changed))
-    results, seed = command.folder / "results", ("--seeds", "0")
-    command(*seed)
-    import_records(command.folder / "r.jsonl", results)
+@pytest.fixture
+def with_next(command: Command, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """The command, with a next recipe of one teacher."""
+    monkeypatch.setattr(published, "NEXT", version_with("next", teacher="teacher", teachers=1))
+    return command
+
+
+def test_the_next_recipe_has_records_of_its_own(with_next: Command) -> None:
+    results, seed = with_next.folder / "results", ("--seeds", "0")
+    of_next = ("--next", *seed, "--results", str(results / "next"))
+    with_next(*seed)
+    import_records(with_next.folder / "r.jsonl", results)
     other = "there is a record of record/cifar10-lt/10/distilled/0 that is of another recipe (teachers 2, not 1)"
-    assert f"{other}: pass --out with another file" in command("--next", *seed, ok=False)
-    command("--next", *seed, out="next.jsonl")
-    teacher, student = command.records("next.jsonl").values()
+    assert f"{other}: pass --out with another file" in with_next(*of_next, ok=False)
+    said = with_next(*of_next, out="next.jsonl")
+    folder = str(with_next.folder)
+    kept = f"equipoise records import {folder}/next.jsonl --results {folder}/results/next"
+    assert said.replace(" ", "").endswith(f"to keep them: {kept}".replace(" ", ""))
+    teacher, student = with_next.records("next.jsonl").values()
     assert student.teachers == {NAMES[0]: teacher.weights}
-    import_records(command.folder / "next.jsonl", results / "next")
-    assert "nothing left to train" in command("--next", *seed, out="other.jsonl")
-    assert "nothing left to train" in command(*seed, out="other.jsonl")
+    import_records(with_next.folder / "next.jsonl", results / "next")
+    assert "nothing left to train" in with_next(*of_next, out="other.jsonl")
+    assert "nothing left to train" in with_next(*seed, out="other.jsonl")
     shown = report.read(results)
-    assert [len(one.teachers or {}) for one in (*shown.records, *shown.coming)] == [2, 1]
-    mistaken = command("--seeds", "1", "--results", str(results / "next"), out="other.jsonl", ok=False)
+    assert [len(one.teachers or {}) for one in (*shown.records, *shown.of_next)] == [2, 1]
+    mistaken = with_next("--seeds", "1", "--results", str(results / "next"), out="other.jsonl", ok=False)
     assert "is of another recipe (teachers 1, not 2): pass --results with another folder" in mistaken
-    assert "leave --next out" in command("--next", "--validate", ok=False)
+    assert "leave --next out" in with_next("--next", "--validate", ok=False)
+
+
+def test_the_next_recipe_has_files_of_its_own_by_default(
+    with_next: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["run", "record", "--data", str(with_next.folder / "data"), "--device", "cpu", "--seeds", "0"]
+    with warnings.catch_warnings(action="ignore"):
+        for more in ([], ["--next"]):
+            done = CliRunner().invoke(app, [*words, *more])
+            assert done.exit_code == 0, done.output
+    assert [len(read_jsonl(tmp_path / name)) for name in ("records.jsonl", "next.jsonl")] == [3, 2]
+    assert "equipoise records import next.jsonl --results results/next" in " ".join(done.output.split())
+
+
+def test_smoke_tests_are_of_no_recipe(with_next: Command) -> None:
+    with_next("--seeds", "0", "--iterations", "2")
+    with_next("--next", "--seeds", "0")
+    assert {one.key: one.complete for one in with_next.records().values()} == {
+        f"record-teachers/{NAMES[0]}": True,
+        f"record-teachers/{NAMES[1]}": False,
+        "record/cifar10-lt/10/distilled/0": True,
+    }
+    assert "3 runs of 1 iteration" in with_next("--seeds", "0", "--iterations", "1")
+
+
+def test_students_of_another_recipe_that_another_command_appends_are_refused(
+    with_next: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_next("--next", "--seeds", "0", out="next.jsonl")
+    student = (with_next.folder / "next.jsonl").read_text().splitlines(keepends=True)[-1]
+    usual = record_command.train_cells
+
+    def train_beside_another(*words: Any, **options: Any) -> None:
+        (with_next.folder / "r.jsonl").write_text(student)  # after the check at the start
+        usual(*words, **options)
+
+    monkeypatch.setattr(record_command, "train_cells", train_beside_another)
+    assert "is of another recipe (teachers 1, not 2): pass --out" in with_next("--seeds", "0", ok=False)
+
+
+def test_students_of_two_recipes_share_teachers_and_no_other_files(
+    with_next: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxscript")
+    monkeypatch.setattr(recipe, "SECOND", replace(recipe.SECOND, iterations=25))
+    exported, seed = with_next.folder / "exported", ("--seeds", "0")
+    with_next("--only", "cifar10-lt/10/teacher", "--seeds", "1000", "1001", out="teachers.jsonl")
+    import_records(with_next.folder / "teachers.jsonl", with_next.folder / "results")
+    assert "out of time at iteration 20 of 25" in with_next(*seed, "--budget", "0")
+    said = with_next("--next", *seed, "--export", str(exported), out="next.jsonl")
+    assert "1 run to train" in said
+    assert "another run" not in said
+    assert "distilled/0: resumed at iteration 20 of 25" in with_next(*seed, "--export", str(exported))
+    found = [path.parent.relative_to(exported).as_posix() for path in exported.rglob("model.safetensors")]
+    assert sorted(found) == ["cifar10-lt/10/distilled/0", "next/cifar10-lt/10/distilled/0"]
 
 
 def test_teachers_of_the_final_kind_may_have_other_weights_in_a_try(command: Command) -> None:
@@ -390,7 +465,8 @@ def test_a_teacher_can_have_teachers_of_its_own(command: Command) -> None:
     file.write_text(code.replace('10, "student", 0)', '10, "second", 0)'))
     words = ["run", str(file), "--data", str(command.folder / "data"), "--device", "cpu", "--together", "2"]
     with warnings.catch_warnings(action="ignore"):
-        done = CliRunner().invoke(app, [*words, "--out", str(command.folder / "r.jsonl")])
+        files = ["--out", str(command.folder / "r.jsonl"), "--results", str(command.folder / "results")]
+        done = CliRunner().invoke(app, [*words, *files])
     assert done.exit_code == 0, done.output
     said = " ".join(done.output.split())
     first = [f"cifar10-lt/10/{name}" for name in ("student/1000", "plain/1001000", "plain/1001001")]
@@ -421,8 +497,7 @@ def test_given_teachers_are_used_and_none_is_trained(command: Command) -> None:
 def test_a_student_is_taken_up_to_the_bit_but_not_with_other_teachers(
     command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    longer = replace(recipe.STUDENTS[CELL[0]], iterations=25)
-    monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, longer))
+    monkeypatch.setattr(recipe, "SECOND", replace(recipe.SECOND, iterations=25))
     teachers = given_teachers(command)
     given = ("--seeds", "0", "--teachers", str(teachers))
     command(*given, out="whole.jsonl")
@@ -484,7 +559,7 @@ def test_a_teacher_whose_logits_mean_other_frequencies_is_refused(
     )
 
 
-def test_a_teacher_whose_record_names_other_weights_is_refused(command: Command) -> None:
+def test_a_student_of_a_teacher_whose_record_names_other_weights_is_left_out(command: Command) -> None:
     command("--seeds", "0")
     lines = (command.folder / "r.jsonl").read_text().splitlines()
     teachers, trained = [json.loads(line) for line in lines[:2]], json.loads(lines[1])["weights"]
@@ -492,13 +567,35 @@ def test_a_teacher_whose_record_names_other_weights_is_refused(command: Command)
     files = [command.folder / name for name in ("r.jsonl", "elsewhere.jsonl")]
     for file in files:
         file.write_text("".join(json.dumps(one) + "\n" for one in teachers))
-    refused = f"its teacher {NAMES[1]} has the weights {trained}, but its record names {'0' * 16}"
-    assert refused in command("--seeds", "0", ok=False)  # appended
-    command("--seeds", "0", "--iterations", "2")  # whose teachers differ anyway
+    refused = f"its weights are {trained}, but its record names {'0' * 16}"
+    left_out = f"cifar10-lt/10/distilled/0: skipped, as it is taught by {NAMES[1]}"
+    said = command()  # appended
+    assert f"{NAMES[1]}: {refused}" in said
+    assert left_out in said
+    assert "record/cifar10-lt/10/distilled/1" in command.records()
+    assert "record/cifar10-lt/10/distilled/0" not in command.records()
+    assert "skipped" not in command("--seeds", "0", "--iterations", "2")  # whose teachers differ anyway
     import_records(files[1], command.folder / "results")
-    assert refused in command("--seeds", "0", out="other.jsonl", ok=False)  # committed
+    said = command("--seeds", "0", out="other.jsonl")  # committed
+    assert left_out in said
+    assert "0 runs recorded" in said
+    given = ("--seeds", "0", "--teachers", str(command.checkpoints))
+    assert f"teacher {NAMES[1]} is refused: {refused}" in command(*given, out="other.jsonl", ok=False)
     again = ("--seeds", "0", "--results", str(command.folder / "again"))
     assert "3 runs recorded" in command(*again, out="other.jsonl")
+
+
+def test_a_student_of_a_teacher_that_came_out_with_other_weights_is_left_out(command: Command) -> None:
+    command("--seeds", "0")
+    teacher, *_ = command.records().values()
+    path = teacher.path_under(command.folder / "results")
+    path.parent.mkdir(parents=True)
+    path.write_text(replace(teacher, weights="0" * 16).to_json(indent=1))
+    shutil.rmtree(command.checkpoints)
+    said = command(out="other.jsonl")  # trains it again
+    assert f"distilled/0: skipped, as it is taught by {NAMES[0]}" in said
+    assert "record/cifar10-lt/10/distilled/1" in command.records("other.jsonl")
+    assert said.endswith("1 to go")
 
 
 # -------------------------------------------------------------------- files
@@ -570,8 +667,7 @@ def measured(command: Command, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two exported students, and the words to measure them by."""
     monkeypatch.setattr(exported_module, "export_run", lambda folder: [])
     monkeypatch.setattr(recipe, "plan", lambda: [Cell(*column, "distilled", 0) for column in (CELL, LONGER)])
-    shown = replace(recipe.STUDENTS[CELL[0]], views=64, batch_size=16)
-    monkeypatch.setattr(recipe, "STUDENTS", dict.fromkeys(published.DATA_SETS, shown))
+    monkeypatch.setattr(recipe, "SECOND", replace(recipe.SECOND, views=64, batch_size=16))
     students, file = command.folder / "exported", command.folder / "gaps.json"
     command("--export", str(students))
     words = ["--data", command.folder / "data", "--students", students, "--teachers", command.checkpoints]
@@ -760,12 +856,12 @@ def test_ours_is_the_last_row_with_its_seeds() -> None:
     first, second = report.leaderboards(report.Students(records))
     both = report.Students(records[1:], records[:1])
     assert len(both) == 2
-    assert "The next recipe: Not above it: CIFAR-100-LT, 100: −0.20 (1)." in documents.leaderboard_part(both)
+    assert "With the next recipe. Not above it: CIFAR-100-LT, 100: −0.20 (1)." in documents.leaderboard_part(both)
     hundred, ten = report.leaderboards(both)
-    *_, ours, coming = hundred.rows
-    assert [row[0] for row in (ours, coming, ten.rows[-1])] == ["ours", "ours, next recipe", "ours"]
-    assert [row[2] for row in (ours, coming)] == ["55.0 (1)", "54.0 (1)"]
-    assert [row[-1] for row in (ours, coming)] == ["results/record", "results/next/record"]
+    *_, ours, of_next = hundred.rows
+    assert [row[0] for row in (ours, of_next, ten.rows[-1])] == ["ours", "ours, next recipe", "ours"]
+    assert [row[2] for row in (ours, of_next)] == ["55.0 (1)", "54.0 (1)"]
+    assert [row[-1] for row in (ours, of_next)] == ["results/record", "results/next/record"]
     *_, best, ours = first.rows
     assert best[2] == "54.2"
     assert (ours[2], ours[1]) == ("54.5 ± 0.7 (2)", "–")
@@ -807,29 +903,30 @@ def test_a_record_that_is_no_student_is_refused(tmp_path: Path) -> None:
 
 
 def test_records_of_another_recipe_are_refused(tmp_path: Path) -> None:
-    recipes = {tmp_path: published.STUDENTS, tmp_path / "next": published.NEXT_STUDENTS}
-    for results, expected in recipes.items():
-        for data_set, changed in expected.items():
+    for version in (published.RECORD, published.NEXT):
+        results = tmp_path / version.folder
+        for data_set, changed in version.students.items():
             usual = student((data_set, 100), 0, 54.0)
-            one = replace(usual, recipe=usual.recipe | changed)
+            one = replace(usual, recipe=usual.recipe | dict(changed))
             path = one.path_under(results)
             path.parent.mkdir(parents=True)
             path.write_text(one.to_json(indent=1))
             read = report.read(tmp_path)
-            assert one in (read.records if results == tmp_path else read.coming)
+            assert one in (read.records if version == published.RECORD else read.of_next)
             path.write_text(replace(one, recipe=one.recipe | {"teachers": 7}).to_json(indent=1))
-            other = rf"{one.key} under {results} is of another recipe \(teachers 7, not {changed['teachers']}\)"
-            with pytest.raises(ValueError, match=other):
+            other = f"{one.key} under {results} is of another recipe (teachers 7, not {changed['teachers']})"
+            with pytest.raises(ValueError, match=re.escape(other)):
                 report.read(tmp_path)
             path.unlink()
 
 
 def test_options_that_older_records_lack_are_what_they_were(tmp_path: Path) -> None:
     usual = student(("cifar100-lt", 100), 0, 54.0)
-    older = {name: value for name, value in published.STUDENTS["cifar100-lt"].items() if name != "mix_probability"}
+    now = published.RECORD.students["cifar100-lt"]
+    older = {name: value for name, value in now.items() if name != "mix_probability"}
     one = replace(usual, recipe=older)
-    assert not report.of_another_recipe(one, published.STUDENTS)
-    assert "mix_probability 1.0, not 0.5" in report.of_another_recipe(one, published.NEXT_STUDENTS)
+    assert not report.of_another_recipe(one, published.RECORD)
+    assert "mix_probability 1.0, not 0.5" in report.of_another_recipe(one, published.NEXT)
 
 
 def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
@@ -918,12 +1015,12 @@ def test_the_committed_documents_are_what_the_committed_records_give() -> None:
     assert stale == [], "run: equipoise table record --write"
 
 
-RESULTS = {6: ROOT / "results", 5: ROOT / "results" / published.NEXT}  # by the number of teachers
+VERSIONS = (published.RECORD, published.NEXT)
 
 
-@pytest.mark.parametrize("number", RESULTS)
-def test_the_committed_students_name_teachers_that_are_recorded(number: int) -> None:
-    results = RESULTS[number]
+@pytest.mark.parametrize("version", VERSIONS, ids=("record", "next"))
+def test_the_committed_students_name_teachers_that_are_recorded(version: published.Version) -> None:
+    results = ROOT / "results" / version.folder
     teachers = {
         one.key.removeprefix("record-teachers/"): one.weights for one in read_records(results, published.TEACHERS)
     }
@@ -931,7 +1028,7 @@ def test_the_committed_students_name_teachers_that_are_recorded(number: int) -> 
     assert students
     for one in students:
         assert one.teachers is not None
-        assert len(one.teachers) == number
+        assert len(one.teachers) == version.students[one.data_set]["teachers"]
         assert {name: teachers[name] for name in one.teachers} == one.teachers
 
 
@@ -1005,30 +1102,32 @@ def test_what_the_notes_say_of_teachers_with_cutmix_is_in_the_records() -> None:
     assert min(faster) > 0
     right = [
         np.mean([one.correct[0] for one in found if (one.data_set, one.imbalance) == ("cifar10-lt", 200)])
-        for results in RESULTS.values()
-        if (found := read_records(results, published.TEACHERS))
+        for version in VERSIONS
+        if (found := read_records(ROOT / "results" / version.folder, published.TEACHERS))
     ]
     assert 25 < right[0] - right[1] < 35  # of 1,000
 
 
 @pytest.mark.parametrize(
-    ("results", "table"),
+    ("version", "table"),
     [
-        *((results, name) for results in RESULTS.values() for name in (published.NAME, published.TEACHERS)),
-        *((RESULTS[6], name) for name in (published.TRIES, published.TRIED_TEACHERS)),
+        *((version, name) for version in VERSIONS for name in (published.NAME, published.TEACHERS)),
+        *((published.RECORD, name) for name in (published.TRIES, published.TRIED_TEACHERS)),
     ],
 )
-def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(results: Path, table: str) -> None:
-    runs = read_records(results, table)
+def test_committed_runs_were_trained_with_the_recipes_that_stand_in_the_file(
+    version: published.Version, table: str
+) -> None:
+    runs = read_records(ROOT / "results" / version.folder, table)
     assert runs
     for one in runs:
         cell = Cell(one.data_set, one.imbalance, one.method, one.seed)
-        now = recipe.recipe_of(cell, coming=results == RESULTS[5]).as_dict()
+        now = recipe.recipe_of(cell, version).as_dict()
         assert {**EARLIER, **one.recipe} == json.loads(json.dumps(now)), one.key
 
 
 def test_the_record_is_the_row_of_the_notes_that_is_called_so() -> None:
-    assert list(recipe.STUDENTS.values()) == [recipe.SECOND] * 2
+    assert [recipe.student_on(data_set) for data_set in published.DATA_SETS] == [recipe.SECOND] * 2
     assert published.CHOICES["combined_cutmix"].endswith("(the second recipe's student)")
 
 
@@ -1053,7 +1152,7 @@ def test_teachers_are_averages_wide_or_deep_or_trained_with_cutmix_or_sam() -> N
 
 
 def test_the_next_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None:
-    found = recipe.NEXT_STUDENTS
+    found = {data_set: recipe.student_on(data_set, published.NEXT) for data_set in published.DATA_SETS}
     assert {name: (one.teacher, one.teachers, one.mix_probability) for name, one in found.items()} == {
         "cifar10-lt": ("teacher_cutmix", 5, 1.0),
         "cifar100-lt": ("teacher_ema", 5, 0.5),
@@ -1061,25 +1160,25 @@ def test_the_next_students_of_the_two_data_sets_differ_in_cutmix_alone() -> None
     same = {"teacher": None, "mix_probability": 1.0}
     assert len({json.dumps(replace(one, **same).as_dict()) for one in found.values()}) == 1  # type: ignore[arg-type]
     for data_set, one in found.items():
-        assert recipe.recipe_of(Cell(data_set, 100, published.METHOD, 0), coming=True) == one
+        assert recipe.recipe_of(Cell(data_set, 100, published.METHOD, 0), published.NEXT) == one
         assert recipe.teachers_table(Cell(data_set, 100, published.METHOD, 0)) is None
 
 
 def test_a_teachers_record_belongs_to_the_table_of_its_data_sets_student() -> None:
     def taught_by(
-        students: list[Cell], table: str, *, validate: bool = False, coming: bool = False
+        students: list[Cell], table: str, *, validate: bool = False, version: published.Version = published.RECORD
     ) -> set[tuple[str, int, str]]:
         return {
             (one.data_set, one.imbalance, one.method)
-            for one in record_command.teachers_of(students, partial(recipe.recipe_of, coming=coming))
-            if recipe.teachers_table(one, coming, validate=validate) == table
+            for one in needed_by(students, partial(recipe.recipe_of, version=version))
+            if recipe.teachers_table(one, version, validate=validate) == table
         }
 
-    for coming, on_cifar10 in ((False, "teacher_ema"), (True, "teacher_cutmix")):
+    for version, on_cifar10 in zip(VERSIONS, ("teacher_ema", "teacher_cutmix"), strict=True):
         final = {"cifar10-lt": on_cifar10, "cifar100-lt": "teacher_ema"}
         every = {(*column, final[column[0]]) for column in published.COLUMNS}
-        assert taught_by(recipe.plan(), recipe.TEACHERS, coming=coming) == every
-        assert taught_by(recipe.plan(), recipe.TRIED_TEACHERS, coming=coming) == set()
+        assert taught_by(recipe.plan(), recipe.TEACHERS, version=version) == every
+        assert taught_by(recipe.plan(), recipe.TRIED_TEACHERS, version=version) == set()
     varied = [cell for cell in recipe.choices_plan() if cell.method.startswith("three")]
     assert taught_by(varied, recipe.TRIED_TEACHERS, validate=True) == {
         ("cifar10-lt", 200, "teacher_cutmix"),

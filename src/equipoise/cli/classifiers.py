@@ -52,8 +52,7 @@ def train_classifiers(
     check_widths([*cells, *needed], table.recipe_of, kernels)
     recipes = [table.recipe_of(cell) for cell in (*table.plan, *needed)]
     backbones = {method for recipe in recipes for method in (recipe.backbone, recipe.teacher) if method}
-    together = options.together or (4 if place.type == "cuda" else 1)
-    options = replace(options, checkpoints=options.kept / table.checkpoints, together=together)
+    options = replace(options, checkpoints=options.kept / table.checkpoints, together=sharing(options, place))
 
     def make(settings: Settings) -> Classification:
         store = Store(data, place, download=download)
@@ -75,6 +74,11 @@ def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: 
         from equipoise.experiments.resnet32.fused import fused_answers as asked
         from equipoise.experiments.resnet32.fused import fused_features as trained
     return Kernels(trained, frozen, asked, compiled, version, deterministic)
+
+
+def sharing(options: RunOptions, place: torch.device) -> int:
+    """How many runs share the device."""
+    return options.together or (4 if place.type == "cuda" else 1)
 
 
 # -------------------------------------------------------------------- what to train

@@ -73,6 +73,7 @@ Commit = Annotated[str | None, typer.Option(metavar="TEXT", help="The commit to 
 KINDS: tuple[type[StoredRecord], ...] = (Record, DetectionRecord, PriorShiftRecord, ImageRecord, MultilabelRecord)
 RECORDS = Path("records.jsonl")
 RESULTS = Path("results")
+NEXT_RECORDS, NEXT_RESULTS = Path("next.jsonl"), RESULTS / "next"  # of the recipe that is to be the record's
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,8 @@ from equipoise.training.recipe import Cell, Method, MethodCell, Recipe
 from equipoise.training.records import NAMES, Record, Recorded, StoredRecord, names_a_folder, read_records
 from equipoise.training.run_folder import source_name, weights_file
 
-TAKEN = ("choices", "benchmarks", "table1", "causes", "table2", "record", "own")  # folders of results/, not the user's
+# Folders of results/ that are not the user's.
+TAKEN = ("choices", "benchmarks", "table1", "causes", "table2", "record", "next", "own")
 ACCURACIES = ("top1", "balanced_accuracy", "many", "medium", "few")
 
 

@@ -105,11 +105,12 @@ def run_record(
     judge: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Train nothing: evaluate exported students from their files.")
     ] = None,
-    coming: Annotated[
-        bool, typer.Option("--next", help="Train the next recipe instead, recorded under next/ of --results.")
+    of_next: Annotated[
+        bool,
+        typer.Option("--next", help="Train the next recipe; by default with --out next.jsonl, --results results/next."),
     ] = False,
 ) -> None:
-    """Distil one network per cell from an ensemble: four students at a time, after their teachers.
+    """Distil one network per cell from an ensemble: as many students as share the device, after their teachers.
 
     \bequipoise run record --data DIR --fused --together 6 --only cifar100-lt/100 --seeds 0
     equipoise run record --data DIR --fused --validate
@@ -117,9 +118,14 @@ def run_record(
     """
     from equipoise.cli.record import RecordOptions, judge_exported, train_record
 
-    own = RecordOptions(data, download, teachers, export, coming)
+    own = RecordOptions(data, download, teachers, export, of_next)
     if judge is not None:
         return judge_exported(judge, own, device)
+    if of_next and validate:
+        raise typer.BadParameter("--validate trains the choices behind every recipe: leave --next out")
+    if of_next:
+        out = o.NEXT_RECORDS if out == o.RECORDS else out
+        results = o.NEXT_RESULTS if results == o.RESULTS else results
     options = o.RunOptions(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
     )

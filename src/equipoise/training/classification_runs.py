@@ -89,8 +89,9 @@ class Classification(Kind[Cell, Training]):
     """The kind of runs that `recipe_of` describes; `backbones` names methods that others build on or learn from.
 
     `own_table` returns the table of a run's record if it is not `table`; weights of such runs are shared by runs that
-    are evaluated on the test set and on held-out images. `recorded_weights` are the digests of teachers that have a
-    record: others are refused. `deliver` receives every run that was evaluated.
+    are evaluated on the test set and on held-out images. `mark` is part of the names of the other runs' files.
+    `recorded_weights` are the digests of teachers that have a record: others are refused. `deliver` receives every run
+    that was evaluated.
     """
 
     def __init__(
@@ -103,13 +104,14 @@ class Classification(Kind[Cell, Training]):
         kernels: Kernels | None = None,
         backbones: Collection[str] = (),
         own_table: Callable[[Cell], str | None] = lambda cell: None,
+        mark: str = "",
         recorded_weights: Mapping[Cell, str] = MappingProxyType({}),
         deliver: Callable[[Training, Record], None] = lambda run, record: None,
     ) -> None:
         self.table, self.store, self.settings = table, store, settings
         self.kernels = kernels or Kernels()
         self._recipe_of, self._backbones, self._own_table = recipe_of, backbones, own_table
-        self._recorded_weights, self._deliver = recorded_weights, deliver
+        self._mark, self._recorded_weights, self._deliver = mark, recorded_weights, deliver
         self._pools: WeakValueDictionary[tuple[Any, ...], Pool] = WeakValueDictionary()  # of runs in progress
         torch.backends.cudnn.deterministic = self.kernels.deterministic
         torch.backends.cudnn.benchmark = not self.kernels.deterministic
@@ -140,9 +142,10 @@ class Classification(Kind[Cell, Training]):
 
     def name(self, cell: Cell) -> str:
         length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        shared = self._own_table(cell) is not None and cell.imbalance != SUPERSET_IMBALANCE  # trained on fewer images
+        teaches = self._own_table(cell) is not None
+        shared = teaches and cell.imbalance != SUPERSET_IMBALANCE  # trained on fewer images
         judged = "-validate" if self.settings.validate and not shared else ""
-        return f"{super().name(cell)}{judged}{length}"
+        return f"{super().name(cell)}{'' if teaches else self._mark}{judged}{length}"
 
     def made_from(self, cell: Cell) -> dict[str, Any]:
         drawn, _ = self.store.get(cell.data_set, cell.imbalance)
@@ -165,6 +168,15 @@ class Classification(Kind[Cell, Training]):
         chosen = self.kernels.trained if recipe.backbone is None else self.kernels.frozen
         return Training(recipe, data, cell.seed, backbone=start, features=chosen)
 
+    def refuses(self, cell: Cell, weights: Mapping[str, Tensor]) -> str:
+        known = self._recorded_weights.get(cell)
+        if known is None or (digest := weights_digest(weights)) == known:
+            return ""
+        return (
+            f"its weights are {digest}, but its record names {known}, which another version or device trained: with "
+            "other --results and --out it gets a record of its own"
+        )
+
     def prepare_taught(self, cell: Cell, teachers: Sequence[Mapping[str, Tensor]]) -> Training:
         recipe = self.recipe(cell)
         _, data = self.store.get(cell.data_set, cell.imbalance)
@@ -184,14 +196,8 @@ class Classification(Kind[Cell, Training]):
         return run
 
     def _teacher(self, cell: Cell, teacher: Cell, weights: Mapping[str, Tensor]) -> Teacher:
-        """A teacher with its weights; refused if its record names others, or if its logits do not mean the same class
-        frequencies as the student's."""
-        digest, (_, data) = weights_digest(weights), self.store.get(cell.data_set, cell.imbalance)
-        if (known := self._recorded_weights.get(teacher, digest)) != digest:
-            raise ValueError(
-                f"{cell}: its teacher {teacher} has the weights {digest}, but its record names {known}, which another "
-                "version or device trained: with --results and another folder it gets a record of its own"
-            )
+        """A teacher with its weights; refused if its logits do not mean the same class frequencies as the student's."""
+        _, data = self.store.get(cell.data_set, cell.imbalance)
         recipe, student = self.recipe(teacher), self.recipe(cell)
         if logits_mean(recipe) != logits_mean(student):
             raise ValueError(

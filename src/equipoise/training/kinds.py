@@ -144,6 +144,10 @@ class Kind(ABC, Generic[C, R]):
         """The run at its start, with the weights of its teachers."""
         raise NotImplementedError(f"runs of {self.table} have no teachers")
 
+    def refuses(self, cell: C, weights: Mapping[str, Tensor]) -> str:
+        """Why no run may start from or learn from these weights of a finished one; empty if one may."""
+        return ""
+
     def keeps(self, cell: C) -> bool:
         """Whether the weights are kept when the run is recorded."""
         return False

@@ -51,7 +51,9 @@ def run_cells(
     queue = _Queue(cells, kind, settings, write, recorded)
     if settings.teachers is not None:  # report a folder that cannot be used before anything is trained
         for cell in cells:
-            queue.kept.teachers_of(cell)
+            for teacher, weights in queue.kept.teachers_of(cell).items():
+                if why := kind.refuses(teacher, weights):
+                    raise ValueError(f"{cell}: its teacher {teacher} is refused: {why}")
     with queue.interrupts.handled():
         while queue.train_next():
             pass
@@ -73,6 +75,7 @@ class _Queue(Generic[C, R]):
         self.kept = Kept(kind, settings)
         self.waiting, self.wanted, self.recorded = list(cells), set(cells), list[C]()
         self.trained, self.failed, self.warned = set[C](), set[C](), set[C]()
+        self.usable = set[C]()  # finished runs whose weights others may have
         self.timing = Timing(kind.seconds_an_iteration(cells))
 
     # what to train next
@@ -120,8 +123,7 @@ class _Queue(Generic[C, R]):
         added: list[C] = []
         for first in self._needs(cell):
             if first not in self.waiting:
-                missing = self.kind.agree(self.kept.weights_of(first) is None)
-                if not missing and first not in self.failed:
+                if self._usable(first):
                     continue
                 if first not in self.failed | self.trained:
                     self.waiting.append(first)
@@ -131,6 +133,17 @@ class _Queue(Generic[C, R]):
                     break
             self._put_before(first, group)
         return added
+
+    def _usable(self, first: C) -> bool:
+        """Whether others may start from or learn from the weights of a finished run."""
+        weights = self.kept.weights_of(first)
+        if first not in self.failed | self.usable and weights is not None:
+            if why := self.kind.refuses(first, weights):
+                self.settings.log(f"{first}: {why}")
+                self.failed.add(first)
+            else:
+                self.usable.add(first)
+        return self.kind.agree(weights is not None and first in self.usable)
 
     def _groups(self) -> list[list[C]]:
         """The waiting runs, in order; runs of one shape that may be trained together are one group."""

@@ -261,7 +261,7 @@ def cells_part(records: Sequence[Record], teachers: Sequence[Record]) -> str:
 def documents(root: Path, results: Path) -> dict[Path, str]:
     """Every document under `root` that shows part of the record, as it should read."""
     students, teachers = read(results), shown(read_records(results, published.TEACHERS))
-    coming_teachers = shown(read_records(results / published.NEXT, published.TEACHERS))
+    next_teachers = shown(read_records(results / published.NEXT.folder, published.TEACHERS))
     tries: list[Record] = read_records(results, published.TRIES)
     tried_teachers: list[Record] = read_records(results, published.TRIED_TEACHERS)
     first: list[Record] = read_records(results, published.FIRST, named=published.NAME)
@@ -270,7 +270,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         "docs/record.md": {
             "record-leaderboard": leaderboard_part(students),
             "record-cells": cells_part(students.records, teachers),
-            "record-next": cells_part(students.coming, coming_teachers),
+            "record-next": cells_part(students.of_next, next_teachers),
             "record-others": "\n\n".join(map(str, others())),
         },
         "docs/lab-notes.md": {

@@ -297,7 +297,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     choices: list[Record] = read_records(results, "choices")
     tried: list[Record] = read_records(results, "causes")
     teachers: list[Record] = read_records(results, TEACHERS)
-    coming: list[Record] = read_records(results / NEXT, TEACHERS)
+    of_next: list[Record] = read_records(results / NEXT.folder, TEACHERS)
     engine, kernels = (
         json.loads((root / f"results/benchmarks/cifar-{name}-h200.json").read_text()) for name in ("engine", "kernels")
     )
@@ -315,7 +315,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         },
         "docs/lab-notes.md": {
             "cifar-engine": engine_notes(engine),
-            "cifar-speeds": speed_table([*records, *teachers, *coming]),
+            "cifar-speeds": speed_table([*records, *teachers, *of_next]),
             "cifar-kernels": kernel_table(kernels),
         },
     }

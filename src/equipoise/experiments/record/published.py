@@ -7,12 +7,11 @@ reports the best epoch on the test set, that is the number; we report last itera
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 NAME, TEACHERS = "record", "record-teachers"  # folders of results/, and of results/next/
-NEXT = "next"  # the runs of the recipe that follows, until it has been trained in all cells
 TRIES, TRIED_TEACHERS = "choices/record", "choices/record-teachers"
 METHOD = "distilled"
 FIRST = "choices/record-first"  # an earlier recipe, on the test set; its teachers: choices/record-first-teachers
@@ -20,15 +19,27 @@ DATA_SETS = {"cifar100-lt": "CIFAR-100-LT", "cifar10-lt": "CIFAR-10-LT"}
 IMBALANCES = (200, 100, 50, 10)
 COLUMNS = tuple((data_set, imbalance) for data_set in DATA_SETS for imbalance in IMBALANCES)
 
-# In what the students of the record's recipe, the second, and those of the next one, the third, differ.
-Changed = dict[str, dict[str, Any]]  # by data set
-STUDENTS: Changed = {
-    name: {"teacher": "teacher_ema", "teachers": 6, "mix_probability": 1.0, "lr": 0.1} for name in DATA_SETS
-}
-NEXT_STUDENTS: Changed = {
-    "cifar10-lt": {"teacher": "teacher_cutmix", "teachers": 5, "mix_probability": 1.0, "lr": 0.2},
-    "cifar100-lt": {"teacher": "teacher_ema", "teachers": 5, "mix_probability": 0.5, "lr": 0.2},
-}
+
+@dataclass(frozen=True)
+class Version:
+    """A recipe of the record: what its students have that those of others have not, by data set, and where its runs are
+    below results/."""
+
+    students: Mapping[str, Mapping[str, Any]]
+    folder: str = "."
+
+
+# The second recipe, and the third, which is to be the record's once it has been trained in all cells.
+RECORD = Version(
+    {name: {"teacher": "teacher_ema", "teachers": 6, "mix_probability": 1.0, "lr": 0.1} for name in DATA_SETS}
+)
+NEXT = Version(
+    {
+        "cifar10-lt": {"teacher": "teacher_cutmix", "teachers": 5, "mix_probability": 1.0, "lr": 0.2},
+        "cifar100-lt": {"teacher": "teacher_ema", "teachers": 5, "mix_probability": 0.5, "lr": 0.2},
+    },
+    "next",
+)
 
 # What was compared before the recipe was fixed; each row adds or changes one thing of the row it names.
 CHOICES = {

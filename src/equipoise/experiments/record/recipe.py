@@ -12,8 +12,8 @@ did not see.
 
 The next recipe follows from what was compared later, in VARIED: five teachers, twice the learning rate for the student,
 and another share of CutMix. On CIFAR-10-LT half of the teachers' batches have it and all of the student's, on
-CIFAR-100-LT none and half. Once it has been trained in all cells, NEXT_STUDENTS become STUDENTS, and results/next/
-moves to results/.
+CIFAR-100-LT none and half. Once it has been trained in all cells it becomes the record: published.NEXT takes the place
+of published.RECORD, whose runs move to results/choices/; then results/next/ moves to results/.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from equipoise.data.cifar import SUPERSET_IMBALANCE
 from equipoise.experiments.record import published
-from equipoise.experiments.record.published import Factors
+from equipoise.experiments.record.published import Factors, Version
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.training.methods import with_loss
 from equipoise.training.recipe import Cell, Method, Recipe
@@ -86,19 +86,16 @@ def student_with(factors: Factors) -> Method[Recipe]:
 
 VARIED = tuple(student_with(one) for one in dict.fromkeys(one for every in published.FACTORS.values() for one in every))
 
-STUDENTS = {name: replace(SECOND, **changed) for name, changed in published.STUDENTS.items()}  # by data set
-NEXT_STUDENTS = {name: replace(SECOND, **changed) for name, changed in published.NEXT_STUDENTS.items()}
+
+def student_on(data_set: str, version: Version | None = None) -> Recipe:
+    """The student of the record, or of another version of it."""
+    return replace(SECOND, **(version or published.RECORD).students[data_set])
 
 
-def student_on(data_set: str, coming: bool = False) -> Recipe:
-    """The student of the record, or of the next recipe."""
-    return (NEXT_STUDENTS if coming else STUDENTS)[data_set]
-
-
-def recipe_of(cell: Cell, coming: bool = False) -> Recipe:
-    """The recipe of a student, of the record or of the next recipe, of a teacher, or of a run behind the choice."""
+def recipe_of(cell: Cell, version: Version | None = None) -> Recipe:
+    """The recipe of a student, of a teacher, or of a run behind the choice."""
     recipes = {method.name: method.recipe for method in (*KINDS_OF_TEACHERS, *CHOICES, *VARIED)}
-    recipes[published.METHOD] = student_on(cell.data_set, coming)
+    recipes[published.METHOD] = student_on(cell.data_set, version)
     if cell.method not in recipes:
         raise ValueError(f"no method is named {cell.method!r}: expected one of {', '.join(recipes)}")
     return recipes[cell.method]
@@ -109,15 +106,15 @@ def teacher_methods() -> set[str]:
     return {kind.name for kind in KINDS_OF_TEACHERS}
 
 
-def teachers_table(cell: Cell, coming: bool = False, *, validate: bool = False) -> str | None:
-    """The table that a teacher's record belongs to: those of the student on the same data are the record's, others are
-    tries. None for a run that is no teacher.
+def teachers_table(cell: Cell, version: Version | None = None, *, validate: bool = False) -> str | None:
+    """The table that a teacher's record belongs to; None for a run that is no teacher.
 
-    So are teachers of the student's kind at imbalance 10 when choices are made: part of their images is held out.
+    Teachers of the kind that the student on the same data has are the record's, others are tries. When choices are made
+    at imbalance 10, all are tries: part of their images is held out.
     """
     if cell.method not in teacher_methods():
         return None
-    other = cell.method != student_on(cell.data_set, coming).teacher
+    other = cell.method != student_on(cell.data_set, version).teacher
     return TRIED_TEACHERS if other or (validate and cell.imbalance == SUPERSET_IMBALANCE) else TEACHERS
 
 

@@ -12,7 +12,7 @@ from statistics import mean
 
 from equipoise.data.reading import counted
 from equipoise.experiments.record import published
-from equipoise.experiments.record.published import COLUMNS, DATA_SETS, Changed, Published
+from equipoise.experiments.record.published import COLUMNS, DATA_SETS, Published, Version
 from equipoise.experiments.table1.report import shown
 from equipoise.report.tables import UNKNOWN, Table, grouped, mean_std, plus_minus
 from equipoise.training.records import EARLIER, Record, read_records
@@ -31,10 +31,10 @@ class Students:
     """The runs that are shown: those of the record, and those of the next recipe."""
 
     records: Sequence[Record]
-    coming: Sequence[Record] = ()
+    of_next: Sequence[Record] = ()
 
     def __len__(self) -> int:
-        return len(self.records) + len(self.coming)
+        return len(self.records) + len(self.of_next)
 
 
 def by_column(records: Iterable[Record]) -> dict[Column, list[Record]]:
@@ -59,8 +59,8 @@ def _leaderboard(data_set: str, students: Students) -> Table:
     rows = _rows(data_set, published.SINGLE)
     rows.append(["best published", *(plus_minus(best[column][0]) for column in columns), "", "", "", ""])
     rows.append(_ours("ours", columns, students.records, published.NAME))
-    if coming := [run for run in students.coming if run.data_set == data_set]:
-        rows.append(_ours("ours, next recipe", columns, coming, f"{published.NEXT}/{published.NAME}"))
+    if of_next := [run for run in students.of_next if run.data_set == data_set]:
+        rows.append(_ours("ours, next recipe", columns, of_next, f"{published.NEXT.folder}/{published.NAME}"))
     title = f"One ResNet-32 on {DATA_SETS[data_set]}, by imbalance: top-1, %"
     return Table(_header(data_set), rows, title=title, words=len(DESCRIBED))
 
@@ -108,8 +108,8 @@ def _rows(data_set: str, published_rows: Sequence[Published]) -> list[list[str]]
 
 def verdicts(students: Students) -> list[str]:
     """For the record, and for the next recipe if it has a student."""
-    coming = [f"The next recipe: {verdict(students.coming)}"] if students.coming else []
-    return [verdict(students.records), *coming]
+    of_next = [f"With the next recipe. {verdict(students.of_next)}"] if students.of_next else []
+    return [verdict(students.records), *of_next]
 
 
 def verdict(records: Sequence[Record]) -> str:
@@ -138,23 +138,22 @@ def verdict(records: Sequence[Record]) -> str:
 
 def read(results: Path) -> Students:
     """All students, each with its teachers: of the record, one method in all cells, and of the next recipe."""
-    coming = results / published.NEXT
-    return Students(_read(results, published.STUDENTS), _read(coming, published.NEXT_STUDENTS))
+    return Students(*(_read(results / version.folder, version) for version in (published.RECORD, published.NEXT)))
 
 
-def _read(results: Path, expected: Changed) -> list[Record]:
+def _read(results: Path, version: Version) -> list[Record]:
     records = shown(read_records(results, published.NAME))
     for record in records:
         if record.method != published.METHOD or not record.teachers:
             raise ValueError(f"{record.key} is not a student: expected {published.METHOD} with teachers")
-        if other := of_another_recipe(record, expected):
+        if other := of_another_recipe(record, version):
             raise ValueError(f"{record.key} under {results} {other}: keep its records in a folder of their own")
     return records
 
 
-def of_another_recipe(record: Record, expected: Changed) -> str:
-    """In what the recipe of a student differs from the expected one, in words; nothing if it does not."""
-    found, usual = EARLIER | record.recipe, expected[record.data_set]
+def of_another_recipe(record: Record, version: Version) -> str:
+    """In what the recipe of a student differs from that of a version, in words; nothing if it does not."""
+    found, usual = EARLIER | record.recipe, version.students.get(record.data_set, {})
     other = [f"{name} {found.get(name)}, not {value}" for name, value in usual.items() if found.get(name) != value]
     return f"is of another recipe ({'; '.join(other)})" if other else ""
 
