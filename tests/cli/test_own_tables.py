@@ -153,6 +153,10 @@ BAD: dict[str, tuple[Change, str]] = {
     "a name with a slash": (('"focal":', '"focal/2":'), "plans a method 'focal/2'"),
     "no name": (("NAME =", "TITLE ="), "does not define NAME: see docs/own-tables.md"),
     "a teacher": (('"focal": replace(BASE,', '"focal": replace(BASE, teacher="softmax",'), "only tables of CIFAR-LT"),
+    "no recipe": (
+        ("METHODS = {", "Recipe(mix_probability=2)\nMETHODS = {"),
+        "mix_probability is 2: expected",
+    ),
     "two sizes": (('"focal": replace(BASE,', '"focal": replace(BASE, size=64,'), "images of [32, 64] px"),
 }
 
@@ -162,6 +166,24 @@ def test_a_file_that_will_not_do_is_refused(name: str, losses: Path, tmp_path: P
     change, words = BAD[name]
     losses.write_text(changed(losses.read_text(), change))
     assert words in equipoise("run", losses, "--data", tmp_path, code=2)
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ("[]", "plan() must return the cells to train, a list that is not empty"),
+        ("None", "plan() must return the cells to train"),
+        ("['a']", "plans 'a': expected a Cell"),
+        ("[Cell('cifar10-lt', 10, 'a', -1)]", "seed=-1): expected a Cell"),
+        ("[Cell('cifar10-lt', '10', 'a', 0)]", "imbalance='10'"),
+        ("[Cell('cifar10-lt', 10, 'a/b', 0)]", "plans a method 'a/b'"),
+    ],
+)
+def test_a_plan_that_will_not_do_is_refused(plan: str, words: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    code = "from equipoise.training.recipe import Cell, Recipe\nNAME = 'mine'\ndef recipe_of(cell): return Recipe()\n"
+    file.write_text(f"{code}def plan(): return {plan}\n")
+    assert words in equipoise("run", file, "--data", tmp_path, code=2)
 
 
 @pytest.mark.parametrize(

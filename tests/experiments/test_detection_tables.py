@@ -548,7 +548,7 @@ def test_a_run_whose_loss_is_no_number_is_left_out_with_what_starts_from_it(
         "run", "voc2012-lt", "--data", voc, "--out", out, "--device", "cpu", "--only", "lws", "--only", "rfs/0",
         "--only", "rfs/1", "--seeds", 0, 1, "--results", tmp_path,
     )  # fmt: skip
-    assert "rfs/0: the loss became infinite or NaN; no record is written" in said
+    assert "rfs/0: its loss or a weight became infinite or NaN; no record is written" in said
     assert "lws/0: skipped, as it starts from rfs/0" in said
     assert "2 runs recorded" in said
     records = list(read_jsonl(out))

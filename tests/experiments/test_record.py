@@ -27,7 +27,7 @@ from equipoise.experiments.documents import record as documents
 from equipoise.experiments.record import exported as exported_module
 from equipoise.experiments.record import published, recipe, report
 from equipoise.prior import Prior
-from equipoise.training import classification, distillation
+from equipoise.training import classification, classification_runs, distillation
 from equipoise.training.classification import Training, train
 from equipoise.training.classification_runs import Kernels
 from equipoise.training.recipe import Cell, Method
@@ -379,6 +379,7 @@ def test_students_of_two_recipes_share_teachers_and_no_other_files(
     assert "out of time at iteration 20 of 25" in with_next(*seed, "--budget", "0")
     said = with_next("--next", *seed, "--export", str(exported), out="next.jsonl")
     assert "1 run to train" in said
+    assert "teacher/1000" not in said
     assert "another run" not in said
     assert "distilled/0: resumed at iteration 20 of 25" in with_next(*seed, "--export", str(exported))
     found = [path.parent.relative_to(exported).as_posix() for path in exported.rglob("model.safetensors")]
@@ -473,6 +474,13 @@ def test_a_teacher_can_have_teachers_of_its_own(command: Command) -> None:
     assert f"and 3 runs whose weights are needed and missing: {', '.join(first)} training 2 together" in said
     (one,) = command.records().values()
     assert list(one.teachers or {}) == [first[0]]
+    file.write_text(file.read_text().replace("replace(BASE, blocks=2)", "replace(BASE, blocks=2, lr=0.05)"))
+    files[1] = str(command.folder / "again.jsonl")
+    with warnings.catch_warnings(action="ignore"):
+        done = CliRunner().invoke(app, [*words, *files])
+    assert f"and 3 runs whose weights are needed and missing: {', '.join(first)} " in " ".join(done.output.split())
+    (again,) = command.records("again.jsonl").values()
+    assert again.teachers != one.teachers
 
 
 # -------------------------------------------------------------------- teachers that are refused
@@ -598,6 +606,74 @@ def test_a_student_of_a_teacher_that_came_out_with_other_weights_is_left_out(com
     assert said.endswith("1 to go")
 
 
+def test_teachers_of_a_student_that_is_left_out_are_not_trained(command: Command) -> None:
+    command("--seeds", "0")
+    lines = [json.loads(line) for line in (command.folder / "r.jsonl").read_text().splitlines()]
+    lines[0]["weights"] = "0" * 16
+    (command.folder / "r.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines[:2]))
+    shutil.rmtree(command.checkpoints)
+    said = command("--seeds", "0")
+    assert f"training: {NAMES[0]}" in said
+    assert f"skipped, as it is taught by {NAMES[0]}" in said
+    assert f"training: {NAMES[1]}" not in said
+
+
+UNFIT: dict[str, tuple[str, str]] = {
+    "adjusted": ("adjusted=True", "is adjusted when it predicts"),
+    "a frozen backbone": ('backbone="base"', "keeps the backbone of base"),
+    "sigmoids": ("loss=eq.BalancedSigmoidLoss", "BalancedSigmoidLoss of cifar10-lt/10/plain/1000 reads the logits"),
+    "a scale": ("loss=eq.LDAMLoss, head='normalized'", "mean other class frequencies (train)"),
+    "plain": ("loss=torch.nn.CrossEntropyLoss", "mean other class frequencies (train)"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_what_cannot_teach_is_refused_before_anything_is_trained(name: str, command: Command) -> None:
+    change, refused = UNFIT[name]
+    file = command.folder / "own.py"
+    code = OWN.replace('"own"', '"mine"').replace("TEACHER", "plain").replace("replace(BASE, blocks=2)", "TAUGHT")
+    more = f'import torch\nimport equipoise as eq\nTAUGHT = replace(BASE, {change})\nRECIPES = {{"base": BASE, '
+    file.write_text(code.replace("RECIPES = {", more))
+    words = ["run", str(file), "--data", str(command.folder / "data"), "--device", "cpu"]
+    words += ["--out", str(command.folder / "r.jsonl"), "--results", str(command.folder / "results")]
+    with warnings.catch_warnings(action="ignore"):
+        done = CliRunner().invoke(app, words)
+    said = " ".join(done.output.replace("│", " ").split())
+    assert done.exit_code == 2
+    assert refused in said
+    assert "training" not in said.partition("Invalid value")[0]
+
+
+def test_a_scaled_student_of_a_scaled_teacher_is_refused_too(command: Command) -> None:
+    file = command.folder / "own.py"
+    code = OWN.replace('"own"', '"mine"').replace("TEACHER", "plain").replace("BalancedSoftmaxLoss", "LDAMLoss")
+    code = code.replace("losses.balanced_softmax", "losses.ldam").replace("blocks=1", "blocks=1, head='normalized'")
+    file.write_text(code)
+    words = ["run", str(file), "--data", str(command.folder / "data"), "--device", "cpu"]
+    with warnings.catch_warnings(action="ignore"):
+        done = CliRunner().invoke(app, [*words, "--out", str(command.folder / "r.jsonl")])
+    assert done.exit_code == 2
+    assert "LDAMLoss of cifar10-lt/10/student/0 reads the logits" in " ".join(done.output.replace("│", " ").split())
+
+
+def test_a_long_student_is_timed_on_a_cpu(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(classification_runs, "LONG", 2)
+    said = command("--seeds", "0")
+    assert "On this CPU an iteration takes" in said
+    assert "3 runs recorded" in said
+
+
+def test_weights_that_are_no_weights_are_not_used(command: Command) -> None:
+    teachers = given_teachers(command)
+    path = teachers / "cifar10-lt-10-teacher-1001.weights.pt"
+    torch.save([1, 2], path)
+    assert "not hold the weights of a network" in command("--seeds", "0", "--teachers", str(teachers), ok=False)
+    teachers.rename(command.checkpoints)
+    said = command("--seeds", "0")
+    assert "does not hold the weights of a network: starting from the beginning" in said
+    assert "3 runs recorded" in said
+
+
 # -------------------------------------------------------------------- files
 
 
@@ -619,6 +695,25 @@ def test_an_exported_student_is_judged_again_from_its_files(command: Command) ->
     (folder / "record.json").write_text(other.to_json(indent=1))
     assert f"top-1 {top1:.2f} from model.onnx, its record has 50.00" in command("--judge", str(exported))
     assert "holds no exported student" in command("--judge", str(command.folder / "data"), ok=False)
+    (folder / "record.json").write_text(replace(one, evaluated_on="held_out").to_json(indent=1))
+    assert "from model.onnx, its record is of held_out images" in command("--judge", str(exported))
+    (folder / "model.onnx").write_bytes(b"no network")
+    assert f"{folder}/model.onnx is damaged".replace(" ", "") in command("--judge", str(exported), ok=False).replace(
+        " ", ""
+    )
+
+
+def test_exports_are_checked_before_anything_is_trained_and_smoke_tests_apart(command: Command) -> None:
+    pytest.importorskip("onnxscript")
+    (command.folder / "file").write_text("")
+    assert "cannot be written" in command("--seeds", "0", "--export", str(command.folder / "file"), ok=False)
+    assert not (command.folder / "r.jsonl").exists()
+    exported = command.folder / "exported"
+    command("--seeds", "0", "--iterations", "2", "--export", str(exported))
+    found = [path.parent.relative_to(exported).as_posix() for path in exported.rglob("model.safetensors")]
+    assert found == ["smoke-test-2/cifar10-lt/10/distilled/0"]
+    command("--seeds", "0")
+    assert "when they have been trained: there are none" in command("--seeds", "0", "--export", str(exported))
 
 
 @pytest.mark.parametrize("width", [1, 2])
@@ -706,11 +801,11 @@ def test_views_that_a_student_was_trained_on_are_those_of_its_pool(command: Comm
     store, cell = Store(command.folder / "data", torch.device("cpu")), Cell(*CELL, "distilled", 0)
     found = GAPS["kinds_of_images"](cell, recipe.recipe_of(cell), store, 24)
     drawn, data = store.get(*CELL)
-    few = replace(recipe.recipe_of(cell), iterations=6, teachers=0)
+    few = replace(recipe.recipe_of(cell), iterations=6, teachers=1)
     order = sample_order(few, drawn.labels, cell.seed).reshape(-1, few.batch_size)
     teacher = recipe.recipe_of(Cell(*CELL, "teacher", 1000))
     one = Teacher("any", Training(teacher, data, 0).model.eval())
-    pool = make_pool(data, order, replace(few, teachers=1), cell.seed, [one], features)
+    pool = make_pool(data, order, few, cell.seed, [one], features)
     assert torch.equal(found["trained"], pool.items[pool.rows.reshape(-1)[::4]])
     assert {kind: len(images) for kind, images in found.items()} == dict.fromkeys(documents.GAP_KINDS, 24)
     known, never = (

@@ -286,10 +286,15 @@ def test_parts_of_a_batch_give_the_whole_batchs_teachers(data: CifarSet, teacher
         ({"mixup": 0.2}, "expected distillation=1.0 beside mixup or cutmix, got 0.8"),
         ({"cutmix": 1.0}, "expected distillation=1.0 beside mixup or cutmix, got 0.8"),
         ({"views": 0}, "views is 0: teachers need"),
+        ({"teachers": 0}, "teachers is 0: expected 1 to 1000"),
+        ({"teachers": 1001}, "teachers is 1001: expected 1 to 1000"),
+        ({"temperature": 0.0}, "temperature is 0.0: expected more than 0"),
+        ({"distillation": 1.5}, "distillation is 1.5: expected the teachers' share"),
+        ({"backbone": "plain"}, "expected a teacher or a backbone, got both"),
     ],
 )
 def test_a_recipe_that_cannot_be_taught_is_refused(
-    data: CifarSet, teachers: list[Teacher], change: dict[str, float], message: str
+    data: CifarSet, teachers: list[Teacher], change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         student(data, teachers, replace(STUDENT, **change))  # type: ignore[arg-type]

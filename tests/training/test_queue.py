@@ -267,7 +267,7 @@ def test_a_run_that_another_process_trains_is_left_to_it(queue: Queue) -> None:
         assert claims_held(queue.folder / "claims") == 1
         records, said = queue("one", "two", "second")
     assert [record.method for record in records] == ["two"]
-    assert said[-1].endswith("or what it starts from: 2 runs to go")
+    assert said[-1].endswith("or what it needs: 2 runs to go")
     assert claims_held(queue.folder / "claims") == 0
     records, _ = queue("second")
     assert [record.method for record in records] == ["second"]

@@ -199,6 +199,15 @@ def test_a_checkpoint_of_another_run_is_refused(data: CifarSet) -> None:
         Training(TINY, data, 1).load_state_dict(Training(TINY, data, 0).state_dict())
 
 
+def test_a_run_whose_last_step_breaks_its_weights_has_diverged(data: CifarSet) -> None:
+    run = finished(replace(TINY, iterations=3), data)
+    assert run.finite
+    with torch.no_grad():
+        next(run.model.parameters()).view(-1)[0] = torch.nan
+    assert torch.isfinite(run.losses).all()
+    assert not run.finite
+
+
 def test_the_equalization_loss_drops_rare_classes_as_often_as_gamma_says(data: CifarSet) -> None:
     recipe = replace(TINY, batch_size=64, loss=EqualizationLoss, options={"gamma": 0.3, "threshold": 0.3})
     run = Training(recipe, data, 0)

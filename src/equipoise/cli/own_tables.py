@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import runpy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -72,7 +72,7 @@ def read_table(path: Path) -> ClassifierTable | MethodsTable:
         raise typer.BadParameter(f"{visible(path)} is not a file")
     try:
         found = runpy.run_path(str(path))
-    except (SyntaxError, ImportError, UnicodeDecodeError) as error:
+    except (SyntaxError, ImportError, ValueError, TypeError) as error:
         raise typer.BadParameter(f"{path} cannot be run: {type(error).__name__}: {error}") from None
     wanted = ("NAME",) if "METHODS" in found else ("NAME", "plan", "recipe_of")
     missing = [name for name in wanted if name not in found]
@@ -122,8 +122,12 @@ def _builds_on(recipe: Recipe | DetectionRecipe) -> str | None:
 
 
 def _with_plan(name: str, found: Mapping[str, Any]) -> ClassifierTable:
-    plan: list[Cell] = found["plan"]()
+    planned = found["plan"]()
+    if not isinstance(planned, Iterable) or not (plan := list(dict.fromkeys(planned))):
+        raise ValueError("plan() must return the cells to train, a list that is not empty")
     for cell in plan:
+        if not (isinstance(cell, Cell) and type(cell.imbalance) is int and type(cell.seed) is int and cell.seed >= 0):
+            raise ValueError(f"plans {cell!r}: expected a Cell, as in Cell('cifar100-lt', 100, 'softmax', 0)")
         source_of(cell.data_set)
         _check_name(cell.method)
     return ClassifierTable(name, plan, found["recipe_of"], name)

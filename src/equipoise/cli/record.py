@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import typer
@@ -69,6 +71,8 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     left = [*unrecorded(students, recorded), *unrecorded(named, teachers)]
     if not left:
         missing_cells(students or named, recorded if students else teachers)  # tells where the records are
+        if own.export:
+            typer.echo("--export writes students when they have been trained: there are none")
         return
     cells = present_cells(left, own.data, download=own.download)
     students = [cell for cell in cells if cell in plan]
@@ -77,6 +81,11 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     first = unrecorded([*([] if own.teachers else theirs), *(cell for cell in cells if cell not in plan)], teachers)
     check_widths([*first, *students, *needed_by(students, recipe_of)], recipe_of, kernels)
     options = replace(options, checkpoints=options.kept / record.NAME, together=sharing(options, place))
+    export = own.export and own.export / version.folder
+    if export and options.iterations is not None:
+        export /= f"smoke-test-{options.iterations}"
+    if export:
+        check_exports(export)
 
     def make(settings: Settings) -> Classification:
         store = Store(own.data, place, download=own.download, validate=options.validate)
@@ -91,7 +100,7 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
             own_table=table_of,
             mark=f"-{version.folder}" if own.of_next else "",
             recorded_weights=known,
-            deliver=delivery(own.export and own.export / version.folder, table),
+            deliver=delivery(export, table),
         )
 
     def finished() -> set[str]:
@@ -100,8 +109,21 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
         return recorded.appended() | teachers.appended()
 
     train_cells([*students, *first], options, recorded, place, make, finished=finished, teachers=own.teachers)
-    if own.of_next:
+    if own.of_next and options.iterations is None:
         typer.echo(f"to keep them: equipoise records import {options.out} --results {options.results}")
+
+
+def check_exports(folder: Path) -> None:
+    """Check before training that students can be exported."""
+    for module in ("onnx", "onnxscript"):
+        if find_spec(module) is None:
+            raise typer.BadParameter(f"--export needs {module}: pip install 'equipoise[serve]'")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise typer.BadParameter(f"--export {folder} cannot be written ({error.strerror or error})") from None
 
 
 def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], None]:

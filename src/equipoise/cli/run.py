@@ -78,8 +78,14 @@ def run_classifiers(
     train_classifiers(table_of(str(ctx.info_name), validate), options, data, download=download, **kernels)
 
 
+def _by_default(ctx: typer.Context, name: str) -> bool:
+    """Whether the user left out an option."""
+    return str(ctx.get_parameter_source(name)).endswith("DEFAULT")
+
+
 @run_app.command("record", cls=o.SeedsCommand, short_help="One ResNet-32 on CIFAR-LT, distilled from an ensemble.")
 def run_record(
+    ctx: typer.Context,
     data: o.Data,
     only: o.Only = None,
     seeds: o.Seeds = None,
@@ -124,8 +130,8 @@ def run_record(
     if of_next and validate:
         raise typer.BadParameter("--validate trains the choices behind every recipe: leave --next out")
     if of_next:
-        out = o.NEXT_RECORDS if out == o.RECORDS else out
-        results = o.NEXT_RESULTS if results == o.RESULTS else results
+        out = o.NEXT_RECORDS if _by_default(ctx, "out") else out
+        results = o.NEXT_RESULTS if _by_default(ctx, "results") else results
     options = o.RunOptions(
         only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
     )

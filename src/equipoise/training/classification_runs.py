@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +24,7 @@ from equipoise.data.cifar import (
     without_held_out,
 )
 from equipoise.metrics.evaluation import evaluate
-from equipoise.prior import IntArray
+from equipoise.prior import IntArray, Prior
 from equipoise.training.classification import Features, Training, build_model, features, thinned, train
 from equipoise.training.distillation import Pool, Teacher, distilled, mean_probabilities, shown_alike
 from equipoise.training.kinds import Context, Kind, Settings
@@ -168,6 +168,35 @@ class Classification(Kind[Cell, Training]):
         chosen = self.kernels.trained if recipe.backbone is None else self.kernels.frozen
         return Training(recipe, data, cell.seed, backbone=start, features=chosen)
 
+    def check(self, cell: Cell) -> None:
+        student, (drawn, _) = self.recipe(cell), self.store.get(cell.data_set, cell.imbalance)
+        for teacher in self.teachers(cell):
+            recipe = self.recipe(teacher)
+            if recipe.backbone is not None:
+                raise ValueError(
+                    f"{cell}: its teacher {teacher} keeps the backbone of {recipe.backbone}: expected a teacher that "
+                    "trains its whole network"
+                )
+            if recipe.adjusted:
+                raise ValueError(
+                    f"{cell}: its teacher {teacher} is adjusted when it predicts, but teaches by the logits of its "
+                    "network: expected a loss that balances them, or the same recipe without adjusted=True"
+                )
+            if logits_mean(recipe) != logits_mean(student):
+                raise ValueError(
+                    f"{cell}: the logits of its teacher {teacher} mean other class frequencies ({logits_mean(recipe)}) "
+                    f"than its own ({logits_mean(student)}): teach it by a method whose logits mean the same"
+                )
+            for one, its in ((cell, student), (teacher, recipe)):
+                if not means_softmax(its, drawn.prior):
+                    raise ValueError(
+                        f"{cell}: students learn from softmax probabilities, and {its.loss.__name__} of {one} reads "
+                        "the logits in another way: expected a loss after which their softmax is what they mean"
+                    )
+            self.check(teacher)
+        for first in filter(None, [self.starts_from(cell)]):
+            self.check(first)
+
     def refuses(self, cell: Cell, weights: Mapping[str, Tensor]) -> str:
         known = self._recorded_weights.get(cell)
         if known is None or (digest := weights_digest(weights)) == known:
@@ -196,15 +225,9 @@ class Classification(Kind[Cell, Training]):
         return run
 
     def _teacher(self, cell: Cell, teacher: Cell, weights: Mapping[str, Tensor]) -> Teacher:
-        """A teacher with its weights; refused if its logits do not mean the same class frequencies as the student's."""
+        """A teacher with its weights."""
         _, data = self.store.get(cell.data_set, cell.imbalance)
-        recipe, student = self.recipe(teacher), self.recipe(cell)
-        if logits_mean(recipe) != logits_mean(student):
-            raise ValueError(
-                f"{cell}: the logits of its teacher {teacher} mean other class frequencies ({logits_mean(recipe)}) "
-                f"than its own ({logits_mean(student)}): teach it by a method whose logits mean the same"
-            )
-        model = build_model(recipe, data.prior.num_classes, teacher.seed)
+        model = build_model(self.recipe(teacher), data.prior.num_classes, teacher.seed)
         try:
             model.load_state_dict(dict(weights))
         except RuntimeError as error:
@@ -229,7 +252,7 @@ class Classification(Kind[Cell, Training]):
             return 0.0
         cell, recipe = cells[long[0]], recipes[long[0]]
         _, data = self.store.get(cell.data_set, cell.imbalance)
-        each = timed(recipe, data)
+        each = timed(replace(recipe, teacher=None, sampler="instance"), data)  # a student's teachers do not exist yet
         relative = [self.cost(other) / self.cost(cell) for other in cells]
         total = each * sum(share * recipe.iterations for share, recipe in zip(relative, recipes, strict=True))
         self.settings.log(
@@ -310,6 +333,12 @@ def timed(recipe: Recipe, data: TrainingSet, start: Mapping[str, Tensor] | None 
         train([run])
         each = (time.monotonic() - began) / TIMED
     return each
+
+
+def means_softmax(recipe: Recipe, prior: Prior) -> bool:
+    """Whether the softmax of the logits is what they mean after training with the recipe's loss."""
+    logits = torch.linspace(-2, 2, prior.num_classes).expand(2, -1)
+    return torch.allclose(probabilities(recipe.make_loss(prior), logits), logits.softmax(1))
 
 
 def probabilities(loss: torch.nn.Module, logits: Tensor) -> Tensor:

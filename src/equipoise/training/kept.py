@@ -17,7 +17,7 @@ from equipoise.data.reading import read_json
 from equipoise.files import write_text
 from equipoise.training.kinds import C, Kind, R, Settings
 from equipoise.training.records import EARLIER, locked
-from equipoise.training.weights import read_tensors, weights_digest, write_tensors
+from equipoise.training.weights import is_weights, read_tensors, weights_digest, write_tensors
 
 
 def as_in_json(content: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,10 @@ class Kept(Generic[C, R]):
             note, here = read_json(note_of(path)), as_in_json(self._kind.made_from(teacher))
             if changed := _changed(note, here):
                 raise ValueError(f"{cell}: {path} is not its teacher {teacher} ({changed})")
-            self._starts[teacher] = read_tensors(path)
+            weights = read_tensors(path)
+            if not is_weights(weights):
+                raise ValueError(f"{cell}: {path} does not hold the weights of a network")
+            self._starts[teacher] = weights
         return self._starts[teacher]
 
     def taught_by(self, cell: C) -> dict[str, str]:
@@ -102,10 +105,28 @@ class Kept(Generic[C, R]):
         return {str(teacher): weights_digest(weights) for teacher, weights in self.teachers_of(cell).items()}
 
     def weights_of(self, cell: C) -> dict[str, Tensor] | None:
-        """The weights of a finished run."""
-        if cell not in self._starts and (found := self._finished(cell, as_in_json(self._kind.made_from(cell)))):
+        """The weights of a finished run; None if there are none, or if those that it needed are gone or others now."""
+        if cell in self._starts:
+            return self._starts[cell]
+        needed = self._needed_by(cell)
+        found = None if needed is None else self._finished(cell, as_in_json(self._kind.made_from(cell) | needed))
+        if found is not None:
             self._starts[cell] = found[0]
         return self._starts.get(cell)
+
+    def _needed_by(self, cell: C) -> dict[str, Any] | None:
+        """The digests of what a run starts from and of its teachers, as its note has them; None if one is missing."""
+        first, needed = self._kind.starts_from(cell), dict[str, Any]()
+        if first is not None:
+            if (weights := self.weights_of(first)) is None:
+                return None
+            needed["started_from"] = weights_digest(weights)
+        if self._settings.teachers is None and (teachers := self._kind.teachers(cell)):
+            every = {str(teacher): self.weights_of(teacher) for teacher in teachers}
+            if None in every.values():
+                return None
+            needed["taught_by"] = {name: weights_digest(weights) for name, weights in every.items() if weights}
+        return needed
 
     def _finished(self, cell: C, here: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The weights and note of a finished run that was made from `here`, perhaps under another name."""
@@ -119,7 +140,9 @@ class Kept(Generic[C, R]):
                 self._warn(f"{note_of(path)} cannot be read: starting from the beginning")
                 continue
             if self._is_of(path, note, here) and (weights := self._read(path)) is not None:
-                return weights, note
+                if is_weights(weights):
+                    return weights, note
+                self._warn(f"{path} does not hold the weights of a network: starting from the beginning")
         return None
 
     # runs

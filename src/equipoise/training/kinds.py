@@ -49,7 +49,7 @@ class Run(ABC):
 
     @property
     def finite(self) -> bool:
-        """Whether the loss has stayed a number."""
+        """Whether the loss, and at the end every weight, has stayed a number."""
         return bool(torch.isfinite(torch.as_tensor(self.losses)).all())
 
     @property
@@ -143,6 +143,10 @@ class Kind(ABC, Generic[C, R]):
     def prepare_taught(self, cell: C, teachers: Sequence[Mapping[str, Tensor]]) -> R:
         """The run at its start, with the weights of its teachers."""
         raise NotImplementedError(f"runs of {self.table} have no teachers")
+
+    def check(self, cell: C) -> None:
+        """Raise a ValueError before anything is trained if a run, or one that it needs, cannot be trained."""
+        return
 
     def refuses(self, cell: C, weights: Mapping[str, Tensor]) -> str:
         """Why no run may start from or learn from these weights of a finished one; empty if one may."""

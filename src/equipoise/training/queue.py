@@ -48,6 +48,8 @@ def run_cells(
     `recorded` returns the cells that have a record by now, perhaps from another process. Runs that others need are
     trained before them, those of a whole group of others at a time, and recorded only if they are among `cells`.
     """
+    for cell in cells:
+        kind.check(cell)
     queue = _Queue(cells, kind, settings, write, recorded)
     if settings.teachers is not None:  # report a folder that cannot be used before anything is trained
         for cell in cells:
@@ -107,7 +109,7 @@ class _Queue(Generic[C, R]):
                 return group
         if self.waiting:
             to_go = counted(len(self.waiting), "run")
-            self.settings.log(f"other processes are training {self.waiting[0]} or what it starts from: {to_go} to go")
+            self.settings.log(f"other processes are training {self.waiting[0]} or what it needs: {to_go} to go")
         return []
 
     def _order_by_start(self) -> None:
@@ -121,7 +123,7 @@ class _Queue(Generic[C, R]):
         """Put what a run needs before its group, or leave the run out; returns the runs that were not waiting, and what
         they need in turn."""
         added: list[C] = []
-        for first in self._needs(cell):
+        for first in self._needs(cell) if cell in self.waiting else ():
             if first not in self.waiting:
                 if self._usable(first):
                     continue
@@ -162,6 +164,15 @@ class _Queue(Generic[C, R]):
         self.settings.log(f"{cell}: skipped, as it {what} {first}")
         self.failed.add(cell)
         self.waiting.remove(cell)
+        self._leave_out_unneeded()
+
+    def _leave_out_unneeded(self) -> None:
+        """Leave out runs that are neither wanted nor needed by one that is waiting."""
+        needed = {first for cell in self.waiting for first in self._needs(cell)}
+        kept = [cell for cell in self.waiting if cell in self.wanted or cell in needed]
+        if len(kept) < len(self.waiting):
+            self.waiting = kept
+            self._leave_out_unneeded()
 
     def _needs(self, cell: C) -> list[C]:
         """The runs whose weights a run needs."""
@@ -277,7 +288,7 @@ class _Queue(Generic[C, R]):
     def _without_diverged(self, runs: Mapping[C, R]) -> list[C]:
         for cell, run in runs.items():
             if not run.finite:
-                self.settings.log(f"{cell}: the loss became infinite or NaN; no record is written")
+                self.settings.log(f"{cell}: its loss or a weight became infinite or NaN; no record is written")
                 self.failed.add(cell)
                 self.waiting.remove(cell)
                 self.kept.forget(cell)

@@ -151,6 +151,14 @@ class Recipe:
                 f"a student of mixed images learns from its teachers alone: expected distillation=1.0 beside mixup or "
                 f"cutmix, got {self.distillation}"
             )
+        if self.backbone is not None:
+            raise ValueError("a student trains its whole network: expected a teacher or a backbone, got both")
+        if not 1 <= self.teachers <= TEACHER_SEEDS:
+            raise ValueError(f"teachers is {self.teachers}: expected 1 to {TEACHER_SEEDS}")
+        if not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature is {self.temperature}: expected more than 0")
+        if not 0 <= self.distillation <= 1:
+            raise ValueError(f"distillation is {self.distillation}: expected the teachers' share of the loss, 0 to 1")
         if self.views < 1:
             raise ValueError(f"views is {self.views}: teachers need at least 1 view of each image")
 

@@ -21,6 +21,26 @@ def weights_digest(weights: nn.Module | Mapping[str, Tensor]) -> str:
     return sha.hexdigest()[:16]
 
 
+def all_finite(weights: Mapping[str, Tensor]) -> bool:
+    """Whether every value is a number.
+
+    >>> all_finite({"bias": torch.zeros(2)}), all_finite({"bias": torch.tensor([0.0, torch.nan])})
+    (True, False)
+    """
+    return all(bool(torch.isfinite(value).all()) for value in weights.values())
+
+
+def is_weights(content: Any) -> bool:
+    """Whether what a file holds are named tensors.
+
+    >>> is_weights({"bias": torch.zeros(2)}), is_weights([1, 2]), is_weights({"bias": 1})
+    (True, False, False)
+    """
+    return isinstance(content, dict) and all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
+    )
+
+
 def write_tensors(path: Path, content: Any) -> None:
     """Write tensors and plain data as a torch file: completely, or OSError and the file as it was."""
     try:

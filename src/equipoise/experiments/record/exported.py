@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from equipoise.data.reading import reading
 from equipoise.files import write_text
 from equipoise.models.classifiers import Normalised
 from equipoise.models.weights import MODEL, NETWORK
@@ -58,6 +59,8 @@ class Judged:
 
     def __str__(self) -> str:
         same = "as in its record" if self.top1 == self.record.top1 else f"its record has {self.record.top1:.2f}"
+        if self.record.evaluated_on != "test":
+            same = f"its record is of {self.record.evaluated_on} images"
         return f"{self.record.key}: top-1 {self.top1:.2f} from {self.file.name}, {same}"
 
 
@@ -71,7 +74,8 @@ def exported(root: Path) -> list[Path]:
 
 def judged(folder: Path, store: Store) -> Iterator[Judged]:
     """The files of one student on the test set of its data: safetensors, and ONNX if onnxruntime is installed."""
-    record = Record.from_json((folder / RECORD).read_text(encoding="utf-8"))
+    with reading(folder / RECORD):
+        record = Record.from_json((folder / RECORD).read_text(encoding="utf-8"))
     cifar = store.read(record.data_set)
     served, note = load_run(folder)
     if note.num_classes != cifar.num_classes:
@@ -98,6 +102,7 @@ def _onnx(path: Path) -> Callable[[NDArray[np.float32]], NDArray[np.float32]] | 
         import onnxruntime  # type: ignore[import-untyped]
     except ImportError:
         return None
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    (given,) = session.get_inputs()
+    with reading(path):
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        (given,) = session.get_inputs()
     return lambda images: session.run(None, {given.name: images})[0]
