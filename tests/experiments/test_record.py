@@ -955,11 +955,11 @@ def test_ours_is_the_last_row_with_its_seeds() -> None:
     hundred, ten = report.leaderboards(both)
     *_, ours, of_next = hundred.rows
     assert [row[0] for row in (ours, of_next, ten.rows[-1])] == ["ours", "ours, next recipe", "ours"]
-    assert [row[2] for row in (ours, of_next)] == ["55.0 (1)", "54.0 (1)"]
+    assert [row[2] for row in (ours, of_next)] == ["55.00 (1)", "54.00 (1)"]
     assert [row[-1] for row in (ours, of_next)] == ["results/record", "results/next/record"]
     *_, best, ours = first.rows
     assert best[2] == "54.2"
-    assert (ours[2], ours[1]) == ("54.5 ± 0.7 (2)", "–")
+    assert (ours[2], ours[1]) == ("54.50 ± 0.71 (2)", "–")
     assert ours[5] == "18,500 × 512, after 1 teacher"
     *others, best, ours = second.rows
     assert best[1:5] == ["81.5", "85.9", "88.2", "91.9"]
@@ -1032,13 +1032,16 @@ def test_the_ablation_shows_a_row_per_ingredient_that_was_tried() -> None:
     ]
     said = documents.ablation(tries)
     assert "| Balanced Softmax as in Table 1 | 18,500 | 48.40 (1) |" in said
-    assert "| + 18,500 iterations (the first recipe's student) | 18,500 | 49.40 (1) | 57.8 |" in said
+    assert (
+        "| six teachers without averaging, 18,500 iterations (the first recipe's student) | 18,500 | 49.40 (1) | 57.8 |"
+        in said
+    )
     assert "Not run yet: + weight decay 1e-3;" in said
     tried = {"table": "choices/record", "method": "distilled_wide", "balanced_accuracy": 49.0}
     wide = student(("cifar100-lt", 100), 0, 51.0, **tried, teachers={"cifar100-lt/100/teacher_wide/1000": "0"})
     teacher = student(("cifar100-lt", 100), 1000, 54.0, table="choices/record-teachers", method="teacher_wide")
     said = documents.ablation([wide], [teacher])
-    assert "three such teachers of twice the width | 18,500 | 49.00 (1) | 57.8 | 54.0 |" in said
+    assert "three averaged teachers of twice the width | 18,500 | 49.00 (1) | 57.8 | 54.0 |" in said
 
 
 def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> None:

@@ -29,7 +29,8 @@ Iterations = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="A smoke test with this many iterations; never in a table.")
 ]
 Validate = Annotated[
-    bool, typer.Option("--validate", help="Train the runs for choosing hyper-parameters, on held-out images.")
+    bool,
+    typer.Option("--validate", help="Train the candidates behind the recipe, evaluated on held-out training images."),
 ]
 Together = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Runs that share the device; by default 4 on a GPU, 1 on a CPU.")

@@ -106,7 +106,7 @@ def run_record(
         Path | None, typer.Option(metavar="DIR", help="Folder with the weights of all teachers: none is trained.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for each student as safetensors and ONNX.")
+        Path | None, typer.Option(metavar="DIR", help="Folder for each student as safetensors, ONNX and torch.export.")
     ] = None,
     judge: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Train nothing: evaluate exported students from their files.")
@@ -116,7 +116,7 @@ def run_record(
         typer.Option("--next", help="Train the next recipe; by default with --out next.jsonl, --results results/next."),
     ] = False,
 ) -> None:
-    """Distil one network per cell from an ensemble: as many students as share the device, after their teachers.
+    """Distil one network per cell from an ensemble: students in groups of --together, each after its teachers.
 
     \bequipoise run record --data DIR --fused --together 6 --only cifar100-lt/100 --seeds 0
     equipoise run record --data DIR --fused --validate

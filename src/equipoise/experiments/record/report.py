@@ -68,7 +68,7 @@ def _leaderboard(data_set: str, students: Students) -> Table:
 def _ours(title: str, columns: Sequence[Column], records: Sequence[Record], folder: str) -> list[str]:
     ours = by_column(records)
     runs = [ours.get(column, []) for column in columns]
-    numbers = [mean_std((run.top1 for run in every), n=True) for every in runs]
+    numbers = [mean_std((run.top1 for run in every), digits=2, n=True) for every in runs]
     lengths = sorted({(run.iterations, len(run.teachers or {})) for every in runs for run in every})
     length = " or ".join(f"{iterations:,} × 512, after {counted(n, 'teacher')}" for iterations, n in lengths) or UNKNOWN
     return [title, *numbers, length, "1", published.STANDARD, f"results/{folder}"]
@@ -147,7 +147,10 @@ def _read(results: Path, version: Version) -> list[Record]:
         if record.method != published.METHOD or not record.teachers:
             raise ValueError(f"{record.key} is not a student: expected {published.METHOD} with teachers")
         if other := of_another_recipe(record, version):
-            raise ValueError(f"{record.key} under {results} {other}: keep its records in a folder of their own")
+            raise ValueError(
+                f"{record.key} under {results} {other}: keep its records in a folder of their own, those of the next "
+                f"recipe in {published.NEXT.folder}/ of the folder that is shown"
+            )
     return records
 
 
