@@ -81,11 +81,7 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
     first = unrecorded([*([] if own.teachers else theirs), *(cell for cell in cells if cell not in plan)], teachers)
     check_widths([*first, *students, *needed_by(students, recipe_of)], recipe_of, kernels)
     options = replace(options, checkpoints=options.kept / record.NAME, together=sharing(options, place))
-    export = own.export and own.export / version.folder
-    if export and options.iterations is not None:
-        export /= f"smoke-test-{options.iterations}"
-    if export:
-        check_exports(export)
+    export = None if own.export is None else export_folder(own.export / version.folder, options.iterations)
 
     def make(settings: Settings) -> Classification:
         store = Store(own.data, place, download=own.download, validate=options.validate)
@@ -113,8 +109,10 @@ def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool)
         typer.echo(f"to keep them: equipoise records import {options.out} --results {options.results}")
 
 
-def check_exports(folder: Path) -> None:
-    """Check before training that students can be exported."""
+def export_folder(folder: Path, smoke_test: int | None) -> Path:
+    """The folder for students, that of smoke tests below it; checked before training."""
+    if smoke_test is not None:
+        folder /= f"smoke-test-{smoke_test}"
     for module in ("onnx", "onnxscript"):
         if find_spec(module) is None:
             raise typer.BadParameter(f"--export needs {module}: pip install 'equipoise[serve]'")
@@ -124,6 +122,7 @@ def check_exports(folder: Path) -> None:
             pass
     except OSError as error:
         raise typer.BadParameter(f"--export {folder} cannot be written ({error.strerror or error})") from None
+    return folder
 
 
 def delivery(folder: Path | None, table: str) -> Callable[[Training, Record], None]:

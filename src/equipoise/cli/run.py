@@ -80,7 +80,8 @@ def run_classifiers(
 
 def _by_default(ctx: typer.Context, name: str) -> bool:
     """Whether the user left out an option."""
-    return str(ctx.get_parameter_source(name)).endswith("DEFAULT")
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "DEFAULT"
 
 
 @run_app.command("record", cls=o.SeedsCommand, short_help="One ResNet-32 on CIFAR-LT, distilled from an ensemble.")
