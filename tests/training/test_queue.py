@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_ctrl_c_after_the_last_iteration_leaves_it_to_be_evaluated(queue: Queue)
 def test_a_second_ctrl_c_stops_at_once(queue: Queue) -> None:
     with pytest.raises(KeyboardInterrupt):
         queue("two", report=press(signal.SIGINT, signal.SIGINT))
-    assert not queue.checkpoints.exists()
+    assert not list(queue.checkpoints.iterdir())
 
 
 def test_an_ignored_ctrl_c_stays_ignored(queue: Queue) -> None:
@@ -272,6 +273,17 @@ def test_a_run_that_another_process_trains_is_left_to_it(queue: Queue) -> None:
     records, _ = queue("second")
     assert [record.method for record in records] == ["second"]
     assert not (queue.folder / "claims").exists()
+
+
+def test_a_run_whose_files_another_command_writes_is_left_to_it_wherever_its_records_are(queue: Queue) -> None:
+    theirs = replace(queue.settings(log=lambda line: None), claims=queue.folder / "their claims")
+    with Kept(queue.make(theirs), theirs).claimed(queue.cell("one")) as claimed:
+        assert claimed
+        records, said = queue("one", "second")
+    assert (records, said[-1].endswith("or what it needs: 2 runs to go")) == ([], True)
+    assert not list(queue.checkpoints.iterdir())
+    records, _ = queue("second")
+    assert [record.method for record in records] == ["second"]
 
 
 def test_a_run_that_another_process_has_recorded_meanwhile_is_not_trained_again(queue: Queue) -> None:

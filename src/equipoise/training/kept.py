@@ -191,20 +191,34 @@ class Kept(Generic[C, R]):
 
     @contextmanager
     def claimed(self, cell: C) -> Iterator[bool]:
-        """Whether this process may train the run; other processes may not until the block ends."""
-        length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
-        path = self._settings.claims / (f"{self._kind.table}/{cell}{length}".replace("/", "-") + ".claim")
-        file = self._claim(path) if self._kind.leads else None
-        try:
-            yield self._kind.agree(file is not None)
-        finally:
-            if file is not None:
-                path.unlink(missing_ok=True)
-                file.close()
-                with suppress(OSError):  # it holds other claims
-                    path.parent.rmdir()
+        """Whether this process may train the run; other processes may not until the block ends.
 
-    def _claim(self, path: Path, attempts: int = 3) -> IO[bytes] | None:
+        One claim is for its record, and one for its files, which commands with other records may share.
+        """
+        length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
+        record = f"{self._kind.table}/{cell}{length}".replace("/", "-")
+        paths = self._settings.claims / f"{record}.claim", self._path(cell, "claim")
+        try:
+            with ExitStack() as held:
+                free = self._kind.leads and all(held.enter_context(self._claim(path)) for path in paths)
+                yield self._kind.agree(free)
+        finally:
+            with suppress(OSError):  # there is none, or it holds other claims
+                self._settings.claims.rmdir()
+
+    @contextmanager
+    def _claim(self, path: Path, attempts: int = 3) -> Iterator[bool]:
+        """Whether this process holds a claim, until the block ends."""
+        if (file := self._locked(path, attempts)) is None:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            path.unlink(missing_ok=True)
+            file.close()
+
+    def _locked(self, path: Path, attempts: int) -> IO[bytes] | None:
         for _ in range(attempts):
             with suppress(FileNotFoundError), ExitStack() as opened:  # its holder may just have removed it
                 path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ class Settings:
 
     device: torch.device
     checkpoints: Path
-    claims: Path  # shared by all processes that write records to the same file
+    claims: Path  # of records: shared by all processes that write to the same file
     together: int = 1  # runs that are trained at the same time
     budget: float = float("inf")  # seconds
     validate: bool = False  # evaluate on held-out training images instead of the test set

@@ -12,8 +12,9 @@ Classifiers and detectors are two kinds of runs (`Kind`). For both:
                       starting point, engine, torch version and, on a CPU, threads. Otherwise the difference is logged
                       and the run starts over. Weights that others start from may come from another engine
     smoke tests       are never shown in a table, and one of the same length that is already recorded is not repeated
-    claims            a run is trained by one process at a time: the one that holds the lock of its claim file, beside
-                      the file of records. Other processes skip the run; claims of dead processes are released
+    claims            a run is trained by one process at a time: the one that holds the locks of its claim files, one
+                      for its record and one for its checkpoint and weights. Other processes skip the run; claims of
+                      dead processes are released
 """
 
 from __future__ import annotations
