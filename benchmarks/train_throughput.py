@@ -245,7 +245,7 @@ def main() -> None:
                 differing[str(shape)] = round(difference(files, stored_side(shape.size), device), 3)
             bounded[str(shape)] = bounds(row)
             for name, value in row.items():
-                why = f"  bound by {bounded[str(shape)][name]}" if name in bounded[str(shape)] else ""
+                why = f"  limited by {bounded[str(shape)][name]}" if name in bounded[str(shape)] else ""
                 print(f"{shape}: {name:26s}{value:10,.0f} images/s{value / row['bare']:8.2f} of bare{why}", flush=True)
             record["took"] = round(time.perf_counter() - began, 1)
             if asked.out:  # also after the first shape: what is measured is kept
@@ -254,19 +254,19 @@ def main() -> None:
 
 
 def table(path: Path) -> str:
-    """What stays of the bare step, as Markdown. Records without "bound_by" show what is in memory alone: what they call
+    """Each speed beside that of the bare step, as Markdown. Records without "bound_by" show what is in memory alone: what they call
     streamed came from what the worker processes had ready."""
     record = json.loads(path.read_text())
     bounded = record.get("bound_by", {})
     shown = ("bare", "resident", "streamed", "decoding", "reading") if bounded else ("bare", "resident")
-    title = (
-        f"| {record['machine']['device']}, torch {record['machine']['torch']} | images per second | of the bare step |"
-    )
-    lines = [title + (" bound by |" if bounded else ""), "|:---|---:|---:|" + (":---|" if bounded else "")]
+    where = f"{record['machine']['device']}, torch {record['machine']['torch']}"
+    title = f"| {where} | images per second | share of the bare step |"
+    lines = [title + (" limited by |" if bounded else ""), "|:---|---:|---:|" + (":---|" if bounded else "")]
     for shape, row in record["images_per_second"].items():
         for name, value in row.items():
             if name.startswith(shown):
-                why = f" {bounded[shape].get(name, '')} |" if bounded else ""
+                limit, _, share = bounded.get(shape, {}).get(name, "").partition(": ")
+                why = f" {share.removesuffix(' of it')}{' × ' if share else ''}{limit} |" if bounded else ""
                 lines.append(f"| {shape}: {name} | {value:,.0f} | {value / row['bare']:.2f} |{why}")
     return "\n".join(lines)
 

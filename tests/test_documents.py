@@ -74,10 +74,10 @@ def test_the_badges_say_what_pyproject_says() -> None:
 MEASURED = [
     ("losses.py", "overhead.md"),
     ("report.py", "report.md"),
-    ("intervals.py", "report.md"),
+    ("intervals.py", "lab-notes.md"),
     ("sklearn_imbalanced.py", "sklearn.md"),
     ("multilabel.py", "multilabel.md"),
-    ("train_throughput.py", "train.md"),
+    ("train_throughput.py", "scale.md"),
     ("scale.py", "scale.md"),
 ]
 

@@ -938,12 +938,12 @@ def test_only_three_seeds_are_called_above_the_best() -> None:
     ]
     said = report.verdict(records)
     assert "Above the best published: CIFAR-100-LT, 100: +0.20." in said
-    assert "Not above it: CIFAR-100-LT, 200: −0.50." in said
+    assert "Not above the best published: CIFAR-100-LT, 200: −0.50." in said
     assert "Higher, but with fewer than three seeds: CIFAR-10-LT, 100: +4.10 (2)." in said
     assert "Not run yet: CIFAR-100-LT, 50;" in said
     level = [student(high, seed, 54.2) for seed in range(3)]
     assert "Above" not in report.verdict(level)
-    assert "Not above it: CIFAR-100-LT, 100: −0.20 (1)." in report.verdict([student(high, 0, 54.0)])
+    assert "Not above the best published: CIFAR-100-LT, 100: −0.20 (1)." in report.verdict([student(high, 0, 54.0)])
 
 
 def test_ours_is_the_last_row_with_its_seeds() -> None:
@@ -951,7 +951,7 @@ def test_ours_is_the_last_row_with_its_seeds() -> None:
     first, second = report.leaderboards(report.Students(records))
     both = report.Students(records[1:], records[:1])
     assert len(both) == 2
-    assert "With the next recipe. Not above it: CIFAR-100-LT, 100: −0.20 (1)." in documents.leaderboard_part(both)
+    assert "With the next recipe. Not above the best published: CIFAR-100-LT, 100: −0.20 (1)." in documents.leaderboard_part(both)
     hundred, ten = report.leaderboards(both)
     *_, ours, of_next = hundred.rows
     assert [row[0] for row in (ours, of_next, ten.rows[-1])] == ["ours", "ours, next recipe", "ours"]
@@ -1064,7 +1064,7 @@ def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> N
         for factors, accuracy in accuracies.items()
     ]
     said = documents.factors_part(tries)
-    assert said.startswith("CIFAR-10-LT, 200, judged on 10,000 held-out training images.")
+    assert said.startswith("CIFAR-10-LT, 200, evaluated on 10,000 held-out training images.")
     for row in (
         "| without mixing | all | 0.1 | 18,500 | 60.00 (0.250) |",
         "| CutMix in half of their batches | all | 0.2 | 18,500 | 61.50 (0.250) |",

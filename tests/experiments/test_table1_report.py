@@ -58,7 +58,7 @@ RECORDS = [
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three rows and two under the line."""
+    """Three rows and two further rows."""
     rows = {name: published.METHODS[name] for name in ("softmax", "ldam", "balanced_softmax")}
     monkeypatch.setattr(published, "METHODS", rows)
     monkeypatch.setattr(published, "BELOW", {name: published.BELOW[name] for name in ("sigmoid", "crt")})
@@ -93,7 +93,7 @@ Not run yet: CIFAR-10-LT at 200, 100, 10. CIFAR-100-LT at 200. CIFAR-100-LT at 1
 | Balanced Softmax | ours | – | – | – |
 |  | paper | 45.9 ± 0.3 | 50.3 ± 0.3 | 63.1 ± 0.2 |
 
-### Under the line: CIFAR-100-LT at 100
+### Further rows: CIFAR-100-LT at 100
 
 | method | ours | companion |
 |:---|---:|---:|
@@ -204,7 +204,7 @@ def test_nothing_missing_is_said(small: None) -> None:
         "CIFAR-100-LT."
     )
     below = [one for one in whole if one.method != "crt"]
-    assert report.missing(below) == "Not run yet: under the line: Softmax, then cRT."
+    assert report.missing(below) == "Not run yet: further rows: Softmax, then cRT."
 
 
 LATER = """\
@@ -444,7 +444,7 @@ def test_the_command_prints_ours_beside_theirs() -> None:
     titles = [
         "CIFAR-10-LT: top-1, %",
         "CIFAR-100-LT: top-1, %",
-        "Under the line: CIFAR-100-LT at 100",
+        "Further rows: CIFAR-100-LT at 100",
         "Imbalance 50, ",
     ]
     for text in titles:

@@ -42,7 +42,13 @@ run_app = typer.Typer(
 )
 
 
-@run_app.command("causes", cls=o.SeedsCommand, short_help="Runs that test why Table 1 differs from the paper.")
+@run_app.command(
+    "causes",
+    cls=o.SeedsCommand,
+    short_help="Runs that test why Table 1 differs from the paper.",
+    help="Train runs of Table 1 with one thing changed, skipping those that already have a record.\n\n"
+    "\bequipoise run causes --data DIR --only cifar10-lt-draw-1\nequipoise run causes --data DIR --budget 3600",
+)
 @run_app.command("table1", cls=o.SeedsCommand, short_help="Table 1 of the paper: classifiers on CIFAR-LT.")
 def run_classifiers(
     ctx: typer.Context,
@@ -189,8 +195,20 @@ def run_own(
     train_own(Path(str(ctx.info_name)), options, source, download=download, **kernels)
 
 
-@run_app.command("mosaic-lt", cls=o.SeedsCommand, short_help="The same detectors and more, on 200 classes of boxes.")
-@run_app.command("voc2012-lt", cls=o.SeedsCommand, short_help="The detectors of Table 2 on PASCAL VOC.")
+@run_app.command(
+    "mosaic-lt",
+    cls=o.SeedsCommand,
+    short_help="The same detectors and more, on 200 classes of boxes.",
+    help="Train detectors of boxes: the runs of mosaic-lt that are still missing.\n\n"
+    "\bequipoise run mosaic-lt --data DIR --weights FILE --only rfs --seeds 0 1 2",
+)
+@run_app.command(
+    "voc2012-lt",
+    cls=o.SeedsCommand,
+    short_help="The detectors of Table 2 on PASCAL VOC.",
+    help="Train the detectors of Table 2 on PASCAL VOC: the runs that are still missing.\n\n"
+    "\bequipoise run voc2012-lt --data DIR --weights FILE --only rfs --seeds 0 1 2",
+)
 @run_app.command("table2", cls=o.SeedsCommand, short_help="Table 2 of the paper: detectors on LVIS.")
 def run_detectors(
     ctx: typer.Context,
@@ -228,10 +246,10 @@ def run_detectors(
     workers: o.Workers = None,
     resident: o.Resident = None,
 ) -> None:
-    """Train detectors: the runs of a table that are still missing.
+    """Train detectors: the runs of Table 2 that are still missing.
 
     \bequipoise run table2 --data DIR --weights FILE
-    equipoise run voc2012-lt --data DIR --weights FILE --only rfs --seeds 0 1 2
+    equipoise run table2 --data DIR --weights FILE --only rfs --seeds 0 1 2
     equipoise run table2 --train FILE --val FILE --images DIR --weights FILE
     """
     from equipoise.cli.detectors import Source, train_detectors

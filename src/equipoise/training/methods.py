@@ -2,7 +2,7 @@
 
 softmax            cross-entropy, the baseline
 cbw, cbs           weights 1/n; every class sampled equally often
-focal, class_balanced, ldam, eql   losses of their papers, with these papers' values
+focal, class_balanced, ldam, eql   the losses of their papers; the values are in `methods`
 balanced_softmax   the prior inside the softmax
 adjusted           the softmax model with the log prior subtracted afterwards; nothing is trained
 crt, lws, decoupled_balanced_softmax   a second stage on the frozen backbone of softmax: a new head on balanced

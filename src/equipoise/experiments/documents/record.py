@@ -101,7 +101,7 @@ def ablation(tries: Sequence[Record], teachers: Sequence[Record] = ()) -> str:
 
 def _held_out(column: Column, tries: Sequence[Record]) -> str:
     """On how many images the tries of a cell were evaluated."""
-    return f"{column_title(column)}, judged on {sum(by_column(tries)[column][0].total):,} held-out training images."
+    return f"{column_title(column)}, evaluated on {sum(by_column(tries)[column][0].total):,} held-out training images."
 
 
 KINDS = {  # of teachers

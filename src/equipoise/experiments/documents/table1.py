@@ -87,7 +87,7 @@ def differences(records: Iterable[Record]) -> list[Difference]:
 
 
 def all_cells() -> list[Cell]:
-    """Every cell of the table, column by column, then those under the line and those of the later imbalance."""
+    """Every cell of the table, column by column, then the further rows and those of the later imbalance."""
     table = [(*column, method) for column in table1.COLUMNS for method in table1.METHODS]
     return table + [(*table1.BELOW_CELL, method) for method in table1.BELOW] + later_cells()
 
@@ -116,7 +116,7 @@ def compact(records: Sequence[Record], methods: Iterable[str], columns: Iterable
 
 
 def whole(records: Sequence[Record]) -> str:
-    """For results/README.md: the table, the rows under the line, groups of classes, where the numbers come from."""
+    """For results/README.md: the table, the further rows, groups of classes, where the numbers come from."""
     parts = [f"{missing(records)} Mean ± standard deviation (n runs); published: mean ± standard error of three runs."]
     for data_set, title in table1.DATA_SETS.items():
         parts += [f"### {title}", str(data_set_table(records, data_set, "imbalance {}"))]

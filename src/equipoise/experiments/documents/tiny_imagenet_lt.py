@@ -61,7 +61,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     parts = {
         "results/README.md": {NAME: part(records)},
         "README.md": {
-            f"{NAME}-short": f"{short_table(records)}\n\nMean ± standard deviation over seeds, the last iterate.",
+            f"{NAME}-short": f"{short_table(records)}\n\nMean ± standard deviation over seeds, after the last training step.",
             f"{NAME}-ways": str(ways_table(records)),
         },
         "docs/integrations.md": {f"{NAME}-ways": str(ways_table(records))},

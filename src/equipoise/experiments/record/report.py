@@ -20,7 +20,8 @@ from equipoise.training.records import EARLIER, Record, read_records
 ENOUGH = 3  # seeds before a cell is compared with the best
 NOTE = (
     "Ours: mean ± standard deviation (n seeds) of the last iterate of one network; each seed has teachers of its own. "
-    "A cell with fewer than three seeds is not called above the best."
+    "A cell with fewer than three seeds is not counted as above the best "
+    "published number, even if it is higher."
 )
 Column = tuple[str, int]
 DESCRIBED = ("trained for", "views", "channels", "number from")  # the last columns
@@ -116,7 +117,7 @@ def verdict(records: Sequence[Record]) -> str:
     """In which cells the students are above the best, in which they are not, and in which it is too early to tell."""
     ours, best = by_column(records), published.best()
     early = "Higher, but with fewer than three seeds"
-    said: dict[str, list[str]] = {"Above the best published": [], "Not above it": [], early: []}
+    said: dict[str, list[str]] = {"Above the best published": [], "Not above the best published": [], early: []}
     for column in COLUMNS:
         if not (runs := ours.get(column)):
             continue
@@ -125,7 +126,7 @@ def verdict(records: Sequence[Record]) -> str:
         if len(runs) < ENOUGH:
             words += f" ({len(runs)})"
         if number <= best[column][0]:
-            said["Not above it"].append(words)
+            said["Not above the best published"].append(words)
         else:
             said["Above the best published" if len(runs) >= ENOUGH else early].append(words)
     absent = [column_title(column) for column in COLUMNS if column not in ours]

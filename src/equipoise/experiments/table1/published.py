@@ -71,7 +71,7 @@ COMPANION: dict[tuple[str, str], tuple[tuple[float, float], ...]] = {
     ("eql", "cifar10-lt"): ((74.6, 0.1), (78.5, 0.1), (90.2, 0.2)),
     ("eql", "cifar100-lt"): ((43.3, 0.1), (47.4, 0.2), (60.5, 0.6)),
 }
-# The companion's figures for rows under the line, CIFAR-100-LT at 100.
+# The companion's figures for the further rows, CIFAR-100-LT at 100.
 COMPANION_BELOW: dict[str, tuple[float, float]] = {
     "balanced_softmax_tau_0.25": (46.4, 0.7),
     "crt": (50.0, 0.2),

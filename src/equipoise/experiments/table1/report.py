@@ -95,12 +95,12 @@ def data_set_table(records: Iterable[Record], data_set: str, column: str = "{}")
 
 
 def below_table(records: Iterable[Record]) -> Table:
-    """Our and the companion's numbers for every row under the line."""
+    """Our and the companion's numbers for the further rows."""
     ours, rows = accuracies(records), []
     for method, title in table1.BELOW.items():
         cell = (*table1.BELOW_CELL, method)
         rows.append([title, mean_std(ours[cell], n=True), printed(published(cell).get("companion"))])
-    title = f"Under the line: {table1.DATA_SETS[table1.BELOW_CELL[0]]} at {table1.BELOW_CELL[1]}"
+    title = f"Further rows: {table1.DATA_SETS[table1.BELOW_CELL[0]]} at {table1.BELOW_CELL[1]}"
     return Table(["method", "ours", "companion"], rows, title=title)
 
 
@@ -138,7 +138,7 @@ def missing(records: Iterable[Record]) -> str:
             f"{name} at {i}: {', '.join(titles)}" for i, titles in absent.items() if titles and str(i) not in whole
         ]
     below = [title for name, title in table1.BELOW.items() if (*table1.BELOW_CELL, name) not in have]
-    parts += ["under the line: " + "; ".join(below)] * bool(below)
+    parts += ["further rows: " + "; ".join(below)] * bool(below)
     later = later_missing(have)
     named = "" if len(later) == len(later_cells()) else f": {'; '.join(later)}"
     parts += [f"imbalance {table1.LATER}, which the paper does not have{named}"] * bool(later)
@@ -158,7 +158,7 @@ def read(results: Path) -> list[Record]:
 
 
 def shown_tables(records: Sequence[Record]) -> list[Table]:
-    """A table per data set, the rows under the line, and the later imbalance."""
+    """A table per data set, the further rows, and the later imbalance."""
     by_data_set = [data_set_table(records, data_set) for data_set in table1.DATA_SETS]
     return [*by_data_set, below_table(records), later_table(records)]
 

@@ -42,8 +42,8 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHO
         agrees = "the same one" if order({name: ours[name] for name in both}) == order(both) else "a different one"
         lines.append(
             f"- {column}, best first: {said}. The paper's order on LVIS, {agrees}: {paper}. Of "
-            f"{counted(len(pairs), 'pair')}, {signs.count(1)} are in the paper's order, {signs.count(-1)} are reversed "
-            f"and {signs.count(0)} are within two standard errors of the difference over seeds."
+            f"{counted(len(pairs), 'pair')}, {signs.count(1)} in the paper's order, {signs.count(-1)} reversed "
+            f"and {signs.count(0)} within two standard errors of the difference over seeds."
         )
     return "\n".join(lines)
 
