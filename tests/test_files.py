@@ -81,6 +81,31 @@ def test_links_and_permissions_stay(tmp_path: Path) -> None:
     assert fresh.stat().st_mode & 0o777 == 0o666 & ~mask
 
 
+def test_a_pipe_is_written_to(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reading = subprocess.Popen(["cat", str(tmp_path / "pipe")], stdout=subprocess.PIPE)
+    write_text(tmp_path / "pipe", "text")
+    assert reading.communicate(timeout=60)[0] == b"text"
+    code = "from equipoise.files import write_text; write_text('/dev/stdout', 'text')"
+    found = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    assert found.stdout == b"text"
+
+
+def test_a_new_file_is_written_where_there_are_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    for content in ("mine", "theirs"):
+        try:
+            with written_whole(tmp_path / "0.json", new=True) as scratch:
+                scratch.write_text(content)
+        except FileExistsError:
+            assert content == "theirs"
+    assert (tmp_path / "0.json").read_text() == "mine"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a folder: name a file"):
         write_text(tmp_path, "text")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,10 +24,11 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
     >>> target.read_text()
     'whole'
     """
-    place = Path(path).resolve()  # a link stays a link
-    if place.exists() and not place.is_file() and not place.is_dir():  # a pipe or a device: nothing to preserve
-        yield place
+    given = Path(path)
+    if given.exists() and not given.is_file() and not given.is_dir():  # a pipe or a device: nothing to preserve
+        yield given
         return
+    place = given.resolve()  # a link stays a link
     if place.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file")
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -41,12 +43,23 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
         with open(scratch, "rb+") as file:
             os.fsync(file.fileno())
         if new:
-            os.link(scratch, place)
+            _place_new(scratch, place)
         else:
             scratch.replace(place)
     finally:
         with suppress(FileNotFoundError):
             scratch.unlink()
+
+
+def _place_new(scratch: Path, place: Path) -> None:
+    """Put a whole file in a place that nothing has taken; FileExistsError if something has."""
+    try:
+        os.link(scratch, place)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        with open(scratch, "rb") as source, open(place, "xb") as file:
+            shutil.copyfileobj(source, file)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
