@@ -951,7 +951,10 @@ def test_ours_is_the_last_row_with_its_seeds() -> None:
     first, second = report.leaderboards(report.Students(records))
     both = report.Students(records[1:], records[:1])
     assert len(both) == 2
-    assert "With the next recipe. Not above the best published: CIFAR-100-LT, 100: −0.20 (1)." in documents.leaderboard_part(both)
+    assert (
+        "With the next recipe. Not above the best published: CIFAR-100-LT, 100: −0.20 (1)."
+        in documents.leaderboard_part(both)
+    )
     hundred, ten = report.leaderboards(both)
     *_, ours, of_next = hundred.rows
     assert [row[0] for row in (ours, of_next, ten.rows[-1])] == ["ours", "ours, next recipe", "ours"]

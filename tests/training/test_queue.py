@@ -93,6 +93,23 @@ def test_ctrl_c_after_the_last_iteration_leaves_it_to_be_evaluated(queue: Queue)
     assert record.iterations == queue.iterations
 
 
+def test_ctrl_c_while_a_run_is_saved_lets_it_be_saved(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = Kept.save
+
+    def interrupted(*given: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return save(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Kept, "save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            queue("one")
+    reported: list[Status] = []
+    (record,), _ = queue("one", report=reported.append)
+    assert record.iterations == queue.iterations
+    assert [status for status in reported if status.what == "iterations"] == []
+
+
 def test_a_second_ctrl_c_stops_at_once(queue: Queue) -> None:
     with pytest.raises(KeyboardInterrupt):
         queue("two", report=press(signal.SIGINT, signal.SIGINT))
@@ -194,7 +211,7 @@ class Given(Run):
         self.iteration, self.iterations = len(losses), len(losses) + to_come
 
     def state_dict(self) -> dict[str, Any]:
-        return {}
+        return {"model": {}}
 
     def load_state_dict(self, state: Any) -> None: ...
 
@@ -290,6 +307,13 @@ def test_a_run_that_another_process_has_recorded_meanwhile_is_not_trained_again(
     records, said = queue("one", "two", recorded=lambda: [str(queue.cell("one"))])
     assert [record.method for record in records] == ["two"]
     assert not any("training" in line and "one/0" in line for line in said)
+
+
+def test_what_needs_a_run_that_another_process_has_finished_meanwhile_is_trained(queue: Queue) -> None:
+    queue("one")
+    records, said = queue("one", "second", recorded=lambda: [str(queue.cell("one"))])
+    assert [record.method for record in records] == ["second"]
+    assert not any("other processes" in line for line in said)
 
 
 def hold(folder: str, name: str, held: Any) -> None:

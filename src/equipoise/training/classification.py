@@ -44,7 +44,6 @@ from equipoise.training.sets import (
     own_rows,
     stream_of,
 )
-from equipoise.training.weights import all_finite
 
 Network = Classifier | ResNetCifar
 LOOK_EVERY = 25  # chunks between checks of the losses
@@ -267,10 +266,6 @@ class Training(Run):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(stream_of(self.seed, LAYERS, self.iteration).integers(2**62)))
             yield
-
-    @property
-    def finite(self) -> bool:
-        return super().finite and (not self.done or all_finite(self.model.state_dict()))
 
     def wait(self) -> None:
         """Wait until everything queued is done."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from equipoise.training.progress import Status
 from equipoise.training.records import StoredRecord
+from equipoise.training.weights import all_finite
 
 C = TypeVar("C")
 
@@ -50,7 +51,8 @@ class Run(ABC):
     @property
     def finite(self) -> bool:
         """Whether the loss, and at the end every weight, has stayed a number."""
-        return bool(torch.isfinite(torch.as_tensor(self.losses)).all())
+        losses = bool(torch.isfinite(torch.as_tensor(self.losses)).all())
+        return losses and (not self.done or all_finite(self.state_dict()["model"]))
 
     @property
     def risen(self) -> tuple[float, float] | None:

@@ -93,6 +93,7 @@ class _Queue(Generic[C, R]):
         """The next runs to train together, claimed: in order, equally long and large, all with or all without a
         start."""
         self._order_by_start()
+        before = len(self.waiting)
         ready = [cell for cell in self.waiting if not any(first in self.waiting for first in self._needs(cell))]
         for shape in dict.fromkeys(map(self._shape, ready)):
             alike = [cell for cell in ready if self._shape(cell) == shape]
@@ -108,6 +109,8 @@ class _Queue(Generic[C, R]):
                     group.append(cell)
             if group:
                 return group
+        if len(self.waiting) < before:  # another process has finished some: what needs them may be ready now
+            return self._next_group(claims)
         if self.waiting:
             to_go = counted(len(self.waiting), "run")
             self.settings.log(f"other processes are training {self.waiting[0]} or what it needs: {to_go} to go")
@@ -217,22 +220,22 @@ class _Queue(Generic[C, R]):
         self.settings.log(f"training{together}: " + ", ".join(map(str, group)))
         first = min(run.iteration for run in runs.values())
         start = time.monotonic()
-        try:
-            with self.interrupts.training():
+        with self.interrupts.training():  # also while they are saved
+            try:
                 self.kind.train(list(runs.values()), self._after_chunk(runs, began), self._is_over)
-        except Exception:
-            self._save([cell for cell in group if runs[cell].whole], runs, "stopped", began)
-            raise
-        seconds, iterations = time.monotonic() - start, runs[group[0]].iterations - first
-        self.trained.update(group)
-        pressed = self.kind.agree(self.interrupts.pressed)
-        good = self._without_diverged(runs)
-        self._warn({cell: runs[cell] for cell in good})
-        why = "interrupted" if pressed else "out of time"
-        self._save([cell for cell in good if not runs[cell].done], runs, why, began)
-        finished = [cell for cell in good if runs[cell].done]
-        self._save(finished, runs, "interrupted" if pressed else None, began)
-        if pressed:
+            except Exception:
+                self._save([cell for cell in group if runs[cell].whole], runs, "stopped", began)
+                raise
+            seconds, iterations = time.monotonic() - start, runs[group[0]].iterations - first
+            self.trained.update(group)
+            pressed = self.kind.agree(self.interrupts.pressed)
+            good = self._without_diverged(runs)
+            self._warn({cell: runs[cell] for cell in good})
+            why = "interrupted" if pressed else "out of time"
+            self._save([cell for cell in good if not runs[cell].done], runs, why, began)
+            finished = [cell for cell in good if runs[cell].done]
+            self._save(finished, runs, "interrupted" if pressed else None, began)
+        if self.kind.agree(self.interrupts.pressed):
             raise KeyboardInterrupt
         in_time = self._judge_group(finished, runs, began, judged_only=not iterations)
         if iterations and len(finished) == len(group):
@@ -254,13 +257,16 @@ class _Queue(Generic[C, R]):
 
     def _after_chunk(self, runs: Mapping[C, R], began: float) -> Callable[[], bool]:
         saved = looked = time.monotonic()
-        pace = Pace(min(run.iteration for run in runs.values()), saved)
+        reached = {cell: run.iteration for cell, run in runs.items()}
+        pace = Pace(min(reached.values()), saved)
 
         def after_chunk() -> bool:
             nonlocal saved, looked
-            now, done = time.monotonic(), min(run.iteration for run in runs.values())
-            one = next(iter(runs.values()))
-            images = len(runs) * one.batch_size
+            now = time.monotonic()
+            going = [run for cell, run in runs.items() if run.iteration > reached[cell]]  # not those that diverged
+            reached.update((cell, run.iteration) for cell, run in runs.items())
+            done, one = min((run.iteration for run in going), default=0), next(iter(runs.values()))
+            images = len(going) * one.batch_size
             self.settings.report(Status.at(done, one.iterations, images, *pace.since(done, now)))
             if now - looked >= LOOK_EVERY:
                 self._warn(runs)

@@ -25,10 +25,10 @@ class PriorShiftRun(Run):
         self.cell, self.iterations, self.model = cell, iterations, digits_cnn().eval()
 
     def state_dict(self) -> dict[str, Any]:
-        return self.model.state_dict()
+        return {"model": self.model.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.model.load_state_dict(state)
+        self.model.load_state_dict(state["model"])
         self.iteration = self.iterations
 
 
@@ -59,7 +59,7 @@ class PriorShift(Kind[MethodCell, PriorShiftRun]):
         for run in runs:
             if not run.done:
                 model = prior_shift.fit(run.cell.method, run.cell.seed, self.digits, run.iterations)
-                run.load_state_dict(model.state_dict())
+                run.load_state_dict({"model": model.state_dict()})
                 after_chunk()
 
     def judge(self, cell: MethodCell, run: PriorShiftRun, context: Context) -> PriorShiftRecord:
