@@ -254,8 +254,11 @@ def main() -> None:
 
 
 def table(path: Path) -> str:
-    """Each speed beside that of the bare step, as Markdown. Records without "bound_by" show what is in memory alone: what they call
-    streamed came from what the worker processes had ready."""
+    """Each speed beside that of the bare step, as Markdown.
+
+    Records without "bound_by" show what is in memory alone: what they call streamed came from what the worker processes
+    had ready.
+    """
     record = json.loads(path.read_text())
     bounded = record.get("bound_by", {})
     shown = ("bare", "resident", "streamed", "decoding", "reading") if bounded else ("bare", "resident")

@@ -144,6 +144,12 @@ def test_an_experiment_that_does_not_exist_is_answered_with_those_that_do() -> N
     assert "Did you mean prior-shift?" in run("table", "priorshift", code=2)
 
 
+def test_options_may_come_before_the_table_and_their_values_are_no_tables() -> None:
+    words = ["run", "--data", "record", "--out", "x.py", "--results", "table2", "table1", "--seeds", "0", "9"]
+    assert "--seeds [0, 9]: the plan has seeds 0, 1, 2" in run(*words, code=2)
+    assert "run table1 [OPTIONS]" in run("run", "--only", "causes", "table1", "--nothing", code=2)
+
+
 def test_a_table_outside_of_a_checkout_says_where_the_records_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

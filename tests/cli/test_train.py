@@ -26,6 +26,7 @@ from equipoise.models.classifiers import make_backbone
 from equipoise.training.methods import methods
 from equipoise.training.recipe import Recipe
 from equipoise.training.run_folder import NetworkNote, load_run
+from equipoise.training.weights import weights_digest
 
 SMALL = ("--model", NETWORK, "--size", "32", "--epochs", "2", "--batch", "8", "--device", "cpu")
 
@@ -342,6 +343,20 @@ def test_torchrun_trains_one_model(photos: Path, tmp_path: Path) -> None:
     assert record["engine"]["processes"] == 2
 
 
+def test_torchrun_trains_heads_on_the_features_that_one_process_computes(photos: Path, tmp_path: Path) -> None:
+    backbone, _ = make_backbone(NETWORK, 32)
+    torch.save(backbone.state_dict(), tmp_path / "weights.pth")
+    words = ["train", str(photos), *SMALL, "--iterations", "2", "--weights", str(tmp_path / "weights.pth"), "--freeze"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    out = [*launcher, "-m", "equipoise", *words, "--out", str(tmp_path / "two")]
+    result = subprocess.run(out, capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode == 0, result.stderr
+    assert equipoise(*words, "--out", tmp_path / "one").exit_code == 0
+    one, two = (load_run(tmp_path / name / "balanced_softmax")[0] for name in ("one", "two"))
+    for name, value in one.state_dict().items():
+        torch.testing.assert_close(two.state_dict()[name], value, msg=name)
+
+
 def test_a_backbone_from_a_file_can_be_kept_frozen(photos: Path, tmp_path: Path) -> None:
     backbone, _ = make_backbone(NETWORK, 32)
     torch.save(backbone.state_dict(), tmp_path / "weights.pth")
@@ -349,12 +364,14 @@ def test_a_backbone_from_a_file_can_be_kept_frozen(photos: Path, tmp_path: Path)
     result = equipoise(*words, "--loss", "all", "--json")
     assert result.exit_code == 0, result.output
     lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
-    computed = [line for line in lines if "images whose features are computed" in line]
-    assert [(*line.values(),)[:2] for line in computed] == [(16, 61), (61, 61)]
+    computed = [line for line in lines if "features" in line]
+    assert [(line["features"], line["of"]) for line in computed] == [(16, 61), (61, 61)]
     served, _ = load_run(tmp_path / "run" / "balanced_softmax")
     network: Any = served.model
     kept = network.classifier.backbone.state_dict()
     assert all(torch.equal(kept[name], value) for name, value in backbone.state_dict().items())
+    record = json.loads((tmp_path / "run" / "balanced_softmax" / "record.json").read_text())
+    assert (record["recipe"]["augmentation"], record["start_weights"]) == ("none", weights_digest(backbone))
     methods = {path.parent.name for path in (tmp_path / "run").glob("*/model.safetensors")}
     assert {"softmax", "cbw", "focal", "ldam", "eql", "balanced_sigmoid", "crt", "lws", "adjusted"} <= methods
 
@@ -425,6 +442,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "other weights": (["{photos}", "--weights", "{weights}"], "lacks"),
     "weights mistyped": (["{photos}", "--weights", "pretraned"], "pretraned. Did you mean pretrained?"),
     "one image per batch": (["{photos}", "--batch", "1"], "which takes at least 2 images per process and part, not 1"),
+    "augmented features": (["{photos}", "--freeze", "--weights", "{weights}", "--augment", "crop"], "leave --augment"),
     "mixed labels": (["{photos}", "--loss", "ldam", "--mixup", "0.2"], "ldam takes one class per image"),
     "too small a picture": (["{photos}", "--model", "alexnet", "--size", "16"], "cannot take images of 16"),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 from equipoise.cli import app
+from equipoise.models.classifiers import make_backbone
 from equipoise.training.run_folder import load_run, weights_file
 
 SMALL = ("--model", NETWORK, "--size", "32", "--batch", "8", "--device", "cpu", "--iterations", "1")
@@ -72,6 +74,22 @@ def test_a_run_keeps_the_backbone_of_another_and_its_stem(place: str, first: Pat
             assert torch.equal(value, before[f"classifier.backbone.{name}"])
     record = json.loads((tmp_path / "run" / "balanced_softmax" / "record.json").read_text())
     assert record["starts_from"] == "first/balanced_softmax/model.safetensors"
+
+
+def test_a_second_stage_is_not_built_on_a_backbone_that_started_from_other_weights(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("train", photos, "--out", "run", *SMALL)
+    digests = []
+    for seed, weights, loss in ((0, "w.pth", "softmax"), (1, tmp_path / "w.pth", "lws")):
+        torch.manual_seed(seed)
+        backbone, _ = make_backbone(NETWORK, 32)
+        torch.save(backbone.state_dict(), "w.pth")
+        result = equipoise(*words, "--weights", weights, "--loss", loss)
+        assert result.exit_code == 0, result.output
+        digests.append(json.loads(Path("run", loss, "record.json").read_text())["start_weights"])
+    assert f"belongs to another run (start_weights {digests[0]}, now {digests[1]})" in said(result)
 
 
 def test_a_backbone_of_another_run_is_trained_on(first: Path, tmp_path: Path) -> None:
@@ -132,7 +150,7 @@ def answered(run: Path, method: str, right: int) -> None:
         ((16, 0), "softmax, the best on val by balanced accuracy"),
         ((0, 16), "adjusted, the best on val by balanced accuracy"),
         ((15, 16), "adjusted, the best on val by balanced accuracy, which may be chance"),
-        ((12, 12), "softmax, with adjusted the first on val by balanced accuracy"),
+        ((12, 12), "softmax (tied with adjusted on val by balanced accuracy)"),
     ],
 )
 def test_the_advice_names_the_best_model_and_whether_it_may_be_chance(
@@ -143,7 +161,7 @@ def test_the_advice_names_the_best_model_and_whether_it_may_be_chance(
     for method, number in zip(("softmax", "adjusted"), right, strict=True):
         answered(run, method, number)
     told = equipoise("train", photos, "--out", run, *SMALL, "--loss", "softmax")
-    assert f"to use {which}: equipoise predict {run} --method {which.split(',')[0]} PHOTO" in told.output
+    assert f"to use {which}: equipoise predict {run} --method {re.split(',| ', which)[0]} PHOTO" in told.output
     assert "WARNING: no method beats" not in told.output
 
 

@@ -17,10 +17,13 @@ class RunGroup(TyperGroup):
     """The tables, and any path that ends in .py: a table of the user's own. Options may come before the name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        named = [word for word in args if word in self.commands or word.endswith(".py")]
-        if named and args[0] not in named:
-            place = args.index(named[0])
-            args = [named[0], *args[:place], *args[place + 1 :]]
+        options = [param for command in self.commands.values() for param in command.params]
+        with_value = {name for param in options if not getattr(param, "is_flag", False) for name in param.opts}
+        for before, word in enumerate(args):
+            named = word in self.commands or word.endswith(".py")
+            if named and (before == 0 or args[before - 1] not in with_value):
+                args = [word, *args[:before], *args[before + 1 :]]
+                break
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -121,7 +121,7 @@ def choice(models: Sequence[Model], where: str) -> tuple[str, str]:
         return best.name, "it"
     if _balanced(best) == _balanced(ranked[1]):
         others = ", ".join(model.name for model in ranked[1:] if _balanced(model) == _balanced(best))
-        return best.name, f"{best.name}, with {others} the first on {where} by balanced accuracy"
+        return best.name, f"{best.name} (tied with {others} on {where} by balanced accuracy)"
     lead = changes(ranked[1], best, []).headline["balanced"]
     doubt = "" if lead is not None and sure(lead) else ", which may be chance"
     return best.name, f"{best.name}, the best on {where} by balanced accuracy{doubt}"

@@ -178,8 +178,10 @@ def check_words(options: TrainOptions) -> None:
         raise typer.BadParameter(f"--held-out {options.held_out}: expected a share between 0 and 1")
     if options.freeze and options.weights is None:
         raise typer.BadParameter("--freeze would keep random weights: pass --weights FILE or --weights pretrained")
-    if options.freeze and (options.mixup or options.cutmix):
-        raise typer.BadParameter("--freeze trains on features, which are computed once: leave --mixup and --cutmix out")
+    if options.freeze and (options.mixup or options.cutmix or options.augment not in (None, "none")):
+        raise typer.BadParameter(
+            "--freeze trains on features, which are computed once: leave --augment, --mixup and --cutmix out"
+        )
     check_numbers(options)
     check_weights(options)
     balanced = [name for name in options.losses if name in WITH_PRIOR]
@@ -295,7 +297,8 @@ def announced(missing: list[str], wanted: list[str], iterations: int | None) -> 
 def described(options: TrainOptions, size: int) -> dict[str, Any]:
     """What makes a run that run, as plain data."""
     content = {name: value for name, value in asdict(options).items() if name not in NOT_OWN}
-    absolute = {name: str(content[name].resolve()) for name in ("source", "train", "val", "images") if content[name]}
+    paths = [name for name in ("source", "train", "val", "images", "weights") if content[name]]
+    absolute = {name: str(Path(content[name]).resolve()) for name in paths if content[name] != "pretrained"}
     return content | {"losses": list(options.losses), "size": size} | absolute
 
 
@@ -386,7 +389,7 @@ def json_lines() -> Iterator[tuple[Callable[[str], None], Callable[[Status], Non
 
     def report(status: Status) -> None:
         speed, left = round(status.images_a_second, 1), round(status.seconds_to_go, 1)
-        told = {"iteration" if status.what == "iterations" else status.what: status.done, "of": status.iterations}
+        told = {"iteration" if status.what == "iterations" else "features": status.done, "of": status.iterations}
         typer.echo(json.dumps(told | {"images_per_second": speed, "seconds_to_go": left}))
 
     yield told_as_json, report

@@ -58,6 +58,7 @@ class ImageRecord(StoredRecord):
     commit: str | None
     versions: dict[str, str]
     hardware: dict[str, str]
+    start_weights: str | None = None  # the digest of the weights that the backbone started from
 
     def __post_init__(self) -> None:
         share = 100 * sum(self.correct) / max(sum(self.total), 1)

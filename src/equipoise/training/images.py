@@ -181,6 +181,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         if compiled:
             self._features = partial(torch.compile(plain_features), mean=self.set.mean, std=self.set.std)
         self._digests = data.train.digest, data.test.digest
+        self._start_digest = None if start is None else weights_digest(start)
         self._planned, self._foretold = 0, False  # iterations of all runs; whether their time was logged
 
     @property
@@ -213,7 +214,8 @@ class ImageClassification(Kind[MethodCell, Training]):
 
     def made_from(self, cell: MethodCell) -> dict[str, Any]:
         data = {"trained_on": self._digests[0], "starts_from": self.file}
-        return self.recipe(cell).as_dict() | {"seed": cell.seed} | data
+        start = {} if self._start_digest is None else {"start_weights": self._start_digest}
+        return self.recipe(cell).as_dict() | {"seed": cell.seed} | data | start
 
     def engine(self, run: Training) -> dict[str, Any]:
         on_gpu = self.settings.device.type == "cuda"
@@ -328,6 +330,7 @@ class ImageClassification(Kind[MethodCell, Training]):
             "loss_curve": thinned(run.losses.tolist()),
             "weights": weights_digest(run.model),
             "starts_from": self.file,
+            "start_weights": self._start_digest,
             "backbone_weights": context.started_from,
             "seconds": round(context.seconds, 1),
             "images_per_second": round(run.iteration * run.batch_size / max(context.seconds, 1e-9), 1),
@@ -355,7 +358,9 @@ class FrozenClassification(ImageClassification):
         super().__init__(*args, **options)
         self._began, self._done = time.monotonic(), 0
         self.network, self.backbone = network, backbone.eval().to(self.settings.device)
-        self.recipes = {name: replace(recipe, model=f"features-{width}") for name, recipe in self.recipes.items()}
+        self._start_digest = weights_digest(backbone)
+        own: dict[str, Any] = {"model": f"features-{width}", "augmentation": "none"}
+        self.recipes = {name: replace(recipe, **own) for name, recipe in self.recipes.items()}
         assert isinstance(self.set, Photographs)
         self.start, self.mean, self.std = None, self.set.mean, self.set.std
         self._test = [self._features_of(items) for items in super().test_items()]
@@ -367,8 +372,9 @@ class FrozenClassification(ImageClassification):
         plain = Recipe(augmentation="none")
         order = np.arange(len(images.labels), dtype=np.int32)
         for start in range(0, len(order), JUDGED_AT_ONCE):
-            rows = order[None, start : start + JUDGED_AT_ONCE]
-            items = torch.empty(1, rows.shape[1], *images.shape, dtype=torch.uint8, device=images.device)
+            part = order[None, start : start + JUDGED_AT_ONCE]
+            rows = np.tile(part, world()[0])  # each process takes the images of all
+            items = torch.empty(1, part.shape[1], *images.shape, dtype=torch.uint8, device=images.device)
             images.filler(rows, replace(plain, batch_size=rows.shape[1]), 0)(items, 0)
             yield items[0]
 
@@ -386,7 +392,7 @@ class FrozenClassification(ImageClassification):
         return iter(self._test)
 
     def engine(self, run: Training) -> dict[str, Any]:
-        return super().engine(run) | {"frozen": True, "frozen_backbone": weights_digest(self.backbone)}
+        return super().engine(run) | {"frozen": True, "frozen_backbone": self._start_digest}
 
     def finished(self, cell: MethodCell, run: Training, logits: Tensor, result: Evaluation) -> Finished:
         return Finished(cell, run, logits, result, self.network, copy.deepcopy(self.backbone).cpu())

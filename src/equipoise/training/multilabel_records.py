@@ -60,6 +60,7 @@ class MultilabelRecord(StoredRecord):
     commit: str | None
     versions: dict[str, str]
     hardware: dict[str, str]
+    start_weights: str | None = None  # the digest of the weights that the backbone started from
 
     def __post_init__(self) -> None:
         known = [value for value in self.average_precision if value is not None]

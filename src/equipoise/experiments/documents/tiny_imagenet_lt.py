@@ -13,6 +13,7 @@ from equipoise.report.tables import Table, low_to_high, versions_in_words
 from equipoise.training.image_records import ImageRecord
 
 FIGURE = "docs/images/tiny-imagenet-lt.png"
+DEVIATION = "Mean ± standard deviation over seeds, after the last training step."
 
 
 def short_table(records: Sequence[ImageRecord]) -> Table:
@@ -61,7 +62,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
     parts = {
         "results/README.md": {NAME: part(records)},
         "README.md": {
-            f"{NAME}-short": f"{short_table(records)}\n\nMean ± standard deviation over seeds, after the last training step.",
+            f"{NAME}-short": f"{short_table(records)}\n\n{DEVIATION}",
             f"{NAME}-ways": str(ways_table(records)),
         },
         "docs/integrations.md": {f"{NAME}-ways": str(ways_table(records))},

@@ -70,7 +70,9 @@ def what_is_chance(records: Sequence[DetectionRecord], methods: Methods, columns
         lines.append(f"- {column}. {'. '.join(said)}.")
     control = methods.get(CONTROL, CONTROL)
     lines.insert(
-        0, f"Compared with {control!r} with the same seed; *within* means that the mean difference is at most two standard errors over seeds:\n"
+        0,
+        f"Compared with {control!r} with the same seed; *within* means that the mean difference is at most two "
+        "standard errors over seeds:\n",
     )
     return "\n".join(lines) if others and columns else ""
 
