@@ -92,6 +92,8 @@ class CifarSet(TrainingSet):
 
     def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
         size = order.shape[1]
+        if recipe.augmentation not in cifar.AUGMENTATIONS:
+            raise ValueError(f"augmentation is {recipe.augmentation!r}: for CIFAR, expected {cifar.AUGMENTATIONS}")
 
         def fill(items: Tensor, iteration: int) -> None:
             # the whole chunk is drawn even if fewer steps are left: what is drawn depends only on (seed, chunk)
@@ -99,7 +101,7 @@ class CifarSet(TrainingSet):
             stream = stream_of(seed, AUGMENTATION, iteration // CHUNK)
             draws = cifar.draw(CHUNK * size, stream).first(number)
             index = order[iteration : iteration + len(items)].reshape(-1).astype(np.int64)
-            items.flatten(0, 1).copy_(self.augmentation(index, draws))
+            items.flatten(0, 1).copy_(self.augmentation(index, draws, recipe.augmentation))
 
         return fill
 

@@ -81,7 +81,8 @@ CHOICES = (
 def student_with(factors: Factors) -> Method[Recipe]:
     """A student of three teachers, as the second recipe's (SECOND) but for these factors."""
     recipe = replace(SECOND, teacher=f"teacher_{factors.teachers}", teachers=3, mix_probability=factors.mixed)
-    return Method(factors.name, replace(recipe, lr=factors.lr, iterations=factors.iterations))
+    trained = replace(recipe, lr=factors.lr, iterations=factors.iterations, weight_decay=factors.weight_decay)
+    return Method(factors.name, replace(trained, augmentation=factors.augmentation))
 
 
 VARIED = tuple(student_with(one) for one in dict.fromkeys(one for every in published.FACTORS.values() for one in every))

@@ -1,6 +1,7 @@
 """The training augmentation of CIFAR, a whole chunk of batches at a time, on the device of the data.
 
-    crop of 32 from the image padded by 4 zeros → flip → AutoAugment → Cutout of 16   (→ normalise, in the model's step)
+    paper   crop of 32 from the image padded by 4 zeros → flip → AutoAugment → Cutout of 16
+    crop    crop of 32 from the image padded by 4 zeros → flip            (→ normalise, in the model's step)
 
 Images stay uint8 until they are normalised. Cutout writes zeros before the normalisation, as the released code of
 Ren et al. 2020 does. Everything random is drawn on the host from (seed, chunk number): the stream of a run is the same
@@ -23,6 +24,7 @@ from torch.nn import functional
 
 from equipoise.training.augmentation.autoaugment import SIZE, AutoAugment, draw_atoms, upload
 
+AUGMENTATIONS = ("paper", "crop")
 PADDING = 4
 CUTOUT = 16
 MEAN = (0.4914, 0.4822, 0.4465)
@@ -120,9 +122,10 @@ class TrainingAugmentation:
         self.padded = pad(images)
         self.autoaugment = _autoaugment(images.device)
 
-    def __call__(self, index: NDArray[np.int64], draws: Draws) -> Tensor:
-        """The images `index` [N] under `draws` (N of them): [N, 3, 32, 32] uint8."""
+    def __call__(self, index: NDArray[np.int64], draws: Draws, kind: str = "paper") -> Tensor:
+        """The images `index` [N] under `draws` (N of them): [N, 3, 32, 32] uint8. `kind` is one of `AUGMENTATIONS`; what
+        is drawn does not depend on it."""
         host = np.stack([index, draws.top, draws.left, draws.flip, draws.centre_y, draws.centre_x])
         device_index, top, left, flip, centre_y, centre_x = upload(host, self.padded.device)
         images = crop_and_flip(self.padded, device_index, top, left, flip)
-        return cutout(self.autoaugment(images, draws.atoms), centre_y, centre_x)
+        return images if kind == "crop" else cutout(self.autoaugment(images, draws.atoms), centre_y, centre_x)
