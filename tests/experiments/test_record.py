@@ -624,6 +624,10 @@ UNFIT: dict[str, tuple[str, str]] = {
     "sigmoids": ("loss=eq.BalancedSigmoidLoss", "BalancedSigmoidLoss of cifar10-lt/10/plain/1000 reads the logits"),
     "a scale": ("loss=eq.LDAMLoss, head='normalized'", "mean other class frequencies (train)"),
     "plain": ("loss=torch.nn.CrossEntropyLoss", "mean other class frequencies (train)"),
+    "photographs": (
+        "augmentation='resized'",
+        "plain/1000: augmentation is 'resized': on CIFAR, expected 'paper' or 'crop'",
+    ),
 }
 
 
@@ -1069,8 +1073,8 @@ def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> N
     said = documents.factors_part(tries)
     assert said.startswith("CIFAR-10-LT, 200, evaluated on 10,000 held-out training images.")
     for row in (
-        "| without mixing | all | 0.1 | 18,500 | 60.00 (0.250) |",
-        "| CutMix in half of their batches | all | 0.2 | 18,500 | 61.50 (0.250) |",
+        "| without mixing | all | 0.1 | 18,500 | the paper's | 60.00 (0.250) |",
+        "| CutMix in half of their batches | all | 0.2 | 18,500 | the paper's | 61.50 (0.250) |",
         "| teachers: CutMix in half of their batches | +0.50 |",
         "| student: CutMix in half of its batches, not in all | – |",
         "| student: learning rate 0.2, not 0.1 | +1.00 |",
@@ -1087,11 +1091,12 @@ def test_factors_change_what_they_name() -> None:
     assert [method.name for method in recipe.VARIED] == list(named)
     assert {one.teachers for one in named.values()} == set(documents.KINDS)
     assert {one.mixed for one in named.values()} == set(documents.SHARES)
-    changed = ("teacher", "teachers", "mix_probability", "lr", "iterations")
+    assert {one.augmentation for one in named.values()} == set(documents.AUGMENTATIONS)
+    changed = ("teacher", "teachers", "mix_probability", "lr", "iterations", "augmentation")
     for method in recipe.VARIED:
         factors, made = named[method.name], method.recipe
-        found = (made.mix_probability, made.lr, made.teachers, made.iterations)
-        assert found == (factors.mixed, factors.lr, 3, factors.iterations)
+        found = (made.mix_probability, made.lr, made.teachers, made.iterations, made.augmentation)
+        assert found == (factors.mixed, factors.lr, 3, factors.iterations, factors.augmentation)
         taught = recipe.recipe_of(made.teacher_cells(Cell("cifar100-lt", 10, method.name, 0))[0])
         kind = {(0.0, 0.0): "ema", (0.5, 0.0): "cutmix", (0.0, 0.1): "sam"}
         assert kind[taught.mix_probability * (taught.cutmix > 0), taught.sam] == factors.teachers
@@ -1286,6 +1291,7 @@ def test_a_teachers_record_belongs_to_the_table_of_its_data_sets_student() -> No
         ("cifar10-lt", 200, "teacher_sam"),
         ("cifar100-lt", 10, "teacher_cutmix"),
         ("cifar100-lt", 10, "teacher_ema"),  # of the final kind, but some of its images are held out
+        ("cifar100-lt", 10, "teacher_sam"),
         ("cifar100-lt", 100, "teacher_cutmix"),
     }
 

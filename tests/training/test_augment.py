@@ -68,6 +68,16 @@ def test_thousands_of_random_augmentations_equal_pillow_to_the_bit() -> None:
         np.testing.assert_array_equal(ours[i], theirs, err_msg=f"{[ATOMS[atom] for atom in drawn.atoms[i]]}")
 
 
+def test_crops_and_flips_alone_equal_pillow_to_the_bit() -> None:
+    index = np.arange(len(PIXELS))
+    drawn = draw(len(PIXELS), np.random.default_rng(5))
+    ours = pixels_of(TrainingAugmentation(batch(PIXELS))(index, drawn, "crop"))
+    assert set(drawn.flip.tolist()) == {0, 1}
+    for i, image in enumerate(PIXELS):
+        place = int(drawn.top[i]), int(drawn.left[i]), int(drawn.flip[i])
+        np.testing.assert_array_equal(ours[i], np.asarray(pillow.crop_and_flip(Image.fromarray(image), *place)))
+
+
 def test_the_atoms_of_an_image_do_not_depend_on_its_neighbours() -> None:
     atoms = draw_atoms(len(PIXELS), np.random.default_rng(0))
     whole = AUTOAUGMENT(batch(PIXELS), atoms)

@@ -17,7 +17,7 @@ from equipoise.losses.ldam import LDAMLoss
 from equipoise.models.heads import NormalizedLinear
 from equipoise.prior import Prior
 from equipoise.training import classification
-from equipoise.training.augmentation.cifar import draw
+from equipoise.training.augmentation.cifar import AUGMENTATIONS, draw
 from equipoise.training.classification import Training, build_model, sample_order, train
 from equipoise.training.optimizers import sgd_
 from equipoise.training.recipe import Recipe
@@ -149,13 +149,16 @@ def test_sam_steps_with_the_gradient_uphill_and_keeps_the_statistics_from_the_we
 
 
 @pytest.mark.parametrize("chunk", [0, 1])
-def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(chunk: int, data: CifarSet) -> None:
-    run = Training(TINY, data, seed=0)
+@pytest.mark.parametrize("kind", AUGMENTATIONS)
+def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(
+    chunk: int, kind: str, data: CifarSet
+) -> None:
+    run = Training(replace(TINY, augmentation=kind), data, seed=0)
     run.iteration = chunk * CHUNK
     run._fill()
     drawn = draw(CHUNK * 4, stream_of(0, AUGMENTATION, chunk))
     index = run.order[chunk * CHUNK : (chunk + 1) * CHUNK].reshape(-1).astype(np.int64)
-    assert torch.equal(run._images.flatten(0, 1), data.augmentation(index, drawn))
+    assert torch.equal(run._images.flatten(0, 1), data.augmentation(index, drawn, kind))
     assert run._labels.flatten().tolist() == data.labels[index].tolist()
 
 

@@ -169,7 +169,11 @@ class Classification(Kind[Cell, Training]):
         return Training(recipe, data, cell.seed, backbone=start, features=chosen)
 
     def check(self, cell: Cell) -> None:
-        student, (drawn, _) = self.recipe(cell), self.store.get(cell.data_set, cell.imbalance)
+        student, (drawn, data) = self.recipe(cell), self.store.get(cell.data_set, cell.imbalance)
+        try:
+            data.check(student)
+        except ValueError as error:
+            raise ValueError(f"{cell}: {error}") from None
         for teacher in self.teachers(cell):
             recipe = self.recipe(teacher)
             if recipe.backbone is not None:

@@ -74,8 +74,8 @@ class Recipe:
     dropout        the share of these features that is dropped
     frozen_stages  stages of a ResNet that are frozen, together with the stem; the statistics of all its batch
                    normalisations are then frozen, too
-    augmentation   "paper": that of CIFAR, or "crop": without AutoAugment and Cutout, for students, say; for other images
-                   one of `AUGMENTATIONS`, in augmentation/photographs.py
+    augmentation   of CIFAR: "paper", or "crop" for crops and flips only, without AutoAugment and Cutout; of other
+                   images: one of AUGMENTATIONS in augmentation/photographs.py
     optimizer      "sgd" with momentum, or "adamw"
     sam            take the gradients where the loss rises most within this distance from the weights, at twice the cost
                    (sharpness-aware minimisation); 0: at the weights. Dropout drops others there

@@ -90,10 +90,16 @@ class CifarSet(TrainingSet):
         augmentation = cifar.TrainingAugmentation(torch.from_numpy(images).to(device))
         return cls(labels, torch.from_numpy(labels).to(device), prior, augmentation)
 
-    def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
-        size = order.shape[1]
+    @staticmethod
+    def check(recipe: Recipe) -> None:
+        """Refuse an augmentation that CIFAR does not have."""
         if recipe.augmentation not in cifar.AUGMENTATIONS:
-            raise ValueError(f"augmentation is {recipe.augmentation!r}: for CIFAR, expected {cifar.AUGMENTATIONS}")
+            known = " or ".join(map(repr, cifar.AUGMENTATIONS))
+            raise ValueError(f"augmentation is {recipe.augmentation!r}: on CIFAR, expected {known}")
+
+    def filler(self, order: Order, recipe: Recipe, seed: int) -> Fill:
+        self.check(recipe)
+        size = order.shape[1]
 
         def fill(items: Tensor, iteration: int) -> None:
             # the whole chunk is drawn even if fewer steps are left: what is drawn depends only on (seed, chunk)

@@ -111,13 +111,16 @@ KINDS = {  # of teachers
 }
 SCORES = ("top1", "balanced_accuracy")
 SHARES = {0.0: "none", 0.5: "half", 1.0: "all"}  # of a student's batches
+AUGMENTATIONS = {"paper": "the paper's", "crop": "crops and flips"}  # of a student, besides CutMix
 CHANGES: dict[str, tuple[str, Any, Any]] = {  # in words; the factor, its values before and after
     f"teachers: {KINDS['cutmix']}": ("teachers", "ema", "cutmix"),
     f"teachers: {KINDS['sam']}": ("teachers", "ema", "sam"),
     "student: CutMix in half of its batches, not in all": ("mixed", 1.0, 0.5),
     "student: CutMix in none of its batches, not in half": ("mixed", 0.5, 0.0),
     "student: learning rate 0.2, not 0.1": ("lr", 0.1, 0.2),
+    "student: learning rate 0.4, not 0.2": ("lr", 0.2, 0.4),
     "student: 37,000 iterations, not 18,500": ("iterations", 18_500, 37_000),
+    "student: crops and flips, without AutoAugment and Cutout": ("augmentation", "paper", "crop"),
 }
 
 
@@ -138,13 +141,15 @@ def factors_part(tries: Sequence[Record]) -> str:
             SHARES[one.mixed],
             f"{one.lr:g}",
             f"{one.iterations:,}",
+            AUGMENTATIONS[one.augmentation],
             *(_accuracy(found[column].get(one)) for column in columns),
         ]
         for one in every
     ]
+    factors = ["teachers", "CutMix, student", "learning rate", "iterations", "augmentation"]
     parts = [
         " ".join(_held_out(column, tries) for column in columns),
-        str(Table(["teachers", "CutMix, student", "learning rate", "iterations", *titles], rows, left=4)),
+        str(Table([*factors, *titles], rows, left=len(factors))),
         str(_effects_table(found, columns)),
         str(_threes_table(found, columns)),
     ]

@@ -81,8 +81,8 @@ CHOICES = (
 def student_with(factors: Factors) -> Method[Recipe]:
     """A student of three teachers, as the second recipe's (SECOND) but for these factors."""
     recipe = replace(SECOND, teacher=f"teacher_{factors.teachers}", teachers=3, mix_probability=factors.mixed)
-    trained = replace(recipe, lr=factors.lr, iterations=factors.iterations, weight_decay=factors.weight_decay)
-    return Method(factors.name, replace(trained, augmentation=factors.augmentation))
+    trained = replace(recipe, lr=factors.lr, iterations=factors.iterations, augmentation=factors.augmentation)
+    return Method(factors.name, trained)
 
 
 VARIED = tuple(student_with(one) for one in dict.fromkeys(one for every in published.FACTORS.values() for one in every))

@@ -123,8 +123,7 @@ class TrainingAugmentation:
         self.autoaugment = _autoaugment(images.device)
 
     def __call__(self, index: NDArray[np.int64], draws: Draws, kind: str = "paper") -> Tensor:
-        """The images `index` [N] under `draws` (N of them): [N, 3, 32, 32] uint8. `kind` is one of `AUGMENTATIONS`; what
-        is drawn does not depend on it."""
+        """The images `index` [N] under `draws` (N of them): [N, 3, 32, 32] uint8. `kind` is one of AUGMENTATIONS."""
         host = np.stack([index, draws.top, draws.left, draws.flip, draws.centre_y, draws.centre_x])
         device_index, top, left, flip, centre_y, centre_x = upload(host, self.padded.device)
         images = crop_and_flip(self.padded, device_index, top, left, flip)
