@@ -667,6 +667,27 @@ def test_a_long_student_is_timed_on_a_cpu(command: Command, monkeypatch: pytest.
     assert "3 runs recorded" in said
 
 
+def test_the_time_that_is_announced_for_a_cpu_includes_labelling(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classification_runs, "LONG", 2)
+    monkeypatch.setattr(classification_runs, "timed", lambda *options: 300.0)
+    student = recipe.recipe_of(Cell(*CELL, "distilled", 0))
+    teacher = recipe.recipe_of(Cell(*CELL, "teacher", 1000))
+    trained = 2 * teacher.iterations + student.iterations
+    views = student.iterations * student.batch_size  # all of them new
+    labelled = 2 * views / student.batch_size / 3  # evaluating a network is a third of training it
+    said = command("--seeds", "0")
+    assert f"about {300 * (trained + labelled) / 60:.0f} min for all runs" in said
+
+
+def test_labelling_is_reported(command: Command) -> None:
+    said = command("--seeds", "0")
+    student = recipe.recipe_of(Cell(*CELL, "distilled", 0))
+    views = student.iterations * student.batch_size
+    assert f"{CELL[0]}/{CELL[1]}/distilled/0: its teachers labelled {views:,} views in" in said
+
+
 def test_weights_that_are_no_weights_are_not_used(command: Command) -> None:
     teachers = given_teachers(command)
     path = teachers / "cifar10-lt-10-teacher-1001.weights.pt"
@@ -1055,14 +1076,15 @@ def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> N
     assert documents.factors_part([]) == "Not run yet."
     column = ("cifar10-lt", 200)
     first, second = ("ema", 1.0, 0.1), ("cutmix", 1.0, 0.1)
-    accuracies = {first: 60.0, second: 60.5, ("cutmix", 1.0, 0.2): 61.5}
+    crops = ("cutmix", 1.0, 0.2, 18_500, "crop")
+    accuracies = {first: 60.0, second: 60.5, ("cutmix", 1.0, 0.2): 61.5, crops: 63.5}
     tries = [
         student(
             column,
             0,
             60.0,
             table="choices/record",
-            method=published.Factors(*factors).name,
+            method=published.Factors(*factors).name,  # type: ignore[arg-type]
             balanced_accuracy=accuracy,
             teachers={f"cifar10-lt/200/teacher_{factors[0]}/1000": "0"},
             teachers_top1=66.0 + (factors[0] == "cutmix"),
@@ -1070,17 +1092,20 @@ def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> N
         )
         for factors, accuracy in accuracies.items()
     ]
-    said = documents.factors_part(tries)
+    teacher = student(column, 1000, 64.0, table="choices/record-teachers", method="teacher_cutmix")
+    said = documents.factors_part(tries, [teacher])
     assert said.startswith("CIFAR-10-LT, 200, evaluated on 10,000 held-out training images.")
     for row in (
         "| without mixing | all | 0.1 | 18,500 | the paper's | 60.00 (0.250) |",
         "| CutMix in half of their batches | all | 0.2 | 18,500 | the paper's | 61.50 (0.250) |",
+        "| CutMix in half of their batches | all | 0.2 | 18,500 | crops and flips | 63.50 (0.250) |",
         "| teachers: CutMix in half of their batches | +0.50 |",
         "| student: CutMix in half of its batches, not in all | – |",
         "| student: learning rate 0.2, not 0.1 | +1.00 |",
         "| student: 37,000 iterations, not 18,500 | – |",
+        "| student: crops and flips, without AutoAugment and Cutout | +2.00 |",
         "| without mixing | 66.0 |",
-        "| CutMix in half of their batches | 67.0 |",
+        "| CutMix in half of their batches | 67.0 (64.0) |",
     ):
         assert row in said
     assert "Not run yet: CIFAR-10-LT, 200: three_ema_100_lr_0.2;" in said
@@ -1214,6 +1239,30 @@ def test_what_the_notes_say_of_teachers_with_cutmix_is_in_the_records() -> None:
     assert 25 < right[0] - right[1] < 35  # of 1,000
 
 
+def test_what_the_notes_say_of_crops_and_of_sam_is_in_the_records() -> None:
+    tries = {one.key: one for one in read_records(ROOT / "results", published.TRIES)}
+    students = {key.split("/")[-2]: one for key, one in tries.items() if "cifar100-lt/10/three" in key}
+    crops, usual = students["three_sam_100_lr_0.2_crop"], students["three_sam_100_lr_0.2"]
+    assert crops.balanced_accuracy - usual.balanced_accuracy > 3
+    assert max(students.values(), key=lambda one: one.balanced_accuracy) == crops
+    few = np.array(crops.counts) < 100
+    rare = [(np.array(one.correct)[few] / np.array(one.total)[few]).mean() for one in (crops, usual)]
+    assert rare[0] - rare[1] > 0.05
+    changes = []
+    for share in (100, 50):
+        sam, without = (students[f"three_{kind}_{share}_lr_0.2"] for kind in ("sam", "ema"))
+        changes.append(round(sam.balanced_accuracy - without.balanced_accuracy, 1))
+        assert 0.6 < (sam.teachers_divergence or 0) / (without.teachers_divergence or 1) < 0.7
+        assert abs((sam.teachers_top1 or 0) - (without.teachers_top1 or 0)) < 0.5
+    assert changes == [-0.9, -1.6]
+    alone = {
+        kind: [one.top1 for one in read_records(ROOT / "results", published.TRIED_TEACHERS) if one.method == kind
+               and (one.data_set, one.imbalance) == ("cifar100-lt", 10)]
+        for kind in ("teacher_sam", "teacher_cutmix")
+    }  # fmt: skip
+    assert min(alone["teacher_sam"]) > max(alone["teacher_cutmix"])
+
+
 @pytest.mark.parametrize(
     ("version", "table"),
     [
@@ -1293,6 +1342,7 @@ def test_a_teachers_record_belongs_to_the_table_of_its_data_sets_student() -> No
         ("cifar100-lt", 10, "teacher_ema"),  # of the final kind, but some of its images are held out
         ("cifar100-lt", 10, "teacher_sam"),
         ("cifar100-lt", 100, "teacher_cutmix"),
+        ("cifar100-lt", 100, "teacher_sam"),
     }
 
 

@@ -16,7 +16,15 @@ from equipoise.prior import Prior
 from equipoise.training.augmentation.cifar import normalise
 from equipoise.training.classification import Training, build_model, plain_features, train
 from equipoise.training.classification_runs import beside_teachers
-from equipoise.training.distillation import UNSEEN, Teacher, distilled, mean_probabilities, occurrences, shown_alike
+from equipoise.training.distillation import (
+    UNSEEN,
+    Teacher,
+    distilled,
+    mean_probabilities,
+    number_of_views,
+    occurrences,
+    shown_alike,
+)
 from equipoise.training.methods import logits_mean
 from equipoise.training.mixing import draw, mixed
 from equipoise.training.recipe import Recipe
@@ -158,6 +166,15 @@ def test_the_first_views_are_those_of_a_plain_run(data: CifarSet, teachers: list
     assert epochs > CHUNK
     assert torch.equal(plain._images, taught._images)
     assert torch.equal(plain._labels, taught._labels)
+
+
+def test_it_is_told_how_many_views_are_labelled(data: CifarSet, teachers: list[Teacher]) -> None:
+    told: list[tuple[int, int]] = []
+    Training(STUDENT, data, 0, teachers=teachers, labelled=lambda done, of: told.append((done, of)))
+    views = STUDENT.views * len(data.labels)
+    assert views == number_of_views(STUDENT, len(data.labels))
+    chunk = CHUNK * STUDENT.batch_size
+    assert told == [(done, views) for done in (*range(0, views, chunk), views)]
 
 
 @pytest.mark.parametrize("mixing", [{"mixup": 1.0}, {"cutmix": 1.0}])

@@ -29,7 +29,7 @@ from equipoise.samplers.class_balanced import ClassBalancedSampler
 from equipoise.serving.adjust import adjust_logits, adjust_sigmoid_logits
 from equipoise.training.augmentation.autoaugment import upload
 from equipoise.training.augmentation.cifar import MEAN, STD, normalise
-from equipoise.training.distillation import Pool, Teacher, distilled, make_pool
+from equipoise.training.distillation import Labelled, Pool, Teacher, distilled, make_pool
 from equipoise.training.kinds import Run
 from equipoise.training.mixing import Mixing
 from equipoise.training.optimizers import Optimizer, climb_, clipped
@@ -151,7 +151,7 @@ class Training(Run):
 
     A loss that draws something in every step has a method `draw(rows, random)`, bool [rows, K], and receives the draw
     as its third argument. `teachers` are those of the recipe; `asked` computes the features of their backbones. `pool`
-    is that of another run that is shown the same (`shown_alike`).
+    is that of another run that is shown the same (`shown_alike`); while a pool is made, `labelled` is called.
     """
 
     whole = True  # not within a chunk
@@ -168,6 +168,7 @@ class Training(Run):
         teachers: Sequence[Teacher] = (),
         asked: Features | None = None,
         pool: Pool | None = None,
+        labelled: Labelled = lambda done, of: None,
         graphed: bool = True,
     ) -> None:
         device = data.device
@@ -194,7 +195,7 @@ class Training(Run):
         self.teachers, self.pool = tuple(teachers), pool
         if recipe.teacher is not None and pool is None:
             asked = asked or partial(plain_features, mean=data.mean, std=data.std)
-            self.pool = make_pool(data, self.order, recipe, seed, self.teachers, asked)
+            self.pool = make_pool(data, self.order, recipe, seed, self.teachers, asked, labelled)
         self._fill_items = data.filler(self.order, recipe, seed)
         self._make_buffers(num_classes)
         self._graph: torch.cuda.CUDAGraph | None = None

@@ -26,10 +26,17 @@ from equipoise.data.cifar import (
 from equipoise.metrics.evaluation import evaluate
 from equipoise.prior import IntArray, Prior
 from equipoise.training.classification import Features, Training, build_model, features, thinned, train
-from equipoise.training.distillation import Pool, Teacher, distilled, mean_probabilities, shown_alike
+from equipoise.training.distillation import (
+    Pool,
+    Teacher,
+    distilled,
+    mean_probabilities,
+    number_of_views,
+    shown_alike,
+)
 from equipoise.training.kinds import Context, Kind, Settings
 from equipoise.training.methods import logits_mean
-from equipoise.training.progress import in_words
+from equipoise.training.progress import Status, in_words
 from equipoise.training.recipe import Cell, Recipe
 from equipoise.training.records import Record, hardware, versions
 from equipoise.training.sets import CifarSet, TrainingSet
@@ -127,7 +134,14 @@ class Classification(Kind[Cell, Training]):
     def cost(self, cell: Cell) -> float:
         """In multiplications, relative to ResNet-32 with batches of 512."""
         recipe = self._recipe_of(cell)
-        return recipe.passes * recipe.blocks / Recipe.blocks * recipe.width**2 * recipe.batch_size / Recipe.batch_size
+        return recipe.passes * relative_size(recipe) * recipe.batch_size / Recipe.batch_size
+
+    def _labelling(self, cell: Cell) -> float:
+        """What labelling a student's views costs its teachers, in iterations of cost 1. Evaluating a network takes a
+        third of the multiplications of training it."""
+        _, data = self.store.get(cell.data_set, cell.imbalance)
+        views = number_of_views(self.recipe(cell), len(data.labels))
+        return sum(relative_size(self.recipe(one)) for one in self.teachers(cell)) * views / Recipe.batch_size / 3
 
     def starts_from(self, cell: Cell) -> Cell | None:
         """The run whose backbone the cell keeps: same data, same seed."""
@@ -215,6 +229,14 @@ class Classification(Kind[Cell, Training]):
         _, data = self.store.get(cell.data_set, cell.imbalance)
         models = [self._teacher(cell, *one) for one in zip(recipe.teacher_cells(cell), teachers, strict=True)]
         kernels, key = self.kernels, (cell.data_set, cell.imbalance, cell.seed, shown_alike(recipe))
+        began = time.monotonic()
+
+        def labelled(done: int, of: int) -> None:
+            seconds = time.monotonic() - began
+            self.settings.report(Status.at(done, of, 1, seconds, what="views labelled by teachers"))
+            if done == of:
+                self.settings.log(f"{cell}: its teachers labelled {of:,} views in {in_words(seconds)}")
+
         run = Training(
             recipe,
             data,
@@ -223,6 +245,7 @@ class Classification(Kind[Cell, Training]):
             features=kernels.trained,
             asked=kernels.asked,
             pool=self._pools.get(key),
+            labelled=labelled,
         )
         if run.pool is not None:
             self._pools[key] = run.pool
@@ -257,8 +280,11 @@ class Classification(Kind[Cell, Training]):
         cell, recipe = cells[long[0]], recipes[long[0]]
         _, data = self.store.get(cell.data_set, cell.imbalance)
         each = timed(replace(recipe, teacher=None, sampler="instance"), data)  # a student's teachers do not exist yet
-        relative = [self.cost(other) / self.cost(cell) for other in cells]
-        total = each * sum(share * recipe.iterations for share, recipe in zip(relative, recipes, strict=True))
+        relative = [
+            self.cost(other) * one.iterations + self._labelling(other)
+            for other, one in zip(cells, recipes, strict=True)
+        ]
+        total = each / self.cost(cell) * sum(relative)
         self.settings.log(
             f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
             f"{recipe.iterations:,}, about {in_words(total)} for all runs. A GPU needs a minute or two per "
@@ -326,6 +352,15 @@ def beside_teachers(run: Training, images: Tensor, labels: IntArray, logits: Ten
         "teachers_top1": round(100 * float((found == labels).mean()), 4),
         "teachers_divergence": round(float(divergence), 5),
     }
+
+
+def relative_size(recipe: Recipe) -> float:
+    """The multiplications of the recipe's network for one image, relative to ResNet-32.
+
+    >>> relative_size(Recipe()), relative_size(Recipe(width=2))
+    (1.0, 4.0)
+    """
+    return recipe.blocks / Recipe.blocks * recipe.width**2
 
 
 def timed(recipe: Recipe, data: TrainingSet, start: Mapping[str, Tensor] | None = None) -> float:

@@ -37,6 +37,8 @@ AT_ONCE = 4096  # items in a teacher's batch
 
 Asked = Callable[[Any, Tensor], Tensor]
 """Computes a model's logits [N, K], or features [N, F], of items as a training set holds them."""
+Labelled = Callable[[int, int], None]
+"""Receives how many views the teachers have labelled so far, and how many there are."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,13 @@ class Pool:
 
 
 def make_pool(
-    data: TrainingSet, order: Order, recipe: Recipe, seed: int, teachers: Sequence[Teacher], features: Asked
+    data: TrainingSet,
+    order: Order,
+    recipe: Recipe,
+    seed: int,
+    teachers: Sequence[Teacher],
+    features: Asked,
+    labelled: Labelled = lambda done, of: None,
 ) -> Pool:
     """The views that a run with this order of images shows, and the teachers' probabilities for them; `features` runs
     the teachers' backbones."""
@@ -148,11 +156,15 @@ def make_pool(
         return model.head(features(model, items).float())  # type: ignore[no-any-return]
 
     for start in range(0, batches, data.chunk):
+        labelled(start * recipe.batch_size, len(drawn))
         part = items[start : start + data.chunk]
         fill(part, start)
         mix_views(part, start, recipe, seed)
         found = mean_probabilities(teachers, part.flatten(0, 1), asked, recipe.temperature)
         probabilities[start : start + data.chunk] = found.view(*part.shape[:2], num_classes)
+    if data.device.type == "cuda":
+        torch.cuda.synchronize(data.device)
+    labelled(len(drawn), len(drawn))
     return Pool(items.flatten(0, 1), probabilities.flatten(0, 1), row_of[view])
 
 
@@ -162,6 +174,15 @@ def mix_views(views: Tensor, start: int, recipe: Recipe, seed: int) -> None:
         for step, batch in enumerate(views):
             row = draw(recipe, views.shape[-1], stream_of(seed, MIXING, start + step))
             batch.copy_(mixed_images(batch, upload(np.array(row, np.float32), views.device)).round())
+
+
+def number_of_views(recipe: Recipe, images: int) -> int:
+    """At most how many views teachers label for a student that learns from this number of images.
+
+    >>> number_of_views(Recipe(views=128), 20_000), number_of_views(Recipe(views=128, iterations=10), 20_000)
+    (2560000, 5120)
+    """
+    return min(recipe.views * images, recipe.iterations * recipe.batch_size)
 
 
 def check_teachable(recipe: Recipe, teachers: Sequence[Teacher]) -> None:

@@ -118,13 +118,12 @@ CHANGES: dict[str, tuple[str, Any, Any]] = {  # in words; the factor, its values
     "student: CutMix in half of its batches, not in all": ("mixed", 1.0, 0.5),
     "student: CutMix in none of its batches, not in half": ("mixed", 0.5, 0.0),
     "student: learning rate 0.2, not 0.1": ("lr", 0.1, 0.2),
-    "student: learning rate 0.4, not 0.2": ("lr", 0.2, 0.4),
     "student: 37,000 iterations, not 18,500": ("iterations", 18_500, 37_000),
     "student: crops and flips, without AutoAugment and Cutout": ("augmentation", "paper", "crop"),
 }
 
 
-def factors_part(tries: Sequence[Record]) -> str:
+def factors_part(tries: Sequence[Record], teachers: Sequence[Record] = ()) -> str:
     """For docs/lab-notes.md: students of three teachers, with and without each factor; and what each factor changed."""
     found = {
         column: {one: runs for one in every if (runs := _runs_of(tries, column, one.name))}
@@ -151,7 +150,7 @@ def factors_part(tries: Sequence[Record]) -> str:
         " ".join(_held_out(column, tries) for column in columns),
         str(Table([*factors, *titles], rows, left=len(factors))),
         str(_effects_table(found, columns)),
-        str(_threes_table(found, columns)),
+        str(_threes_table(found, columns, by_name(teachers))),
     ]
     if missing := [f"{column_title(c)}: {one.name}" for c, every in published.FACTORS.items() for one in every
                    if one not in found[c]]:  # fmt: skip
@@ -188,13 +187,18 @@ def _effects_table(found: Found, columns: Sequence[Column]) -> Table:
     return Table(["change of one thing", *map(column_title, columns)], rows)
 
 
-def _threes_table(found: Found, columns: Sequence[Column]) -> Table:
-    """The three teachers of these students together."""
+def _threes_table(found: Found, columns: Sequence[Column], teachers: dict[str, Record]) -> Table:
+    """The three teachers of these students together and, where they have records, each alone."""
     rows = []
     for kind in dict.fromkeys(one.teachers for column in columns for one in found[column]):
-        runs_of = [[r for one, runs in found[c].items() if one.teachers == kind for r in runs] for c in columns]
-        rows.append([KINDS[kind], *(mean_std(run.teachers_top1 for run in runs[:1]) for runs in runs_of)])
-    return Table(["three teachers together, top-1", *map(column_title, columns)], rows)
+        numbers = []
+        for column in columns:
+            runs = [run for one, every in found[column].items() if one.teachers == kind for run in every][:1]
+            singles = alone(runs, teachers)
+            together = mean_std(run.teachers_top1 for run in runs)
+            numbers.append(f"{together} ({mean_std(singles)})" if singles else together)
+        rows.append([KINDS[kind], *numbers])
+    return Table(["three teachers together (alone), top-1", *map(column_title, columns)], rows)
 
 
 def teachers_part(record: Mapping[str, Any]) -> str:
@@ -280,7 +284,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
         },
         "docs/lab-notes.md": {
             "record-choices": ablation(tries, tried_teachers),
-            "record-factors": factors_part(tries),
+            "record-factors": factors_part(tries, tried_teachers),
             "record-teachers": teachers_part(read_json(root / TEACHERS_MEASURED)),
             "record-first": first_part(first),
             "record-students": f"{gap_table(gaps)}\n\n{ensemble_table(gaps)}",

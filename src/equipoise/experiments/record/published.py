@@ -101,8 +101,7 @@ class Factors:
 FACTORS = {
     ("cifar10-lt", 200): (
         *(Factors(kind, *one) for kind in ("ema", "cutmix") for one in ((1.0, 0.1), (1.0, 0.2), (0.5, 0.2))),
-        Factors("cutmix", 1.0, 0.2, 37_000),
-        Factors("sam", 1.0, 0.1),
+        *(Factors(kind, 1.0, 0.2, augmentation="crop") for kind in ("cutmix", "sam")),
     ),
     ("cifar100-lt", 10): (
         *(Factors("ema", mixed, lr) for lr in (0.1, 0.2) for mixed in (1.0, 0.5, 0.0)),
@@ -110,17 +109,15 @@ FACTORS = {
         Factors("cutmix", 1.0, 0.2),
         Factors("cutmix", 0.5, 0.2),
         *(Factors("sam", mixed, 0.2) for mixed in (1.0, 0.5)),
-        Factors("sam", 1.0, 0.2, augmentation="crop"),
-        *(Factors("ema", mixed, 0.2, augmentation="crop") for mixed in (1.0, 0.5)),
-        Factors("ema", 0.5, 0.4),
+        *(Factors(kind, 1.0, 0.2, augmentation="crop") for kind in ("sam", "ema")),
     ),
     ("cifar100-lt", 100): (
         Factors("ema", 1.0, 0.1),
         Factors("ema", 1.0, 0.2),
         Factors("ema", 0.5, 0.2),
-        Factors("ema", 0.5, 0.2, 37_000),
         Factors("cutmix", 1.0, 0.2),
         Factors("cutmix", 0.5, 0.2),
+        *(Factors(kind, 1.0, 0.2, augmentation="crop") for kind in ("ema", "sam")),
     ),
 }
 
