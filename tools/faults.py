@@ -512,6 +512,8 @@ FAULTS = [
     Fault("training/distillation.py", '"nesterov", "weight_decay", "ema", "sam", "clip")', '"nesterov", "weight_decay", "ema", "sam", "clip", "views")', "test_distillation.py"),
     Fault("training/classification_runs.py", "cell.imbalance, cell.seed, shown_alike(recipe))", "cell.imbalance, shown_alike(recipe))", "test_record.py"),
     Fault("training/classification_runs.py", "pool=self._pools.get(key),", "", "test_record.py"),
+    Fault("experiments/documents/record.py", "max(50 * (high - low)", "max(100 * (high - low)", "test_record.py"),
+    Fault("experiments/documents/record.py", "numbers.append(f\"{together} ({mean_std(singles)})\" if singles else together)", "numbers.append(together)", "test_record.py"),
     Fault("experiments/documents/record.py", "known = [runs[other] - runs[one] for", "known = [runs[one] - runs[other] for", "test_record.py"),
     Fault("training/distillation.py", "shown % recipe.views", "0 * shown", "test_distillation.py"),
     Fault("training/distillation.py", "torch.stack(answers).mean(0)", "answers[0]", "test_distillation.py"),

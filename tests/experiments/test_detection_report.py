@@ -137,9 +137,7 @@ def test_the_order_of_methods_is_compared_with_the_papers() -> None:
     assert "The paper's order on LVIS, the same one: Balanced Sigmoid > EQL" in text.splitlines()[0]
     assert "Of 6 pairs, 6 in the paper's order, 0 reversed and 0 within" in text.splitlines()[0]
     wide = [record("rfs", seed, 20.0 + seed) for seed in (0, 1)] + [record("crt", seed, 21.0) for seed in (0, 1, 2)]
-    assert "Of 1 pair, 0 in the paper's order, 0 reversed and 1 within" in report.orders_compared(
-        wide, METHODS
-    )
+    assert "Of 1 pair, 0 in the paper's order, 0 reversed and 1 within" in report.orders_compared(wide, METHODS)
     assert report.orders_compared([record("rfs", 0, 20.0)], METHODS) == ""
 
 

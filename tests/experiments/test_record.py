@@ -26,6 +26,7 @@ from equipoise.cli.classifiers import check_widths, needed_by
 from equipoise.experiments.documents import record as documents
 from equipoise.experiments.record import exported as exported_module
 from equipoise.experiments.record import published, recipe, report
+from equipoise.metrics.intervals import change_interval
 from equipoise.prior import Prior
 from equipoise.training import classification, classification_runs, distillation
 from equipoise.training.classification import Training, train
@@ -1106,6 +1107,7 @@ def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> N
         "| student: crops and flips, without AutoAugment and Cutout | +2.00 |",
         "| without mixing | 66.0 |",
         "| CutMix in half of their batches | 67.0 (64.0) |",
+        "| chance alone, if students erred independently (95 %) | ± 1.4 |",
     ):
         assert row in said
     assert "Not run yet: CIFAR-10-LT, 200: three_ema_100_lr_0.2;" in said
@@ -1255,6 +1257,8 @@ def test_what_the_notes_say_of_crops_and_of_sam_is_in_the_records() -> None:
         assert 0.6 < (sam.teachers_divergence or 0) / (without.teachers_divergence or 1) < 0.7
         assert abs((sam.teachers_top1 or 0) - (without.teachers_top1 or 0)) < 0.5
     assert changes == [-0.9, -1.6]
+    low, high = change_interval(usual.correct, crops.correct, crops.total)
+    assert low < 0 < 0.8 * (high - low) / 2 < (crops.balanced_accuracy - usual.balanced_accuracy) / 100  # nearly
     alone = {
         kind: [one.top1 for one in read_records(ROOT / "results", published.TRIED_TEACHERS) if one.method == kind
                and (one.data_set, one.imbalance) == ("cifar100-lt", 10)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -24,6 +25,7 @@ from equipoise.experiments.record.report import (
     verdicts,
 )
 from equipoise.experiments.table1.report import shown
+from equipoise.metrics.intervals import change_interval
 from equipoise.report.tables import UNKNOWN, Table, grouped, low_to_high, mean_std, plus_minus
 from equipoise.training.records import Record, read_records
 
@@ -184,7 +186,17 @@ def _effects_table(found: Found, columns: Sequence[Column]) -> Table:
             known = [runs[other] - runs[one] for one, other in pairs if other in runs]
             changes.append(", ".join(plus_minus(change, digits=2, sign=True) for change in known) or UNKNOWN)
         rows.append([title, *changes])
+    rows.append(
+        ["chance alone, if students erred independently (95 %)", *(_chance(found[column]) for column in columns)]
+    )
     return Table(["change of one thing", *map(column_title, columns)], rows)
+
+
+def _chance(found: Mapping[Factors, Sequence[Record]]) -> str:
+    """How far two of these students would often differ by chance alone, as their held-out images are few."""
+    first = [runs[0] for runs in found.values()]
+    ends = [change_interval(a.correct, b.correct, a.total) for a, b in combinations(first, 2)]
+    return f"± {max(50 * (high - low) for low, high in ends):.1f}" if ends else UNKNOWN
 
 
 def _threes_table(found: Found, columns: Sequence[Column], teachers: dict[str, Record]) -> Table:
