@@ -796,7 +796,7 @@ FAULTS = [
     Fault("cli/trained.py", "if lead is not None and sure(lead) else", "if True else", "test_train_again.py"),
     Fault("cli/trained.py", "if top1 <= common:", "if top1 > common:", "test_train_again.py"),
     Fault("cli/trained.py", "all(one.low <= guessing for one in balanced)", "all(one.value > guessing for one in balanced)", "test_train_again.py"),
-    Fault("cli/training.py", "if options.weights is None and (advice := few_images(len(data.train))):", "if advice := few_images(10**9):", "test_train_again.py"),
+    Fault("cli/training.py", "if options.weights is None and (advice := few_images(len(data.train), options.model)):", "if advice := few_images(10**9, options.model):", "test_train_again.py"),
     Fault("training/images.py", "        self._planned -= sum(run.iteration for run in runs)  #", "        #", "test_train_progress.py"),
     Fault("training/queue.py", '"after its last iteration" if run.done else ', "", "test_queue.py"),
     Fault("training/run_folder.py", '{"resize": stored_side(self.size), ', '{"resize": self.size, ', "test_train.py"),

@@ -1110,7 +1110,7 @@ def test_factors_are_compared_between_students_that_differ_in_one_of_them() -> N
         "| chance alone, if students erred independently (95 %) | ± 1.4 |",
     ):
         assert row in said
-    assert "Not run yet: CIFAR-10-LT, 200: three_ema_100_lr_0.2;" in said
+    assert "Not run yet, by the name for `--only`: cifar10-lt/200/three_ema_100_lr_0.2, " in said
 
 
 def test_factors_change_what_they_name() -> None:

@@ -61,13 +61,12 @@ def test_the_conclusion_says_what_changed_for_whom_and_whether_it_is_chance(repo
     words = report.conclusion()
     one, other = (headlines(model) for model in report.models)
     assert words.startswith("From A to B, the mean accuracy per class rises by ")
-    called = {"few": "the group with few", "medium": "the medium group", "many": "the group with many"}
-    for group, those in called.items():
+    for group in ("few", "medium", "many"):
         was, now = one[group], other[group]
         assert was is not None
         assert now is not None
         size = abs(round(100 * now.value, 1) - round(100 * was.value, 1))
-        assert f"{those} {'gains' if now.value > was.value else 'loses'} {size:.1f} points" in words
+        assert f"“{group}” {'gains' if now.value > was.value else 'loses'} {size:.1f} points" in words
     assert "more than chance" in words
     page = report.to_html()
     assert page.index(words) < page.index("<h2>The numbers</h2>")
@@ -82,9 +81,9 @@ def test_a_change_that_chance_would_make_is_called_so() -> None:
     made = eq.Report({"A": eq.judge(one, target, PRIOR), "B": eq.judge(other, target, PRIOR)})
     words = made.conclusion()
     assert ", from 83.3 to 91.7 %, which may be chance." in words
-    assert "the group with many gains 25.0 points" in words
+    assert "“many” gains 25.0 points" in words
     assert words.endswith(", which may be chance.")
-    assert "the group with few may have changed either way (" in words
+    assert "“few” may have changed either way (" in words
     assert (words.count("chance"), "more than chance" in words) == (2, False)
 
 

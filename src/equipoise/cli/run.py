@@ -234,7 +234,7 @@ def run_detectors(
         int | None, typer.Option(metavar="N", help="With --size: limit for the longer side; by default 5/3 of it.")
     ] = None,
     federated: Annotated[
-        bool, typer.Option("--federated", help="Exclude classes from the loss that an image was not searched for.")
+        bool, typer.Option("--federated", help="Leave out of an image's loss the classes that it was not searched for.")
     ] = False,
     only: o.Only = None,
     seeds: o.Seeds = None,

@@ -17,6 +17,7 @@ from equipoise.data.images import ImageList
 from equipoise.data.reading import visible
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.judging import Judged, judge
+from equipoise.models.classifiers import OWN
 from equipoise.prior import Prior
 from equipoise.report.changes import changes, sure
 from equipoise.report.curves import draw_curves
@@ -43,6 +44,8 @@ class Asked(Protocol):
     @property
     def weights(self) -> str | None: ...
     @property
+    def model(self) -> str: ...
+    @property
     def freeze(self) -> bool: ...
     @property
     def epochs(self) -> float: ...
@@ -50,20 +53,29 @@ class Asked(Protocol):
     def iterations(self) -> int | None: ...
 
 
-def few_images(number: int) -> str:
-    """Advice before training from random weights; empty if there are enough images.
+def few_images(number: int, model: str) -> str:
+    """Advice before training a model from random weights; empty if there are enough images.
 
-    >>> few_images(400)
+    >>> few_images(400, "resnet50")
     '400 images are few for a network that starts from random weights: consider --weights pretrained, and --freeze'
-    >>> few_images(5_000)
+    >>> few_images(5_000, "resnet50")
     ''
     """
     if number >= FEW:
         return ""
     return (
-        f"{number:,} images are few for a network that starts from random weights: consider --weights pretrained, "
+        f"{number:,} images are few for a network that starts from random weights: consider {pretrained(model)}, "
         "and --freeze"
     )
+
+
+def pretrained(model: str) -> str:
+    """The options for a trained backbone; this library's own networks have none.
+
+    >>> pretrained("resnet50"), pretrained("cifar_resnet20")
+    ('--weights pretrained', '--model resnet18 --weights pretrained')
+    """
+    return "--model resnet18 --weights pretrained" if model in OWN else "--weights pretrained"
 
 
 def conclude(
@@ -167,8 +179,8 @@ def remedy(options: Asked) -> str:
         return "this was a smoke test: leave --iterations out to train a model"
     if options.weights is None:
         return (
-            f"try --weights pretrained, which starts from a trained backbone (with --freeze, in seconds), or more "
-            f"--epochs (these were {options.epochs:g})"
+            f"try {pretrained(options.model)}, which starts from a trained backbone (with --freeze, in seconds), or "
+            f"more --epochs (these were {options.epochs:g})"
         )
     freeze = " without --freeze, or" if options.freeze else ""
     return f"try{freeze} more --epochs (these were {options.epochs:g}), a larger --size, or another --model"

@@ -351,7 +351,7 @@ def describe(data: ImageData, options: TrainOptions, log: Any) -> None:
     if options.batch not in (None, batch):
         why = "there are no more images" if batch == len(data.train) else "every process and part gets the same number"
         log(f"batches of {batch:,} images instead of {options.batch:,}: {why}")
-    if options.weights is None and (advice := few_images(len(data.train))):
+    if options.weights is None and (advice := few_images(len(data.train), options.model)):
         log(advice)
 
 

@@ -22,7 +22,7 @@ from equipoise.report.page_data import Headline, Model, cut, headlines
 
 MOST_CLASSES = 24_000  # pairs of models × classes with an interval each; of more, only those of the first model
 Verbs = tuple[str, str, str]  # for more, less and the same
-CALLED = {"few": "the group with few", "medium": "the medium group", "many": "the group with many"}
+CALLED = {name: f"“{name}”" for name in ("few", "medium", "many")}
 MOST_MODELS = 8  # of more, only pairs with the first or the last
 
 

@@ -72,7 +72,7 @@ class DetectionRecipe:
     start              the method whose trained detector (same seed) it starts from; then only the classifier is trained
     head               for a run with `start`: "kept" is fine-tuned, "reset" starts from scratch (cRT), "scaled" learns
                        one scale per class (LWS)
-    federated          exclude classes from the loss that an image was not searched for
+    federated          leave out of an image's loss the classes that it was not searched for
     steps              after these shares of the iterations the learning rate falls to a tenth
     min_sizes          the shorter side of an image: one of these in training, the last in use; `max_size` bounds the
                        longer one

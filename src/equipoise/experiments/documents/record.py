@@ -154,9 +154,9 @@ def factors_part(tries: Sequence[Record], teachers: Sequence[Record] = ()) -> st
         str(_effects_table(found, columns)),
         str(_threes_table(found, columns, by_name(teachers))),
     ]
-    if missing := [f"{column_title(c)}: {one.name}" for c, every in published.FACTORS.items() for one in every
+    if missing := ["/".join(map(str, (*c, one.name))) for c, every in published.FACTORS.items() for one in every
                    if one not in found[c]]:  # fmt: skip
-        parts.append(f"Not run yet: {'; '.join(missing)}.")
+        parts.append(f"Not run yet, by the name for `--only`: {', '.join(missing)}.")
     return "\n\n".join(parts)
 
 

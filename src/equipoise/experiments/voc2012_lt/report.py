@@ -41,9 +41,9 @@ def orders_compared(records: Sequence[DetectionRecord], methods: Methods = METHO
         paper = " > ".join(methods[name] for name in order(both))
         agrees = "the same one" if order({name: ours[name] for name in both}) == order(both) else "a different one"
         lines.append(
-            f"- {column}, best first: {said}. The paper's order on LVIS, {agrees}: {paper}. Of "
-            f"{counted(len(pairs), 'pair')}, {signs.count(1)} in the paper's order, {signs.count(-1)} reversed "
-            f"and {signs.count(0)} within two standard errors of the difference over seeds."
+            f"- {column}, best first: {said}. The paper's order on LVIS, {agrees}: {paper}. Of its "
+            f"{counted(len(pairs), 'pair')}, ours agree in {signs.count(1)} and are reversed in {signs.count(-1)}; in "
+            f"{signs.count(0)} the difference is within two standard errors over seeds."
         )
     return "\n".join(lines)
 
