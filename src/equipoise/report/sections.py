@@ -58,7 +58,8 @@ def headline_section(models: list[Model]) -> Section:
         rows.append((cut(model.name, 200), [*cells, (percent(ece), ""), (percent(model.total_variation), "")]))
     how = (
         "Accuracy in percent, with its 95 % interval below. Groups are by number of training items; a group's accuracy "
-        "is the mean over its classes. A dash marks a group without test items."
+        "is the mean over its classes. ECE is the distance between confidence and accuracy; p(y) from uniform, that of "
+        "the average prediction from equal classes. A dash marks what could not be computed."
     )
     return headline_table(how, heads, rows)
 
