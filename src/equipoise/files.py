@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -55,11 +54,10 @@ def _place_new(scratch: Path, place: Path) -> None:
     """Put a whole file in a place that nothing has taken; FileExistsError if something has."""
     try:
         os.link(scratch, place)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without links
-        with open(scratch, "rb") as source, open(place, "xb") as file:
-            shutil.copyfileobj(source, file)
+    except OSError:  # it exists, or the file system has no links
+        with open(place, "xb"):  # only one process can create it
+            pass
+        scratch.replace(place)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

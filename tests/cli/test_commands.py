@@ -147,6 +147,8 @@ def test_an_experiment_that_does_not_exist_is_answered_with_those_that_do() -> N
 def test_options_may_come_before_the_table_and_their_values_are_no_tables() -> None:
     words = ["run", "--data", "record", "--out", "x.py", "--results", "table2", "table1", "--seeds", "0", "9"]
     assert "--seeds [0, 9]: the plan has seeds 0, 1, 2" in run(*words, code=2)
+    words = ["run", "--out=x.py", "table1", "--data", "record", "--seeds", "0", "9"]
+    assert "--seeds [0, 9]: the plan has seeds 0, 1, 2" in run(*words, code=2)
     assert "run table1 [OPTIONS]" in run("run", "--only", "causes", "table1", "--nothing", code=2)
 
 

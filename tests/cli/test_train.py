@@ -343,8 +343,14 @@ def test_torchrun_trains_one_model(photos: Path, tmp_path: Path) -> None:
     assert record["engine"]["processes"] == 2
 
 
-def test_torchrun_trains_heads_on_the_features_that_one_process_computes(photos: Path, tmp_path: Path) -> None:
+def test_torchrun_trains_heads_on_the_features_of_one_process(photos: Path, tmp_path: Path) -> None:
     backbone, _ = make_backbone(NETWORK, 32)
+    pixels = [np.asarray(Image.open(path).resize((32, 32))) for path in sorted(photos.glob("train/*/*"))]
+    images = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float() / 128 - 1
+    with torch.no_grad():
+        for _ in range(50):  # for features that differ between images: those of a new network are nearly zero
+            backbone.train()(images)
+        assert backbone.eval()(images).std(0).mean() > 0.1
     torch.save(backbone.state_dict(), tmp_path / "weights.pth")
     words = ["train", str(photos), *SMALL, "--iterations", "2", "--weights", str(tmp_path / "weights.pth"), "--freeze"]
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]

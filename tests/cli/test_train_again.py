@@ -21,6 +21,7 @@ from typer.testing import CliRunner, Result
 from equipoise.cli import app
 from equipoise.models.classifiers import make_backbone
 from equipoise.training.run_folder import load_run, weights_file
+from equipoise.training.weights import weights_digest
 
 SMALL = ("--model", NETWORK, "--size", "32", "--batch", "8", "--device", "cpu", "--iterations", "1")
 STEM = ("--model", "resnet18", "--batch", "8", "--device", "cpu", "--iterations", "1")
@@ -76,20 +77,34 @@ def test_a_run_keeps_the_backbone_of_another_and_its_stem(place: str, first: Pat
     assert record["starts_from"] == "first/balanced_softmax/model.safetensors"
 
 
-def test_a_second_stage_is_not_built_on_a_backbone_that_started_from_other_weights(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("freeze", [(), ("--freeze",)])
+def test_other_weights_at_the_same_path_are_another_run(
+    freeze: tuple[str, ...], photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ("train", photos, "--out", "run", *SMALL)
+    words = ("train", photos, "--out", "run", *SMALL, *freeze, "--weights")
     digests = []
-    for seed, weights, loss in ((0, "w.pth", "softmax"), (1, tmp_path / "w.pth", "lws")):
+    for seed in (0, 1):
         torch.manual_seed(seed)
         backbone, _ = make_backbone(NETWORK, 32)
-        torch.save(backbone.state_dict(), "w.pth")
-        result = equipoise(*words, "--weights", weights, "--loss", loss)
-        assert result.exit_code == 0, result.output
-        digests.append(json.loads(Path("run", loss, "record.json").read_text())["start_weights"])
-    assert f"belongs to another run (start_weights {digests[0]}, now {digests[1]})" in said(result)
+        torch.save(backbone.state_dict(), f"{seed}.pth")
+        digests.append(weights_digest(backbone))
+    shutil.copy("0.pth", "w.pth")
+    assert equipoise(*words, "w.pth", "--loss", "softmax").exit_code == 0
+    again = equipoise(*words, tmp_path / "w.pth", "--loss", "softmax")
+    assert "nothing left to train" in said(again)
+    shutil.copy("1.pth", "w.pth")
+    for loss in ("softmax", "ldam", "lws"):
+        refused = equipoise(*words, "w.pth", "--loss", loss)
+        assert refused.exit_code == 2
+        assert f"holds another run (start_weights {digests[0]}, now {digests[1]})" in said(refused)
+
+
+def test_frozen_runs_with_and_without_augment_none_are_one(photos: Path, tmp_path: Path) -> None:
+    torch.save(make_backbone(NETWORK, 32)[0].state_dict(), tmp_path / "w.pth")
+    words = ("train", photos, "--out", tmp_path / "run", *SMALL, "--freeze", "--weights", tmp_path / "w.pth")
+    assert equipoise(*words).exit_code == 0
+    assert "nothing left to train" in said(equipoise(*words, "--augment", "none"))
 
 
 def test_a_backbone_of_another_run_is_trained_on(first: Path, tmp_path: Path) -> None:

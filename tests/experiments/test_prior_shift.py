@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -22,7 +23,10 @@ from equipoise.experiments.documents import prior_shift as documents
 from equipoise.experiments.prior_shift import recipe as prior_shift
 from equipoise.experiments.prior_shift import report
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
+from equipoise.experiments.prior_shift.runs import PriorShiftRun
+from equipoise.training.recipe import MethodCell
 from equipoise.training.records import read_records
+from equipoise.training.weights import weights_digest
 
 TREATMENTS = ("as trained", "known", "EM", "BBSE")  # what the target prior is taken from
 ROOT = Path(__file__).parents[2]
@@ -93,6 +97,18 @@ def test_a_smoke_test_prints_the_table_and_is_never_imported(tmp_path: Path) -> 
     assert "0 new records" in result.output
     assert "1 smoke test left out" in result.output
     assert not results.exists()
+
+
+def test_a_finished_run_is_saved_and_restored() -> None:
+    run, again = (PriorShiftRun(MethodCell("softmax", 0), 3) for _ in range(2))
+    run.load_state_dict({"model": digits_cnn().state_dict()})
+    assert not again.done
+    again.load_state_dict(run.state_dict())
+    assert (again.iteration, again.finite) == (3, True)
+    assert weights_digest(again.model) == weights_digest(run.model)
+    with torch.no_grad():
+        next(again.model.parameters()).fill_(torch.nan)
+    assert not again.finite
 
 
 def test_runs_are_recorded_once_and_imported_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,8 @@ import re
 import runpy
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +22,7 @@ from helpers.cifar_files import write_cifar10
 from helpers.run_records import read_jsonl, record
 from typer.testing import CliRunner
 
-from equipoise.cli import app
+from equipoise.cli import app, queues
 from equipoise.cli import record as record_command
 from equipoise.cli.classifiers import check_widths, needed_by
 from equipoise.experiments.documents import record as documents
@@ -31,6 +33,7 @@ from equipoise.prior import Prior
 from equipoise.training import classification, classification_runs, distillation
 from equipoise.training.classification import Training, train
 from equipoise.training.classification_runs import Kernels
+from equipoise.training.progress import Status
 from equipoise.training.recipe import Cell, Method
 from equipoise.training.records import EARLIER, Record, import_records, read_records
 from equipoise.training.run_folder import load_run
@@ -680,13 +683,47 @@ def test_the_time_that_is_announced_for_a_cpu_includes_labelling(
     labelled = 2 * views / student.batch_size / 3  # evaluating a network is a third of training it
     said = command("--seeds", "0")
     assert f"about {300 * (trained + labelled) / 60:.0f} min for all runs" in said
+    import_records(command.folder / "r.jsonl", command.folder / "results")
+    shutil.rmtree(command.checkpoints)
+    (command.folder / "results" / "record/cifar10-lt/10/distilled/0.json").unlink()
+    said = command("--seeds", "0", out="other.jsonl")  # the teachers have records, but must be trained again
+    assert f"about {300 * (trained + labelled) / 60:.0f} min for all runs" in said
 
 
-def test_labelling_is_reported(command: Command) -> None:
+def test_students_that_share_a_pool_announce_its_labelling_once(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(classification_runs, "LONG", 2)
+    monkeypatch.setattr(classification_runs, "timed", lambda *options: 300.0)
+    change: dict[str, dict[str, Any]] = {"slow": {}, "fast": {"lr": 0.5}, "warm": {"temperature": 3.0}}
+    choices = tuple(Method(name, replace(recipe.student_on(CELL[0]), **one)) for name, one in change.items())
+    monkeypatch.setattr(recipe, "CHOICES", choices)
+    monkeypatch.setattr(recipe, "choices_plan", lambda: [Cell(*LONGER, name, 0) for name in change])
+    student, teacher = choices[0].recipe, recipe.recipe_of(Cell(*LONGER, "teacher", 1000))
+    labelled = 2 * student.iterations / 3
+    total = 3 * student.iterations + 2 * teacher.iterations + 2 * labelled  # slow and fast share one
+    assert f"about {300 * total / 60:.0f} min for all runs" in command("--validate")
+
+
+def test_labelling_is_reported(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Status] = []
+
+    @contextmanager
+    def shown() -> Iterator[Any]:
+        yield typer.echo, reported.append
+
+    monkeypatch.setattr(queues, "progress", shown)
+    longer = replace(recipe.SECOND, iterations=43)
+    monkeypatch.setattr(recipe, "SECOND", longer)
     said = command("--seeds", "0")
-    student = recipe.recipe_of(Cell(*CELL, "distilled", 0))
-    views = student.iterations * student.batch_size
-    assert f"{CELL[0]}/{CELL[1]}/distilled/0: its teachers labelled {views:,} views in" in said
+    labelling = [status for status in reported if status.what == "views labelled by teachers"]
+    views = {status.iterations for status in labelling}
+    assert len(views) == 1
+    assert views <= set(range(1, longer.iterations * longer.batch_size + 1))
+    assert [status.done for status in labelling] == sorted({status.done for status in labelling})
+    assert len(labelling) > 1
+    assert labelling[-1].done == views.pop()
+    assert said.count(f"distilled/0: its teachers labelled {labelling[-1].done:,} views in") == 1
 
 
 def test_weights_that_are_no_weights_are_not_used(command: Command) -> None:

@@ -424,10 +424,12 @@ def test_progress_goes_on_when_one_of_several_runs_diverges(
     queue: Callable[..., tuple], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("equipoise.training.classification.LOOK_EVERY", 1)
+    monkeypatch.setattr("equipoise.training.queue.Pace.since", lambda pace, done, now: (float(done), 0))
     reported: list[Status] = []
     _, records, _ = queue("diverges", "balanced_softmax", together=2, report=reported.append)
     assert [record.method for record in records] == ["balanced_softmax"]
     assert [status.done for status in reported] == [20, 40, 43]
+    assert [round(status.images_a_second / TINY.batch_size) for status in reported] == [2, 1, 1]
 
 
 def test_the_kernels_that_are_given_compute_the_features_of_trained_backbones_only(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -108,6 +109,22 @@ def test_ctrl_c_while_a_run_is_saved_lets_it_be_saved(queue: Queue, monkeypatch:
     (record,), _ = queue("one", report=reported.append)
     assert record.iterations == queue.iterations
     assert [status for status in reported if status.what == "iterations"] == []
+
+
+def test_ctrl_c_while_a_finished_run_is_saved_says_what_becomes_of_it(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, said = Kept.save, list[str]()
+
+    def interrupted(*given: Any) -> Any:
+        signal.raise_signal(signal.SIGINT)
+        return save(*given)
+
+    monkeypatch.setattr(Kept, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        queue("one", log=said.append)
+    stopped = "interrupted after its last iteration; saved, and evaluated next time"
+    assert said[-1].endswith(f"one/0: {stopped}")
 
 
 def test_a_second_ctrl_c_stops_at_once(queue: Queue) -> None:
@@ -245,6 +262,24 @@ def test_divergence_is_logged_once_per_run_and_early(
     ]
 
 
+def test_weights_that_are_not_finite_at_the_end_give_no_record(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = type(queue.make(queue.settings(log=lambda line: None)))
+    train = kind.train
+
+    def broken(self: Any, runs: Any, *given: Any) -> None:
+        train(self, runs, *given)
+        with torch.no_grad():
+            next(iter(runs[0].model.parameters())).fill_(torch.nan)
+
+    monkeypatch.setattr(kind, "train", broken)
+    records, said = queue("one")
+    assert records == []
+    assert any(
+        line.endswith("one/0: its loss or a weight became infinite or NaN; no record is written") for line in said
+    )
+    assert not list(queue.checkpoints.iterdir())
+
+
 # -------------------------------------------------------------------- checkpoints
 
 
@@ -301,6 +336,54 @@ def test_a_run_whose_files_another_command_writes_is_left_to_it_wherever_its_rec
     assert not list(queue.checkpoints.iterdir())
     records, _ = queue("second")
     assert [record.method for record in records] == ["second"]
+
+
+def test_no_record_is_claimed_for_a_run_whose_files_another_command_writes(tmp_path: Path) -> None:
+    queue = classifiers(tmp_path)
+    theirs = replace(queue.settings(log=lambda line: None), claims=tmp_path / "their claims")
+    third = replace(queue.settings(log=lambda line: None), checkpoints=tmp_path / "others")
+    seen = []
+
+    def report(status: Status) -> None:
+        with Kept(queue.make(third), third).claimed(queue.cell("one")) as free:
+            seen.append((free, claims_held(tmp_path / "claims")))  # its own, and that of "two"
+
+    with Kept(queue.make(theirs), theirs).claimed(queue.cell("one")):
+        records, _ = queue("one", "two", report=report)
+    assert [record.method for record in records] == ["two"]
+    assert set(seen) == {(True, 2)}
+
+
+def test_a_run_is_claimed_under_all_of_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("hotcoco")
+    queue = detectors(tmp_path, monkeypatch)
+    mine = queue.settings(log=lambda line: None)
+    theirs = replace(mine, claims=tmp_path / "their claims")
+    kind, other = queue.make(mine), queue.make(theirs)
+    other.table = "choices/own"
+    with Kept(kind, mine).claimed(queue.cell("one")) as first, Kept(other, theirs).claimed(queue.cell("one")) as second:
+        assert (first, second) == (True, False)
+
+
+def test_checkpoints_may_be_where_no_file_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    queue, lock = classifiers(tmp_path), fcntl.flock
+
+    def refusing(file: Any, how: int) -> None:
+        if Path(file.name).parent == queue.checkpoints:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", refusing)
+    records, said = queue("one", "two")
+    assert [record.method for record in records] == ["one", "two"]
+    assert sum("cannot lock files" in line and "one command at a time" in line for line in said) == 1
+
+
+def test_a_recorded_run_whose_weights_are_elsewhere_is_trained_again_for_what_needs_it(queue: Queue) -> None:
+    records, said = queue("one", "second", recorded=lambda: [str(queue.cell("one"))])
+    assert [record.method for record in records] == ["second"]
+    assert any("training" in line and "one/0" in line for line in said)
 
 
 def test_a_run_that_another_process_has_recorded_meanwhile_is_not_trained_again(queue: Queue) -> None:

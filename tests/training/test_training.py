@@ -148,6 +148,11 @@ def test_sam_steps_with_the_gradient_uphill_and_keeps_the_statistics_from_the_we
     assert not torch.equal(batches[0][0], batches[2][0])
 
 
+def test_an_augmentation_of_photographs_is_refused_on_cifar(data: CifarSet) -> None:
+    with pytest.raises(ValueError, match="augmentation is 'resized': on CIFAR, expected 'paper' or 'crop'"):
+        Training(replace(TINY, augmentation="resized"), data, seed=0)
+
+
 @pytest.mark.parametrize("chunk", [0, 1])
 @pytest.mark.parametrize("kind", AUGMENTATIONS)
 def test_batches_hold_the_labels_of_their_images_and_every_chunk_is_drawn_anew(

@@ -20,7 +20,7 @@ class RunGroup(TyperGroup):
         options = [param for command in self.commands.values() for param in command.params]
         with_value = {name for param in options if not getattr(param, "is_flag", False) for name in param.opts}
         for before, word in enumerate(args):
-            named = word in self.commands or word.endswith(".py")
+            named = word in self.commands or (word.endswith(".py") and not word.startswith("-"))
             if named and (before == 0 or args[before - 1] not in with_value):
                 args = [word, *args[:before], *args[before + 1 :]]
                 break

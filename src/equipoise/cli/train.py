@@ -61,7 +61,7 @@ def train(
         bool,
         typer.Option(
             "--freeze",
-            help="Freeze the backbone and train heads on its features, in seconds each.",
+            help="Freeze the backbone and train heads on its features, in seconds each; without --augment.",
             rich_help_panel=MODEL,
         ),
     ] = False,

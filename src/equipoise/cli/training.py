@@ -34,11 +34,13 @@ from equipoise.training.progress import Status
 from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.records import Recorded
 from equipoise.training.run_folder import export_run, source_name, weights_file, write_run
+from equipoise.training.weights import weights_digest
 
 LARGE_SET = 20_000  # images: from here on batches are large by default
 RUN = "run.json"
 WITH_PRIOR = ("balanced_softmax", "balanced_sigmoid", "adjusted")  # no prior is left in class-balanced samples
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d)
+IN_JSON = {"iterations": "iteration", "images whose features are computed": "features"}  # what progress is counted in
 ONE_CLASS = ("ldam", "focal", "eql")  # no mixed labels
 NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "decode", "workers", "budget", "device")
 
@@ -114,9 +116,11 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         before = run_before(options.out)
         size = options.size or before.get("size") or size_for(train, place)
         made_from = described(options, size) | {"trained_on": train.digest, "judged_on": test.digest}
-        check_same(options.out, before, made_from)
+        check_same(options.out, before, made_from)  # before weights are downloaded
         stride: Any = options.stride
         start = make_backbone(options.model, size, options.weights, stride=stride, log=log)
+        made_from["start_weights"] = None if options.weights is None else weights_digest(start[0])
+        check_same(options.out, before, made_from)
         data = readable(options.images_from, ImageData(train, test, size, where), place, log)
         describe(data, options, log)
         check_batch(options, data, start[0])
@@ -299,7 +303,8 @@ def described(options: TrainOptions, size: int) -> dict[str, Any]:
     content = {name: value for name, value in asdict(options).items() if name not in NOT_OWN}
     paths = [name for name in ("source", "train", "val", "images", "weights") if content[name]]
     absolute = {name: str(Path(content[name]).resolve()) for name in paths if content[name] != "pretrained"}
-    return content | {"losses": list(options.losses), "size": size} | absolute
+    augment = "none" if options.freeze else options.augment
+    return content | {"losses": list(options.losses), "size": size, "augment": augment} | absolute
 
 
 def run_before(out: Path) -> dict[str, Any]:
@@ -389,7 +394,7 @@ def json_lines() -> Iterator[tuple[Callable[[str], None], Callable[[Status], Non
 
     def report(status: Status) -> None:
         speed, left = round(status.images_a_second, 1), round(status.seconds_to_go, 1)
-        told = {"iteration" if status.what == "iterations" else "features": status.done, "of": status.iterations}
+        told = {IN_JSON.get(status.what, status.what): status.done, "of": status.iterations}
         typer.echo(json.dumps(told | {"images_per_second": speed, "seconds_to_go": left}))
 
     yield told_as_json, report

@@ -136,6 +136,10 @@ class Classification(Kind[Cell, Training]):
         recipe = self._recipe_of(cell)
         return recipe.passes * relative_size(recipe) * recipe.batch_size / Recipe.batch_size
 
+    def _pool_key(self, cell: Cell) -> tuple[Any, ...]:
+        """Equal for students that share a pool if they are trained together."""
+        return cell.data_set, cell.imbalance, cell.seed, shown_alike(self.recipe(cell))
+
     def _labelling(self, cell: Cell) -> float:
         """What labelling a student's views costs its teachers, in iterations of cost 1. Evaluating a network takes a
         third of the multiplications of training it."""
@@ -228,7 +232,7 @@ class Classification(Kind[Cell, Training]):
         recipe = self.recipe(cell)
         _, data = self.store.get(cell.data_set, cell.imbalance)
         models = [self._teacher(cell, *one) for one in zip(recipe.teacher_cells(cell), teachers, strict=True)]
-        kernels, key = self.kernels, (cell.data_set, cell.imbalance, cell.seed, shown_alike(recipe))
+        kernels, key = self.kernels, self._pool_key(cell)
         began = time.monotonic()
 
         def labelled(done: int, of: int) -> None:
@@ -280,11 +284,9 @@ class Classification(Kind[Cell, Training]):
         cell, recipe = cells[long[0]], recipes[long[0]]
         _, data = self.store.get(cell.data_set, cell.imbalance)
         each = timed(replace(recipe, teacher=None, sampler="instance"), data)  # a student's teachers do not exist yet
-        relative = [
-            self.cost(other) * one.iterations + self._labelling(other)
-            for other, one in zip(cells, recipes, strict=True)
-        ]
-        total = each / self.cost(cell) * sum(relative)
+        training = sum(self.cost(other) * one.iterations for other, one in zip(cells, recipes, strict=True))
+        pools = {self._pool_key(other): other for other in cells if self.teachers(other)}
+        total = each / self.cost(cell) * (training + sum(map(self._labelling, pools.values())))
         self.settings.log(
             f"On this CPU an iteration takes {each:.2g} s: {in_words(each * recipe.iterations)} for a run of "
             f"{recipe.iterations:,}, about {in_words(total)} for all runs. A GPU needs a minute or two per "

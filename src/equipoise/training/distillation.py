@@ -156,15 +156,14 @@ def make_pool(
         return model.head(features(model, items).float())  # type: ignore[no-any-return]
 
     for start in range(0, batches, data.chunk):
-        labelled(start * recipe.batch_size, len(drawn))
         part = items[start : start + data.chunk]
         fill(part, start)
         mix_views(part, start, recipe, seed)
         found = mean_probabilities(teachers, part.flatten(0, 1), asked, recipe.temperature)
         probabilities[start : start + data.chunk] = found.view(*part.shape[:2], num_classes)
-    if data.device.type == "cuda":
-        torch.cuda.synchronize(data.device)
-    labelled(len(drawn), len(drawn))
+        if data.device.type == "cuda":
+            torch.cuda.synchronize(data.device)
+        labelled(min((start + data.chunk) * recipe.batch_size, len(drawn)), len(drawn))
     return Pool(items.flatten(0, 1), probabilities.flatten(0, 1), row_of[view])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -18,6 +19,8 @@ from equipoise.files import write_text
 from equipoise.training.kinds import C, Kind, R, Settings
 from equipoise.training.records import EARLIER, locked
 from equipoise.training.weights import is_weights, read_tensors, weights_digest, write_tensors
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def as_in_json(content: dict[str, Any]) -> dict[str, Any]:
@@ -193,11 +196,13 @@ class Kept(Generic[C, R]):
     def claimed(self, cell: C) -> Iterator[bool]:
         """Whether this process may train the run; other processes may not until the block ends.
 
-        One claim is for its record, and one for its files, which commands with other records may share.
+        One claim is for its record, and one for its files, which commands with other records may share, perhaps under
+        other names.
         """
         length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
         record = f"{self._kind.table}/{cell}{length}".replace("/", "-")
-        paths = self._settings.claims / f"{record}.claim", self._path(cell, "claim")
+        files = self._kind.alike(cell).replace("*", "any")
+        paths = self._settings.claims / f"{record}.claim", self._settings.checkpoints / f"{files}.claim"
         try:
             with ExitStack() as held:
                 free = self._kind.leads and all(held.enter_context(self._claim(path)) for path in paths)
@@ -223,11 +228,21 @@ class Kept(Generic[C, R]):
             with suppress(FileNotFoundError), ExitStack() as opened:  # its holder may just have removed it
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = opened.enter_context(open(path, "ab"))
-                if locked(file, wait=False) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                if self._lock(file, path) and os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     opened.pop_all()  # stays open as long as the claim is held
                     return file
             time.sleep(0.05)  # another process may only be counting claims
         return None
+
+    def _lock(self, file: IO[bytes], path: Path) -> bool:
+        """Lock a claim. Where the folder of checkpoints cannot lock files, a run counts as claimed, with a warning."""
+        try:
+            return locked(file, wait=False)
+        except OSError as error:
+            if path.parent != self._settings.checkpoints or error.errno not in NO_LOCKS:
+                raise
+            self._warn(f"{path.parent} cannot lock files ({error.strerror}): use it for one command at a time")
+            return True
 
     # files
 

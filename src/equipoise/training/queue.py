@@ -79,7 +79,8 @@ class _Queue(Generic[C, R]):
         self.waiting, self.wanted, self.recorded = list(cells), set(cells), list[C]()
         self.trained, self.failed, self.warned = set[C](), set[C](), set[C]()
         self.usable = set[C]()  # finished runs whose weights others may have
-        self.timing = Timing(kind.seconds_an_iteration(cells))
+        self._order_by_start()
+        self.timing = Timing(kind.seconds_an_iteration(self.waiting))
 
     # what to train next
 
@@ -197,18 +198,21 @@ class _Queue(Generic[C, R]):
         return max(fitting, 1)
 
     def _claim(self, cell: C, claims: ExitStack) -> bool:
-        """Whether this process got the run; one that another process has finished in the meantime is no longer
-        waiting."""
-        if not claims.enter_context(self.kept.claimed(cell)):
-            return False
-        if cell in self.wanted:
-            finished = str(cell) in self.recorded_by_now()
-        else:
-            finished = self.kept.weights_of(cell) is not None
-        if self.kind.agree(finished):
-            self.waiting.remove(cell)
-            self.wanted.discard(cell)
-        return cell in self.waiting
+        """Whether this process got the run, until `claims` are released; one that another process has finished in the
+        meantime is no longer waiting."""
+        with ExitStack() as own:
+            if not own.enter_context(self.kept.claimed(cell)):
+                return False
+            if cell in self.wanted:
+                finished = str(cell) in self.recorded_by_now()
+            else:
+                finished = self.kept.weights_of(cell) is not None
+            if self.kind.agree(finished):
+                self.waiting.remove(cell)
+                self.wanted.discard(cell)
+                return False
+            claims.enter_context(own.pop_all())
+        return True
 
     # training
 
@@ -224,7 +228,7 @@ class _Queue(Generic[C, R]):
             try:
                 self.kind.train(list(runs.values()), self._after_chunk(runs, began), self._is_over)
             except Exception:
-                self._save([cell for cell in group if runs[cell].whole], runs, "stopped", began)
+                self._save([cell for cell in group if runs[cell].whole], runs, lambda: "stopped", began)
                 raise
             seconds, iterations = time.monotonic() - start, runs[group[0]].iterations - first
             self.trained.update(group)
@@ -232,9 +236,9 @@ class _Queue(Generic[C, R]):
             good = self._without_diverged(runs)
             self._warn({cell: runs[cell] for cell in good})
             why = "interrupted" if pressed else "out of time"
-            self._save([cell for cell in good if not runs[cell].done], runs, why, began)
+            self._save([cell for cell in good if not runs[cell].done], runs, lambda: why, began)
             finished = [cell for cell in good if runs[cell].done]
-            self._save(finished, runs, "interrupted" if pressed else None, began)
+            self._save(finished, runs, lambda: "interrupted" if self.interrupts.pressed else None, began)
         if self.kind.agree(self.interrupts.pressed):
             raise KeyboardInterrupt
         in_time = self._judge_group(finished, runs, began, judged_only=not iterations)
@@ -293,20 +297,21 @@ class _Queue(Generic[C, R]):
                 )
 
     def _without_diverged(self, runs: Mapping[C, R]) -> list[C]:
-        for cell, run in runs.items():
-            if not run.finite:
+        good = [cell for cell, run in runs.items() if run.finite]
+        for cell in runs:
+            if cell not in good:
                 self.settings.log(f"{cell}: its loss or a weight became infinite or NaN; no record is written")
                 self.failed.add(cell)
                 self.waiting.remove(cell)
                 self.kept.forget(cell)
-        return [cell for cell, run in runs.items() if run.finite]
+        return good
 
-    def _save(self, cells: Sequence[C], runs: Mapping[C, R], why: str | None, began: float) -> None:
-        """Save runs that have no record yet; `why` they stop is reported, None if they go on to be evaluated."""
+    def _save(self, cells: Sequence[C], runs: Mapping[C, R], stopped: Callable[[], str | None], began: float) -> None:
+        """Save runs that have no record yet, and report why they were `stopped`; None: they go on to be evaluated."""
         for cell in cells:
             run = runs[cell]
             problem = self.kept.save(cell, run, time.monotonic() - began)
-            if why or problem:
+            if (why := stopped()) or problem:
                 where = "after its last iteration" if run.done else f"at iteration {run.iteration} of {run.iterations}"
                 saved = f"saved, and {'evaluated' if run.done else 'resumed'} next time"
                 with suppress(OSError):  # a pipe that nobody reads any more
