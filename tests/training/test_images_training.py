@@ -20,7 +20,7 @@ from equipoise.data.images import read_images
 from equipoise.losses.balanced_softmax import BalancedSoftmaxLoss
 from equipoise.models.classifiers import Classifier, make_backbone
 from equipoise.training import classification
-from equipoise.training.classification import Training, train
+from equipoise.training.classification import Training, build_model, train
 from equipoise.training.images import (
     FrozenClassification,
     ImageClassification,
@@ -171,6 +171,23 @@ def test_a_run_with_two_passes_costs_twice_as_much(
     assert (kind.cost(plain), kind.cost(twice)) == (1.0, 2.0)
     monkeypatch.setattr("equipoise.training.images.timed", lambda recipe, *more: 6.0 if recipe.sam else 3.0)
     assert kind.seconds_an_iteration([plain, twice]) == kind.seconds_an_iteration([twice, plain]) == 3.0
+
+
+def test_a_run_from_other_weights_of_the_same_name_starts_over(data: ImageData, tmp_path: Path) -> None:
+    said: list[str] = []
+    settings = replace(quiet(tmp_path), log=said.append)
+    found = []
+    for seed in (0, 1, 1):
+        start = build_model(RECIPE, 4, seed).state_dict()
+        start = {name: value for name, value in start.items() if name.startswith("backbone.")}
+        kind = ImageClassification("small", {"one": RECIPE}, data, settings, start=start, starts_from="w.pth")
+        found.append(in_queue(kind, tmp_path, "one")["one"])
+    first, second, again = (record.start_weights for record in found)
+    assert first != second == again
+    other = [line for line in said if "belongs to another run" in line]
+    assert len(other) == 1
+    assert f"(start_weights {first}, now {second}): starting from the beginning" in other[0]
+    assert any("resumed at iteration 6 of 6" in line for line in said)
 
 
 def test_second_stages_build_on_softmax_and_adjusting_costs_nothing(data: ImageData, tmp_path: Path) -> None:
