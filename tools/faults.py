@@ -345,7 +345,7 @@ FAULTS = [
     Fault("training/classification.py", "self.model.train(self.recipe.backbone is None)", "self.model.train()", "test_training.py"),
     Fault("training/sets.py", "stream_of(seed, AUGMENTATION, iteration // CHUNK)", "stream_of(seed, AUGMENTATION)", "test_training.py"),
     Fault("training/classification.py", "self.losses.copy_(torch.as_tensor(state[\"losses\"]))\n            ", "", "test_training.py"),
-    Fault("training/distillation.py", "labelled(min((start + data.chunk) * recipe.batch_size, len(drawn)), len(drawn))", "pass", "test_distillation.py test_record.py"),
+    Fault("training/distillation.py", "        labelled(done, len(drawn))\n", "        pass\n", "test_distillation.py test_record.py"),
     Fault("training/distillation.py", "return min(recipe.views * images, recipe.iterations * recipe.batch_size)", "return recipe.iterations * recipe.batch_size", "test_distillation.py"),
     Fault("training/classification_runs.py", "            if done == of:\n", "            if True:\n", "test_record.py"),
     Fault("training/classification_runs.py", 'self.settings.report(Status.at(done, of, 1, seconds, what="views labelled by teachers"))', "pass", "test_record.py"),

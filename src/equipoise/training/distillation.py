@@ -161,9 +161,10 @@ def make_pool(
         mix_views(part, start, recipe, seed)
         found = mean_probabilities(teachers, part.flatten(0, 1), asked, recipe.temperature)
         probabilities[start : start + data.chunk] = found.view(*part.shape[:2], num_classes)
-        if data.device.type == "cuda":
+        done = min((start + data.chunk) * recipe.batch_size, len(drawn))
+        if done == len(drawn) and data.device.type == "cuda":
             torch.cuda.synchronize(data.device)
-        labelled(min((start + data.chunk) * recipe.batch_size, len(drawn)), len(drawn))
+        labelled(done, len(drawn))
     return Pool(items.flatten(0, 1), probabilities.flatten(0, 1), row_of[view])
 
 
