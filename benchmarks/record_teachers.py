@@ -51,7 +51,8 @@ def probabilities(cell: Cell, path: Path, images: Tensor, num_classes: int, dige
         raise SystemExit(f"{path} does not hold the weights of the record of {cell}, {digest}")
     model = build_model(record_recipe.recipe_of(cell), num_classes, cell.seed).eval()
     model.load_state_dict(weights)
-    return mean_probabilities([Teacher(str(cell), model)], images, lambda net, part: net(normalise(part)))
+    (found,) = mean_probabilities([Teacher(str(cell), model)], images, lambda net, part: net(normalise(part)), 1.0)
+    return found
 
 
 def judged(answers: Sequence[Tensor], labels: IntArray, prior: Prior) -> dict[str, float]:

@@ -91,7 +91,7 @@ def test_loss_and_gradient_are_those_of_the_formula(temperature: float, weight: 
 def test_teachers_speak_with_one_voice_the_mean_of_their_probabilities() -> None:
     teachers = [Teacher("a", torch.nn.Identity()), Teacher("b", torch.nn.Identity())]
     sure = {id(teachers[0].model): 1.0, id(teachers[1].model): 0.0}
-    found = mean_probabilities(teachers, torch.tensor([[4.0, 0.0]]), lambda model, x: sure[id(model)] * x, 2.0)
+    (found,) = mean_probabilities(teachers, torch.tensor([[4.0, 0.0]]), lambda model, x: sure[id(model)] * x, 2.0)
     high = (1 / (1 + np.exp(-2.0)) + 1 / 2) / 2
     torch.testing.assert_close(found, torch.tensor([[high, 1 - high]], dtype=torch.float32))
 

@@ -347,9 +347,9 @@ def beside_teachers(run: Training, images: Tensor, labels: IntArray, logits: Ten
     if not run.teachers:
         return {}
     temperature = run.recipe.temperature
-    found = mean_probabilities(run.teachers, images, run.logits).argmax(1).cpu().numpy()
-    taught = mean_probabilities(run.teachers, images, run.logits, temperature).cpu()
-    divergence = distilled(logits.new_zeros(()), logits, taught, temperature=temperature, weight=1.0)
+    plain, taught = mean_probabilities(run.teachers, images, run.logits, 1.0, temperature)
+    found = plain.argmax(1).cpu().numpy()
+    divergence = distilled(logits.new_zeros(()), logits, taught.cpu(), temperature=temperature, weight=1.0)
     return {
         "teachers_top1": round(100 * float((found == labels).mean()), 4),
         "teachers_divergence": round(float(divergence), 5),

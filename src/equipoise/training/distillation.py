@@ -73,13 +73,15 @@ def divergences(logits: Tensor, taught: Tensor, temperature: float) -> Tensor:
 
 
 @torch.no_grad()
-def mean_probabilities(teachers: Sequence[Teacher], items: Tensor, asked: Asked, temperature: float = 1.0) -> Tensor:
-    """The mean of the teachers' probabilities: [N, K] in fp32."""
+def mean_probabilities(
+    teachers: Sequence[Teacher], items: Tensor, asked: Asked, *temperatures: float
+) -> tuple[Tensor, ...]:
+    """The mean of the teachers' probabilities at each temperature: [N, K] in fp32."""
     parts = []
     for part in torch.split(items, AT_ONCE):
-        answers = [(asked(teacher.model, part).float() / temperature).softmax(1) for teacher in teachers]
-        parts.append(torch.stack(answers).mean(0))
-    return torch.cat(parts)
+        answers = [asked(teacher.model, part).float() for teacher in teachers]
+        parts.append([torch.stack([(one / t).softmax(1) for one in answers]).mean(0) for t in temperatures])
+    return tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 def occurrences(order: Order) -> NDArray[np.int64]:
@@ -159,7 +161,7 @@ def make_pool(
         part = items[start : start + data.chunk]
         fill(part, start)
         mix_views(part, start, recipe, seed)
-        found = mean_probabilities(teachers, part.flatten(0, 1), asked, recipe.temperature)
+        (found,) = mean_probabilities(teachers, part.flatten(0, 1), asked, recipe.temperature)
         probabilities[start : start + data.chunk] = found.view(*part.shape[:2], num_classes)
         done = min((start + data.chunk) * recipe.batch_size, len(drawn))
         if done == len(drawn) and data.device.type == "cuda":
