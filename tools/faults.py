@@ -535,6 +535,7 @@ FAULTS = [
     Fault("training/kept.py", "if changed := _changed(note, here):", "if changed := '':", "test_record.py"),
     Fault("training/classification_runs.py", "if logits_mean(recipe) != logits_mean(student):", "if False:", "test_record.py"),
     Fault("data/cifar.py", "places % LEFT_OUT != LEFT_OUT - 1", "places % LEFT_OUT >= 0", "test_record.py"),
+    Fault("experiments/record/report.py", "if linked and row.address else", "if row.address else", "test_record.py"),
     Fault("experiments/record/report.py", "if len(runs) < ENOUGH:", "if False:", "test_record.py"),
     Fault("experiments/record/report.py", "if len(runs) >= ENOUGH else", "if True else", "test_record.py"),
     Fault("experiments/record/report.py", "if number <= best[column][0]:", "if number < best[column][0]:", "test_record.py"),

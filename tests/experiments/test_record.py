@@ -980,6 +980,17 @@ def student(column: tuple[str, int], seed: int, top1: float, **change: Any) -> R
     return record(**(usual | change))
 
 
+def test_published_numbers_are_linked_to_their_sources_in_documents_only() -> None:
+    students = report.Students([])
+    for tables, rows in ((report.leaderboards, (students,)), (report.others, ())):
+        plain, linked = ("\n".join(map(str, tables(*rows, linked=one))) for one in (False, True))  # type: ignore[operator]
+        assert "https://" not in plain
+        assert re.sub(r"\[([^]]+)\]\(https://[^)]+\)", r"\1", linked) == plain != linked
+    assert "[GALA's README](https://github.com/" in str(report.leaderboards(students, linked=True)[0])
+    unknown = {row.source for row in (*published.SINGLE, *published.OTHERS) if not row.address}
+    assert unknown == {"a third party's summary", "collected, page not noted"}
+
+
 def test_the_bests_to_beat_are_those_of_the_standard_network() -> None:
     found = published.best()
     hundred = {200: 48.5, 100: 54.2, 50: 58.1, 10: 67.0}

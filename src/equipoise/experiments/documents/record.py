@@ -272,7 +272,7 @@ def _student_title(one: Mapping[str, Any]) -> str:
 
 
 def leaderboard_part(students: Students) -> str:
-    return "\n\n".join([*verdicts(students), *map(str, leaderboards(students)), NOTE])
+    return "\n\n".join([*verdicts(students), *map(str, leaderboards(students, linked=True)), NOTE])
 
 
 def cells_part(records: Sequence[Record], teachers: Sequence[Record]) -> str:
@@ -292,7 +292,7 @@ def documents(root: Path, results: Path) -> dict[Path, str]:
             "record-leaderboard": leaderboard_part(students),
             "record-cells": cells_part(students.records, teachers),
             "record-next": cells_part(students.of_next, next_teachers),
-            "record-others": "\n\n".join(map(str, others())),
+            "record-others": "\n\n".join(map(str, others(linked=True))),
         },
         "docs/lab-notes.md": {
             "record-choices": ablation(tries, tried_teachers),

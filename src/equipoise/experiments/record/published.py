@@ -136,6 +136,7 @@ class Published:
     views: str  # of an image in a step; "–" where we do not know
     network: str
     source: str
+    address: str = ""  # of the source
 
     @property
     def numbers(self) -> tuple[float | None, ...]:
@@ -148,6 +149,9 @@ class Published:
 
 STANDARD = "16-32-64"
 ITERATIONS = "13,000 × 512"
+PAPER, COMPANION = "https://arxiv.org/abs/2008.11037", "https://arxiv.org/abs/2007.10740"
+WEIGHT_BALANCING = "https://arxiv.org/abs/2203.14197"
+PROCO = "https://github.com/LeapLabTHU/ProCo"
 # The two methods in the recipe of most papers (crops and flips, batch 128), by the name in paths and commands.
 USUAL = {
     "softmax": Published(
@@ -158,6 +162,7 @@ USUAL = {
         "1",
         STANDARD,
         "Weight Balancing, Table 2",
+        WEIGHT_BALANCING,
     ),
     "balanced_softmax": Published(
         "Balanced Softmax in Bag of Tricks",
@@ -167,12 +172,20 @@ USUAL = {
         "1",
         STANDARD,
         "Bag of Tricks",
+        "https://github.com/zhangyongshun/BagofTricks-LT",
     ),
 }
 SINGLE = (
     *USUAL.values(),
     Published(
-        "Softmax", (41.0, 45.3, None, 61.9), (71.2, 77.4, None, 90.0), ITERATIONS, "1", STANDARD, "the paper, Table 1"
+        "Softmax",
+        (41.0, 45.3, None, 61.9),
+        (71.2, 77.4, None, 90.0),
+        ITERATIONS,
+        "1",
+        STANDARD,
+        "the paper, Table 1",
+        PAPER,
     ),
     Published(
         "Balanced Softmax",
@@ -182,6 +195,7 @@ SINGLE = (
         "1",
         STANDARD,
         "the paper, Table 1",
+        PAPER,
     ),
     Published(
         "BALMS",
@@ -191,22 +205,49 @@ SINGLE = (
         "1",
         STANDARD,
         "the companion",
+        COMPANION,
     ),
     Published("BCL", (None, 51.9, 56.6, 64.9), NONE, "200 epochs", "–", STANDARD, "a third party's summary"),
-    Published("PaCo", (None, 52.0, 56.0, 64.2), NONE, "400 epochs", "–", STANDARD, "Weight Balancing, Table 2"),
-    Published("GALA", (48.5, 52.3, 56.5, 64.2), NONE, "200 epochs, batch 64", "–", STANDARD, "GALA's README"),
     Published(
-        "ProCo", (None, 52.8, 57.1, 65.5), (None, 85.9, 88.2, 91.9), "200 epochs", "–", STANDARD, "ProCo's README"
-    ),
-    Published("ProCo, longer", (None, 54.2, None, None), NONE, "400 epochs", "–", STANDARD, "ProCo's README"),
-    Published(
-        "GML, with a ResNet-56 as teacher",
-        (None, None, 58.1, 67.0),
+        "PaCo",
+        (None, 52.0, 56.0, 64.2),
         NONE,
         "400 epochs",
         "–",
         STANDARD,
-        "collected, page not noted",
+        "Weight Balancing, Table 2",
+        WEIGHT_BALANCING,
+    ),
+    Published(
+        "GALA",
+        (48.5, 52.3, 56.5, 64.2),
+        NONE,
+        "200 epochs, batch 64",
+        "–",
+        STANDARD,
+        "GALA's README",
+        "https://github.com/lt-project-repository/lt-project",
+    ),
+    Published(
+        "ProCo",
+        (None, 52.8, 57.1, 65.5),
+        (None, 85.9, 88.2, 91.9),
+        "200 epochs",
+        "–",
+        STANDARD,
+        "ProCo's README",
+        PROCO,
+    ),
+    Published("ProCo, longer", (None, 54.2, None, None), NONE, "400 epochs", "–", STANDARD, "ProCo's README", PROCO),
+    Published(
+        "GML, with a ResNet-56 as teacher",
+        (None, 54.0, 58.1, 67.0),
+        NONE,
+        "400 epochs",
+        "–",
+        STANDARD,
+        "Papers with Code",
+        "https://paperswithcode.com/paper/long-tailed-recognition-by-mutual-information",
     ),
 )
 OTHERS = (
@@ -218,6 +259,7 @@ OTHERS = (
         "1",
         "bottlenecks",
         "its Table 3",
+        "https://arxiv.org/abs/2007.07314",
     ),
     Published(
         "LADE",
@@ -227,10 +269,38 @@ OTHERS = (
         "1",
         "128 features, two last blocks",
         "its Table 2",
+        "https://arxiv.org/abs/2012.00321",
     ),
-    Published("RIDE", (None, 49.4, None, None), NONE, "200 epochs", "–", "4 experts", "its model zoo"),
-    Published("SADE", (None, 49.8, None, None), (None, 83.8, None, 90.8), "200 epochs", "–", "3 experts", "its README"),
-    Published("Weight Balancing", (None, 53.35, 57.71, 68.67), NONE, "320 epochs", "1", "ResNet-34", "its Table 2"),
+    Published(
+        "RIDE",
+        (None, 49.4, None, None),
+        NONE,
+        "200 epochs",
+        "–",
+        "4 experts",
+        "its model zoo",
+        "https://github.com/frank-xwang/RIDE-LongTailRecognition",
+    ),
+    Published(
+        "SADE",
+        (None, 49.8, None, None),
+        (None, 83.8, None, 90.8),
+        "200 epochs",
+        "–",
+        "3 experts",
+        "its README",
+        "https://github.com/Vanint/SADE-AgnosticLT",
+    ),
+    Published(
+        "Weight Balancing",
+        (None, 53.35, 57.71, 68.67),
+        NONE,
+        "320 epochs",
+        "1",
+        "ResNet-34",
+        "its Table 2",
+        WEIGHT_BALANCING,
+    ),
     Published("BalPoE", (None, 55.9, None, None), NONE, "–", "–", "experts", "collected, page not noted"),
     Published("SHIKE", (None, 56.3, None, None), NONE, "–", "–", "3 experts", "a third party's summary"),
     Published(
@@ -241,6 +311,7 @@ OTHERS = (
         "–",
         "64-128-256, 7.4 M weights",
         "its README",
+        "https://github.com/ynu-yangpeng/GLMC",
     ),
     Published("TCL", (None, 58.7, None, None), NONE, "–", "–", "experts", "a third party's summary"),
     Published(

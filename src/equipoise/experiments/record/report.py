@@ -50,14 +50,15 @@ def column_title(column: Column) -> str:
 # -------------------------------------------------------------------- tables
 
 
-def leaderboards(students: Students) -> list[Table]:
-    """For each data set, every published single network of this width, the best of them, and ours."""
-    return [_leaderboard(data_set, students) for data_set in DATA_SETS]
+def leaderboards(students: Students, *, linked: bool = False) -> list[Table]:
+    """For each data set, every published single network of this width, the best of them, and ours; `linked` to where
+    the numbers are from, in Markdown."""
+    return [_leaderboard(data_set, students, linked) for data_set in DATA_SETS]
 
 
-def _leaderboard(data_set: str, students: Students) -> Table:
+def _leaderboard(data_set: str, students: Students, linked: bool) -> Table:
     best, columns = published.best(), _columns(data_set)
-    rows = _rows(data_set, published.SINGLE)
+    rows = _rows(data_set, published.SINGLE, linked)
     rows.append(["best published", *(plus_minus(best[column][0]) for column in columns), "", "", "", ""])
     rows.append(_ours("ours", columns, students.records, published.NAME))
     if of_next := [run for run in students.of_next if run.data_set == data_set]:
@@ -75,11 +76,11 @@ def _ours(title: str, columns: Sequence[Column], records: Sequence[Record], fold
     return [title, *numbers, length, "1", published.STANDARD, f"results/{folder}"]
 
 
-def others() -> list[Table]:
+def others(*, linked: bool = False) -> list[Table]:
     """Networks of other widths and several experts, for each data set: not comparable with ours."""
     titles = {data_set: f"Other networks on {name}: not comparable" for data_set, name in DATA_SETS.items()}
     return [
-        Table(_header(one), _rows(one, published.OTHERS), title=title, words=len(DESCRIBED))
+        Table(_header(one), _rows(one, published.OTHERS, linked), title=title, words=len(DESCRIBED))
         for one, title in titles.items()
     ]
 
@@ -93,14 +94,15 @@ def _header(data_set: str) -> list[str]:
     return [f"{DATA_SETS[data_set]}, imbalance", *columns, *DESCRIBED]
 
 
-def _rows(data_set: str, published_rows: Sequence[Published]) -> list[list[str]]:
+def _rows(data_set: str, published_rows: Sequence[Published], linked: bool) -> list[list[str]]:
     """A row for every network with a number on this data set."""
     rows = []
     for row in published_rows:
         numbers = [number for column, number in zip(COLUMNS, row.numbers, strict=True) if column[0] == data_set]
         if any(number is not None for number in numbers):
             shown_numbers = [UNKNOWN if number is None else f"{number:.1f}" for number in numbers]
-            rows.append([row.title, *shown_numbers, row.length, row.views, row.network, row.source])
+            source = f"[{row.source}]({row.address})" if linked and row.address else row.source
+            rows.append([row.title, *shown_numbers, row.length, row.views, row.network, source])
     return rows
 
 
