@@ -22,7 +22,8 @@ from torch import Tensor
 from typer.testing import CliRunner
 
 from equipoise.cli import app
-from equipoise.cli.detect import _load as load_for_use
+from equipoise.cli.detect_models import Network
+from equipoise.cli.detect_models import load as load_for_use
 from equipoise.data.coco import CocoImages, read_image
 from equipoise.data.reading import read_json
 from equipoise.experiments.mosaic_lt import recipe as mosaic_lt
@@ -525,12 +526,12 @@ def test_weights_are_used_at_the_size_and_with_the_stride_that_they_were_trained
     )  # fmt: skip
     (weights,) = (tmp_path / "checkpoints").glob("*.weights.pt")
     with_categories = (voc / "val.json", CocoImages(voc / "val.json", voc).categories)
-    model = load_for_use(weights, *with_categories, None, None, None)
+    model = load_for_use(weights, *with_categories, Network())
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("1x1", (SIDE,), 90)
-    model = load_for_use(weights, *with_categories, None, "3x3", 2 * SIDE)
+    model = load_for_use(weights, *with_categories, Network(stride="3x3", size=2 * SIDE))
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (2 * SIDE,), 180)
     alone = weights.rename(tmp_path / "alone.pt")
-    model = load_for_use(alone, *with_categories, None, None, None)
+    model = load_for_use(alone, *with_categories, Network())
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (800,), 1333)
 
 

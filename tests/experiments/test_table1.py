@@ -20,8 +20,8 @@ from typer.testing import CliRunner
 
 from equipoise.cli import app
 from equipoise.cli import shared as commands
-from equipoise.cli.classifiers import present_cells
-from equipoise.cli.options import RunOptions, repeated
+from equipoise.cli.classifiers import kernels_of, present_cells
+from equipoise.cli.options import KernelOptions, RunOptions, repeated
 from equipoise.cli.queues import asked_cells, missing_cells
 from equipoise.data.cifar import held_out, load_cifar, long_tailed_cifar
 from equipoise.data.longtail import long_tailed_counts
@@ -256,6 +256,20 @@ def test_an_out_that_cannot_be_written_is_refused_before_the_training(
     assert "name another file" in said
 
 
+def test_kernels_are_deterministic_unless_they_are_to_be_timed() -> None:
+    place = torch.device("cpu")
+    asked = [KernelOptions(), KernelOptions(timed=True), KernelOptions(compiled=True)]
+    found = [kernels_of(place, one) for one in asked]
+    assert [(kernels.deterministic, kernels.compiled) for kernels in found] == [
+        (True, False),
+        (False, False),
+        (True, True),
+    ]
+    for refused_here in (KernelOptions(fused=True), KernelOptions(fused=True, compiled=True)):
+        with pytest.raises(typer.BadParameter, match="--fused needs a GPU and replaces --compile"):
+            kernels_of(place, refused_here)
+
+
 @pytest.mark.parametrize("checkpoints", ["file", "file/below", "/proc"])
 def test_checkpoints_that_cannot_be_written_are_refused_before_the_training(
     checkpoints: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -388,22 +402,23 @@ def test_the_options_of_run_table_and_import_are_these() -> None:
         "prior-shift",
     ]
     classifiers = [
-        *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
-        *("--compile", "--fused", "--no-deterministic", "--download"),
+        *(*QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit"),
+        *("--compile", "--fused", "--no-deterministic"),
     ]
     for name in ("table1", "causes"):
-        assert options[name] == classifiers
-    assert options["record"] == [*classifiers, "--teachers", "--export", "--judge", "--next"]
-    assert options["FILE.py"] == [
-        *("--data", "--train", "--val", "--images", "--weights", "--stride", *QUEUE, "--validate", "--together"),
-        *("--device", "--checkpoints", "--commit", "--compile", "--fused", "--no-deterministic", "--download"),
-        *("--workers", "--resident", "--no-resident"),
+        assert options[name] == ["--data", *classifiers, "--download"]
+    assert options["record"] == [
+        *("--data", "--download", "--teachers", "--export", "--next", *classifiers, "--judge"),
     ]
+    source = [
+        *("--data", "--train", "--val", "--images", "--weights", "--stride", "--workers", "--resident"),
+        "--no-resident",
+    ]
+    assert options["FILE.py"] == [*source, *classifiers, "--download"]
     for name in ("table2", "voc2012-lt", "mosaic-lt"):
         assert options[name] == [
-            *("--data", "--train", "--val", "--images", "--weights", "--stride", "--backbone", "--size", "--longest"),
-            *("--federated", *QUEUE, "--validate", "--device", "--checkpoints", "--commit", "--workers", "--resident"),
-            "--no-resident",
+            *(*source, "--backbone", "--size", "--longest", "--federated", *QUEUE, "--validate", "--device"),
+            *("--checkpoints", "--commit"),
         ]
     assert options["tiny-imagenet-lt"] == [
         *("--data", *QUEUE, "--validate", "--together", "--device", "--checkpoints", "--commit", "--compile")

@@ -355,6 +355,9 @@ def test_the_command_tells_how_to_show_pictures_of_relative_paths(files: Path) -
     assert hint in CliRunner().invoke(app, one).stderr
     for folder in (files / "photos", "none"):
         assert hint not in CliRunner().invoke(app, [*one, "--images", str(folder)]).stderr
+    evaluated = CliRunner().invoke(app, ["evaluate", *one[1:4]])  # shows no pictures
+    assert evaluated.exit_code == 0
+    assert hint not in evaluated.stderr
 
 
 def test_the_command_reads_stdin(files: Path) -> None:

@@ -539,7 +539,7 @@ def test_the_options_are_these() -> None:
         ],
         "inspect": ["source", "--column", "--json", "--html"],
         "report": [
-            *("predictions", "--counts", "--out", "--logits-mean", "--name", "--label", "--column", "--threshold"),
-            *("--many", "--few", "--images", "--title", "--figures", "--json"),
+            *("predictions", "--counts", "--logits-mean", "--name", "--label", "--column", "--threshold"),
+            *("--many", "--few", "--images", "--title", "--out", "--figures", "--json"),
         ],
     }

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import typer
 
-from equipoise.cli.options import RunOptions
+from equipoise.cli.options import KernelOptions, RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.data.cifar import LAYOUTS, found_data_sets, held_out, source_of
@@ -37,11 +37,11 @@ class ClassifierTable:
 
 
 def train_classifiers(
-    table: ClassifierTable, options: RunOptions, data: Path, *, download: bool, **asked_kernels: bool
+    table: ClassifierTable, options: RunOptions, asked_kernels: KernelOptions, data: Path, *, download: bool
 ) -> None:
     """Train the missing runs of a table."""
     place = device_of(options.device)
-    kernels = kernels_of(place, **asked_kernels)
+    kernels = kernels_of(place, asked_kernels)
     asked = asked_cells(table.plan, options)
     recorded = options.recorded(table.name, Record)
     cells = present_cells(missing_cells(asked, recorded), data, download=download)
@@ -62,18 +62,18 @@ def train_classifiers(
     train_cells(cells, options, recorded, place, make)
 
 
-def kernels_of(place: torch.device, compiled: bool, fused: bool, deterministic: bool) -> Kernels:
+def kernels_of(place: torch.device, asked: KernelOptions) -> Kernels:
     """The requested kernels."""
-    if fused and (place.type != "cuda" or compiled):
+    if asked.fused and (place.type != "cuda" or asked.compiled):
         raise typer.BadParameter("--fused needs a GPU and replaces --compile: pass only one of the two")
-    frozen = compiled_features() if compiled else features
-    trained = asked = frozen
+    frozen = compiled_features() if asked.compiled else features
+    trained = answers = frozen
     version = 0
-    if fused:
+    if asked.fused:
         from equipoise.experiments.resnet32.fused import VERSION as version  # needs Triton
-        from equipoise.experiments.resnet32.fused import fused_answers as asked
+        from equipoise.experiments.resnet32.fused import fused_answers as answers
         from equipoise.experiments.resnet32.fused import fused_features as trained
-    return Kernels(trained, frozen, asked, compiled, version, deterministic)
+    return Kernels(trained, frozen, answers, asked.compiled, version, deterministic=not asked.timed)
 
 
 def sharing(options: RunOptions, place: torch.device) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,28 +14,11 @@ from typer.core import TyperCommand
 
 from equipoise.cli import options as o
 from equipoise.cli.detect_measures import capped, lines, measured
+from equipoise.cli.detect_models import PRIOR_FOR_GROUPS, Network, Shift, ShiftOfResults, adjust, load, prior_of
 from equipoise.cli.detect_pictures import beside
+from equipoise.cli.option_fields import fields_as_options
 from equipoise.cli.shared import device_of, print_json, progress, refusing
 from equipoise.files import write_text, written_whole
-
-Weights = Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")]
-Backbone = Annotated[str | None, typer.Option(help="resnet50 or resnet101; by default as trained.")]
-Size = Annotated[int | None, typer.Option(help="The shorter side to which images are resized.")]
-
-TargetRate = Annotated[
-    str | None,
-    typer.Option(metavar="RATE", help="Move sigmoid scores to this rate for every class, or mean; needs --prior."),
-]
-Softmax = Annotated[
-    bool,
-    typer.Option("--softmax", help="Move scores of a softmax with background to equal classes; needs --prior."),
-]
-Tau = Annotated[
-    float | None, typer.Option(help="With --target-rate or --softmax: the share of the shift to apply; by default 1.")
-]
-TrainingPrior = Annotated[
-    Path | None, typer.Option("--prior", help="The training annotations, for --target-rate or --softmax.")
-]
 
 detect_app = typer.Typer(
     help="Evaluate, export and draw the output of detectors; needs the extra detection.\n\n"
@@ -53,21 +35,17 @@ class CapsCommand(TyperCommand):
 
 
 @detect_app.command("eval", cls=CapsCommand)
+@fields_as_options
 @refusing()
 def evaluate(
     results: Annotated[Path, typer.Argument(help="A JSON list of results in COCO's format.")],
     annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file to evaluate against.")],
-    prior: Annotated[
-        Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
-    ] = None,
+    shift: ShiftOfResults,
     caps: Annotated[
         list[int] | None, typer.Option(metavar="N", min=1, help="AP of the best N detections per image: --caps 300 50.")
     ] = None,
     fixed: Annotated[bool, typer.Option("--fixed", help="AP-fixed: the 10,000 best per class, no cap.")] = False,
     pool: Annotated[bool, typer.Option("--pool", help="AP-pool: all classes in one ranking, and calibration.")] = False,
-    target_rate: TargetRate = None,
-    softmax: Softmax = False,
-    tau: Tau = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")] = False,
 ) -> None:
     """Print the 13 LVIS numbers of a results file, for boxes and, if it has them, masks.
@@ -77,13 +55,13 @@ def evaluate(
     """
     from equipoise.metrics.detection import Detections, GroundTruth
 
-    share = _share(tau, softmax or target_rate is not None)
-    found, counted, said = Detections.from_file(results), _counted(prior), []
+    share = shift.share
+    found, counted, said = Detections.from_file(results), prior_of(shift.prior), []
     truth = GroundTruth(annotations, counted)
     with _about(results):
-        if (rate := _rate(target_rate, counted)) is not None and counted is not None:
+        if (rate := shift.rate(counted)) is not None and counted is not None:
             found = found.adjusted(counted, rate[0], share)
-        if (shares := _shares(softmax, prior, target_rate)) is not None:
+        if (shares := shift.shares()) is not None:
             found = found.adjusted_softmax(shares, share)
             said.append(f"{results} has one score per box: shifted as if the rest of the probability were background")
         if not truth.has_masks:
@@ -105,49 +83,6 @@ def _about(path: Path) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
-
-
-def _counted(path: Path | None) -> Any:
-    """The images that hold each class of training annotations."""
-    from equipoise.prior import Prior
-
-    return None if path is None else Prior.from_coco(path)
-
-
-def _rate(given: str | None, prior: Any) -> tuple[float | None] | None:
-    """The value of --target-rate: None if it is not given, (None,) for the mean rate."""
-    if given is None:
-        return None
-    if prior is None:
-        raise ValueError("--target-rate needs to know how often each class occurs in training: pass --prior FILE")
-    if given == "mean":
-        return (None,)
-    try:
-        return (float(given),)
-    except ValueError:
-        raise ValueError(f"--target-rate {given}: expected a rate between 0 and 1, or mean") from None
-
-
-def _share(tau: float | None, adjusts: bool) -> float:
-    """The value of --tau; it is an error if there is no shift that it could be a share of."""
-    if tau is not None and not adjusts:
-        raise ValueError(f"--tau {tau:g} is the share of a shift: say of which one, with --target-rate or --softmax")
-    if tau is not None and not math.isfinite(tau):
-        raise ValueError(f"--tau {tau}: expected a finite number, 1 for the whole shift")
-    return 1.0 if tau is None else tau
-
-
-def _shares(softmax: bool, path: Path | None, target_rate: str | None) -> Any:
-    """For --softmax: the share of each class among the training instances; None if it is not given."""
-    from equipoise.prior import Prior
-
-    if not softmax:
-        return None
-    if target_rate is not None:
-        raise ValueError("--target-rate is for sigmoids, --softmax for a softmax: give the one that fits the detector")
-    if path is None:
-        raise ValueError("--softmax needs to know the share of each class in training: pass --prior FILE")
-    return Prior.from_coco(path, by="instances")
 
 
 @detect_app.command("table")
@@ -180,19 +115,16 @@ def table_(
 
 
 @detect_app.command()
+@fields_as_options
 @refusing()
 def submit(
     weights: Annotated[Path, typer.Argument(help="A .weights.pt file that `equipoise run` kept.")],
     annotations: Annotated[Path, typer.Option(help="The file that lists the images and categories.")],
     images: Annotated[Path, typer.Option(help="The folder that its file names are relative to.")],
+    *,
     out: Annotated[Path, typer.Option(help="Where the results go.")] = Path("results.json"),
-    backbone: Backbone = None,
-    stride: o.Stride = None,
-    size: Size = None,
-    prior: TrainingPrior = None,
-    target_rate: TargetRate = None,
-    softmax: Softmax = False,
-    tau: Tau = None,
+    network: Network,
+    shift: Shift,
     device: o.Device = None,
 ) -> None:
     """Write a detector's detections as a results JSON for the LVIS test server and `detect eval`.
@@ -206,8 +138,8 @@ def submit(
 
     data = CocoImages(annotations, images)
     place = device_of(device)
-    model = _load(weights, annotations, data.categories, backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, softmax, tau, annotations, data.categories)
+    model = load(weights, annotations, data.categories, network).to(place)
+    adjust(model, shift, annotations, data.categories)
     with progress() as (_, report):
         began = time.monotonic()
 
@@ -217,101 +149,6 @@ def submit(
         found = find_objects(model, data, place, workers=workers_for(place.type), report=tell)
     write_text(out, json.dumps(found.to_results()))
     typer.echo(f"{len(found)} detections in {len(data)} images, in {out}")
-
-
-def _load(
-    weights: Path,
-    annotations: Path,
-    categories: dict[int, str],
-    backbone: str | None,
-    stride: str | None,
-    size: int | None,
-) -> Any:
-    """The detector of a weights file, for the categories of the annotations. Options that are None are as in training,
-    if the file's note is still beside it; otherwise a ResNet-50 with its stride in the 3×3 convolutions, at 800
-    pixels."""
-    from equipoise.data.coco import categories_of, check_same_categories
-    from equipoise.models.mask_rcnn import (
-        SoftmaxClassification,
-        detector,
-        load_detector_weights,
-        resnet_fpn,
-        seesaw,
-        sigmoid,
-    )
-    from equipoise.models.weights import read_tensors
-    from equipoise.prior import Prior
-    from equipoise.training.kept import note_of
-
-    tensors, note, num_classes = read_tensors(weights), note_of(weights), len(categories)
-    trained: dict[str, Any] = {"backbone": "resnet50", "stride": "3x3", "size": 800, "longest": 1333}
-    if note != weights and note.is_file():
-        trained |= json.loads(note.read_text()).get("detector", {})
-        if "categories" in trained:  # notes of earlier runs have none
-            check_same_categories(categories, annotations, categories_of(trained, note), note)
-    elif None in (backbone, stride, size):
-        typer.echo(
-            f"there is no {note.name} beside the weights: assuming a {backbone or trained['backbone']} with its stride "
-            f"in the {stride or trained['stride']} convolutions, at {size or trained['size']} pixels",
-            err=True,
-        )
-    regression = tensors.get("roi_heads.box_predictor.bbox_pred.weight")
-    if regression is not None and len(regression) != 4 * num_classes:
-        raise ValueError(f"{weights} has {len(regression) // 4} classes, the annotations have {num_classes}")
-    columns = len(tensors.get("roi_heads.box_predictor.cls_score.bias", ()))
-    part: Any = sigmoid(num_classes)
-    if columns == num_classes + 1:
-        plain = trained.get("classification") == SoftmaxClassification.__name__
-        part = SoftmaxClassification() if plain else seesaw(Prior.uniform(num_classes))
-    if size is not None:
-        trained |= {"size": size, "longest": round(size * trained["longest"] / trained["size"])}
-    model = detector(
-        resnet_fpn(backbone or trained["backbone"], stride=stride or trained["stride"]),  # type: ignore[arg-type]
-        num_classes,
-        part,
-        masks=any("mask_predictor" in name for name in tensors),
-        scaled=any(name.endswith("cls_score.scales") for name in tensors),
-        min_size=trained["size"],
-        max_size=trained["longest"],
-    )
-    load_detector_weights(model, tensors)
-    return model.eval()
-
-
-def _adjust(
-    model: Any,
-    path: Path | None,
-    target_rate: str | None,
-    softmax: bool,
-    tau: float | None,
-    annotations: Path,
-    categories: dict[int, str],
-) -> None:
-    """Subtract the shift of the training prior from a detector's logits, if requested."""
-    from equipoise.data.coco import check_same_categories
-    from equipoise.models.mask_rcnn import SigmoidClassification, SoftmaxClassification, adjust_bias, adjusted_sigmoid
-    from equipoise.models.softmax_detectors import detector_shift
-
-    share = _share(tau, softmax or target_rate is not None)
-    prior = _counted(path)
-    rate, shares = _rate(target_rate, prior), _shares(softmax, path, target_rate)
-    if rate is None and shares is None:
-        if path is not None:
-            raise ValueError("--prior is for --target-rate or --softmax: give one of them, or leave it out")
-        return
-    part = model.roi_heads.classification
-    if softmax and not isinstance(part, SoftmaxClassification):
-        has = "sigmoids" if isinstance(part, SigmoidClassification) else "a softmax without background"
-        raise ValueError(f"--softmax moves the scores of a softmax with background: this detector has {has}")
-    if not softmax and not isinstance(part, SigmoidClassification):
-        raise ValueError("--target-rate moves the scores of sigmoids: this detector has a softmax")
-    trained = dict(zip(prior.class_ids, prior.class_names, strict=True))
-    assert path is not None
-    check_same_categories(categories, annotations, trained, path)
-    if rate is not None:
-        adjust_bias(model, adjusted_sigmoid(prior, rate[0], share).moved)  # type: ignore[arg-type]
-    else:
-        adjust_bias(model, detector_shift(shares, tau=share))
 
 
 def _files_of(pictures: list[Path]) -> list[Path]:
@@ -330,20 +167,17 @@ def _files_of(pictures: list[Path]) -> list[Path]:
 
 
 @detect_app.command()
+@fields_as_options
 @refusing()
 def predict(
     pictures: Annotated[list[Path], typer.Argument(help="Image files, or folders of them.")],
-    weights: Weights,
+    weights: Annotated[Path, typer.Option(help="A .weights.pt file that `equipoise run` kept.")],
     annotations: Annotated[Path, typer.Option(help="A COCO or LVIS file with the training categories.")],
+    *,
     out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("predictions"),
     threshold: Annotated[float, typer.Option(min=0, max=1, help="Draw detections that score at least this.")] = 0.3,
-    backbone: Backbone = None,
-    stride: o.Stride = None,
-    size: Size = None,
-    prior: TrainingPrior = None,
-    target_rate: TargetRate = None,
-    softmax: Softmax = False,
-    tau: Tau = None,
+    network: Network,
+    shift: Shift,
     device: o.Device = None,
 ) -> None:
     """Draw the boxes and masks that a detector finds in images.
@@ -363,8 +197,8 @@ def predict(
     if twice:
         raise ValueError(f"two images are named {twice[0]}: both would be written to {out / twice[0]}.png")
     place = device_of(device)
-    model = _load(weights, annotations, categories, backbone, stride, size).to(place)
-    _adjust(model, prior, target_rate, softmax, tau, annotations, categories)
+    model = load(weights, annotations, categories, network).to(place)
+    adjust(model, shift, annotations, categories)
     for picture in pictures:
         image = read_image(picture)
         with torch.no_grad():
@@ -385,9 +219,7 @@ def compare(
     second: Annotated[Path, typer.Argument(help="Another results file for the same images.")],
     annotations: Annotated[Path, typer.Option(help="The COCO or LVIS file of the images.")],
     images: Annotated[Path, typer.Option(help="The folder that its file names are relative to.")],
-    prior: Annotated[
-        Path | None, typer.Option(help="The training annotations: for groups r, c, f where the file has none.")
-    ] = None,
+    prior: Annotated[Path | None, PRIOR_FOR_GROUPS] = None,
     image: Annotated[
         int | None, typer.Option(metavar="ID", help="The image; by default the one with the most rare classes, if any.")
     ] = None,
@@ -409,7 +241,7 @@ def compare(
     if titles[0] == titles[1]:
         raise ValueError(f"both results are called {titles[0]}: tell them apart with --names A B")
     renderer()
-    truth = GroundTruth(annotations, _counted(prior))
+    truth = GroundTruth(annotations, prior_of(prior))
     if not truth.grouped:
         raise ValueError(f"{annotations} does not show which classes are rare: give the training annotations, --prior")
     results = {}

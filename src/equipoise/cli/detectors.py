@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from equipoise.cli.image_sources import usual_workers
-from equipoise.cli.options import RunOptions
+from equipoise.cli.options import DetectorChanges, RunOptions, Source
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing, show_warnings
 from equipoise.experiments.mosaic_lt import recipe as mosaic_lt
@@ -28,55 +28,35 @@ MOST_WORKERS = 12  # processes that read images
 TABLES: dict[str, Any] = {module.NAME: module for module in (table2, voc2012_lt, mosaic_lt)}
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where images and the backbone's weights come from."""
-
-    data: Path | None
-    train: Path | None
-    val: Path | None
-    images: Path | None
-    weights: str | None
-    stride: str | None
-    workers: int | None
-    resident: bool | None
-
-    def paths(self, find: Callable[[Path], tuple[Path, Path, Path]]) -> tuple[Path, Path, Path]:
-        """The annotations to train and to evaluate on, and the folder of the images; `find` looks for them in
-        --data."""
-        if self.train and self.val and self.images:
-            return self.train, self.val, self.images
-        if self.train or self.val or self.images:
-            raise typer.BadParameter("your own data needs all of --train, --val and --images")
-        if self.data is None:
-            raise typer.BadParameter("which data? Give --data FOLDER, or your own with --train, --val and --images")
-        with refusing():
-            return find(self.data)
-
-    def in_words(self) -> str:
-        if self.weights is None:
-            return "no --weights: the backbone starts from random weights, and every layer is trained"
-        where = self.stride or stride_by_name(self.weights)
-        return f"backbone from {self.weights}, its stride in the {where} convolutions"
-
-
-def changes_of(size: Sequence[int] | None, longest: int | None, federated: bool) -> tuple[dict[str, Any], str]:
+def changes_of(asked: DetectorChanges) -> tuple[dict[str, Any], str]:
     """The changes that the options make to every recipe, and what they add to the name of the records."""
-    if longest is not None and not size:
+    if asked.longest is not None and not asked.size:
         raise typer.BadParameter("--longest needs --size")
-    changes: dict[str, Any] = {"federated": True} if federated else {}
-    if size:
-        changes |= {"min_sizes": tuple(sorted(size)), "max_size": longest or round(max(size) * 5 / 3)}
-    return changes, (f"-{max(size)}px" if size else "") + ("-federated" if federated else "")
+    changes: dict[str, Any] = {"federated": True} if asked.federated else {}
+    suffix = "-federated" if asked.federated else ""
+    if asked.size:
+        most = max(asked.size)
+        changes |= {"min_sizes": tuple(sorted(asked.size)), "max_size": asked.longest or round(most * 5 / 3)}
+        suffix = f"-{most}px{suffix}"
+    return changes, suffix
 
 
-def train_detectors(table: str, options: RunOptions, source: Source, backbone: str | None, **changed: Any) -> None:
+def start_in_words(source: Source) -> str:
+    if source.weights is None:
+        return "no --weights: the backbone starts from random weights, and every layer is trained"
+    where = source.stride or stride_by_name(source.weights)
+    return f"backbone from {source.weights}, its stride in the {where} convolutions"
+
+
+def train_detectors(
+    table: str, options: RunOptions, source: Source, backbone: str | None, changed: DetectorChanges
+) -> None:
     """Train the missing runs of a table."""
     with refusing():
         check_stride(source.stride)
     methods, known_seeds, name = _rows(table, backbone, options.validate)
     train, val, images = source.paths(TABLES[table].find)
-    changes, suffix = changes_of(**changed)
+    changes, suffix = changes_of(changed)
     name = (f"own/{train.stem}/" if source.train else "") + name + suffix
     methods = tuple(replace(method, recipe=replace(method.recipe, **changes)) for method in methods)
     evaluated_on = "val"
@@ -110,7 +90,7 @@ def train_rows(
     data = DetectionData(*files, weights, stride, evaluated_on, workers, resident)  # type: ignore[arg-type]
 
     def make(settings: Settings) -> Detection:
-        settings.log(source.in_words())
+        settings.log(start_in_words(source))
         show_warnings(settings.log)
         return Detection(name, methods, data, settings)
 

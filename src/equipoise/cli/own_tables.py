@@ -20,10 +20,10 @@ from typing import Any
 import typer
 
 from equipoise.cli.classifiers import ClassifierTable, tell_of_twice, train_classifiers
-from equipoise.cli.detectors import Source, train_rows
+from equipoise.cli.detectors import train_rows
 from equipoise.cli.image_sources import ImageSource, read_lists, readable
 from equipoise.cli.image_tables import started, train_image_table
-from equipoise.cli.options import RunOptions
+from equipoise.cli.options import KernelOptions, RunOptions, Source
 from equipoise.cli.shared import device_of, refusing
 from equipoise.data.cifar import source_of
 from equipoise.data.reading import visible
@@ -141,15 +141,15 @@ def _check_name(method: str) -> None:
 # -------------------------------------------------------------------- train it
 
 
-def train_own(path: Path, options: RunOptions, source: Source, *, download: bool, **kernels: bool) -> None:
+def train_own(path: Path, options: RunOptions, kernels: KernelOptions, source: Source, *, download: bool) -> None:
     """Train the missing runs of a file's table."""
     table = read_table(path)
     if options.validate:
         raise typer.BadParameter("--validate trains the choices of table1: a file of your own lists what it tries")
     given = {
         "--train": source.train, "--val": source.val, "--images": source.images, "--weights": source.weights,
-        "--stride": source.stride, "--workers": source.workers, "--fused": kernels["fused"],
-        "--no-deterministic": not kernels["deterministic"], "--compile": kernels["compiled"], "--download": download,
+        "--stride": source.stride, "--workers": source.workers, "--fused": kernels.fused,
+        "--no-deterministic": kernels.timed, "--compile": kernels.compiled, "--download": download,
         "--together": options.together,
     }  # fmt: skip
     for place in (source.data, source.train, source.val, source.images):
@@ -159,7 +159,7 @@ def train_own(path: Path, options: RunOptions, source: Source, *, download: bool
         _refuse(given, "a table of CIFAR-LT", "--train", "--val", "--images", "--weights", "--stride", "--workers")
         if source.data is None:
             raise typer.BadParameter("which data? Give --data, the folder with cifar-10-batches-py or cifar-100-python")
-        train_classifiers(table, options, source.data, download=download, **kernels)
+        train_classifiers(table, options, kernels, source.data, download=download)
     elif table.detectors:
         words = ("--fused", "--no-deterministic", "--compile", "--download", "--together")
         _refuse(given, "a table of detectors", *words)
@@ -170,7 +170,7 @@ def train_own(path: Path, options: RunOptions, source: Source, *, download: bool
     else:
         _refuse(given, "a table of images", "--fused", "--no-deterministic", "--download")
         tell_of_twice(table.methods)  # type: ignore[arg-type]
-        _train_images(table, options, source, compiled=kernels["compiled"])
+        _train_images(table, options, source, compiled=kernels.compiled)
 
 
 def _refuse(given: Mapping[str, Any], what: str, *words: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +12,7 @@ from pathlib import Path
 import typer
 
 from equipoise.cli.classifiers import check_widths, kernels_of, needed_by, present_cells, read_draws, sharing
-from equipoise.cli.options import RunOptions
+from equipoise.cli.options import KernelOptions, RecordOptions, RunOptions
 from equipoise.cli.queues import asked_cells, missing_cells, train_cells
 from equipoise.cli.shared import device_of, refusing
 from equipoise.experiments.record import published
@@ -26,17 +26,6 @@ from equipoise.training.recipe import Cell
 from equipoise.training.records import Record, Recorded, read_records
 
 
-@dataclass(frozen=True)
-class RecordOptions:
-    """What the command takes in addition to the options of every table."""
-
-    data: Path
-    download: bool = False
-    teachers: Path | None = None  # with the weights of all teachers
-    export: Path | None = None  # where students are written as files
-    of_next: bool = False  # train the next recipe instead
-
-
 def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
     """Evaluate exported students again from their files."""
     from equipoise.experiments.record.exported import exported, judged
@@ -48,13 +37,13 @@ def judge_exported(root: Path, own: RecordOptions, device: str | None) -> None:
                 typer.echo(one)
 
 
-def train_record(options: RunOptions, own: RecordOptions, **asked_kernels: bool) -> None:
+def train_record(options: RunOptions, asked_kernels: KernelOptions, own: RecordOptions) -> None:
     """Train the students that are missing, and before them the teachers that they need; or teachers alone."""
     version = published.NEXT if own.of_next else published.RECORD
     table, plan = (record.TRIES, record.choices_plan()) if options.validate else (record.NAME, record.plan())
     teachers_table = record.TRIED_TEACHERS if options.validate else record.TEACHERS
     place = device_of(options.device)
-    kernels = kernels_of(place, **asked_kernels)
+    kernels = kernels_of(place, asked_kernels)
     recorded, teachers = (options.recorded(name, Record) for name in (table, teachers_table))
     if not options.validate:
         refuse_other_recipes(recorded, version)

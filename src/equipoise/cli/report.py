@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from os.path import isabs
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 from rich.console import Console
 
+from equipoise.cli.option_fields import Without, fields_as_options
 from equipoise.cli.shared import counting_bar, given, print_json, refusing
 from equipoise.data.reading import visible
-from equipoise.report.groups import USUAL, Cuts
+from equipoise.report.groups import USUAL
 from equipoise.report.tables import Table
 
 if TYPE_CHECKING:
@@ -34,79 +35,75 @@ PredictionFiles = Annotated[
         "that equipoise train wrote, which holds the counts too, or a folder of run records."
     ),
 ]
-Counts = Annotated[
-    Path | None,
-    typer.Option(
-        help="The training set: counts (.json list or {class: n}, .npy), labels, a folder of images, annotations."
-    ),
-]
-LogitsMean = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="train|uniform",
-        help="The prior that the predictions are for: train after a plain loss, uniform after a balanced one. Give it "
-        "once, or once per file in the same order; train by default.",
-    ),
-]
-Threshold = Annotated[
-    str | None,
-    typer.Option(
-        metavar="P|FILE.json",
-        help="With several labels per item: the probability at which a label is predicted, or one per class. By "
-        "default 0.5, or the thresholds of an .npz file.",
-    ),
-]
-Images = Annotated[
-    str | None,
-    typer.Option(
-        metavar="DIR|none",
-        help="The folder that `paths` in an .npz file are relative to, for pictures of the most confident mistakes, or "
-        "of what is missed most. Absolute paths need no folder; none leaves all pictures out.",
-    ),
-]
-Name = Annotated[list[str] | None, typer.Option(help="A model's name; one per file, in the same order.")]
 Label = Annotated[str | None, typer.Option(help="The label column of .parquet and .csv predictions.")]
-Column = Annotated[str | None, typer.Option(help="The label column of --counts, if it is a table.")]
 Many = Annotated[int, typer.Option(metavar="N", help="Classes with more training items are many, or the head.")]
 Few = Annotated[int, typer.Option(metavar="N", help="Classes with fewer training items are few, or the tail.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead of a table.")]
 
 
 @dataclass(frozen=True)
-class _Options:
-    """The options besides the files."""
+class ReportOptions:
+    """What a report is made from besides the files of predictions, and how."""
 
-    counts: Path | None
-    logits_mean: list[str]
-    names: list[str]
-    label: str | None
-    column: str | None
-    threshold: str | None
-    title: str | None
-    cuts: Cuts
-    images: str | None
-    page: bool = True  # with a prior sweep
+    counts: Annotated[
+        Path | None,
+        typer.Option(
+            help="The training set: counts (.json list or {class: n}, .npy), labels, a folder of images, annotations."
+        ),
+    ] = None
+    logits_mean: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="train|uniform",
+            help="The prior that the predictions are for: train after a plain loss, uniform after a balanced one. Give "
+            "it once, or once per file in the same order; train by default.",
+        ),
+    ] = None
+    name: Annotated[list[str] | None, typer.Option(help="A model's name; one per file, in the same order.")] = None
+    label: Label = None
+    column: Annotated[str | None, typer.Option(help="The label column of --counts, if it is a table.")] = None
+    threshold: Annotated[
+        str | None,
+        typer.Option(
+            metavar="P|FILE.json",
+            help="With several labels per item: the probability at which a label is predicted, or one per class. By "
+            "default 0.5, or the thresholds of an .npz file.",
+        ),
+    ] = None
+    many: Many = USUAL.many
+    few: Few = USUAL.few
+    images: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR|none",
+            help="The folder that `paths` in an .npz file are relative to, for pictures of the most confident "
+            "mistakes, or of what is missed most. Absolute paths need no folder; none leaves all pictures out.",
+        ),
+    ] = None
+    title: Annotated[str | None, typer.Option(help="The page's title.")] = None
+
+    page: ClassVar[bool] = True  # with a prior sweep
 
     @property
     def shared(self) -> dict[str, Any]:
         """What every page takes; each kind has a title of its own."""
         titled = {} if self.title is None else {"title": self.title}
-        return {"many": self.cuts.many, "few": self.cuts.few} | titled
+        return {"many": self.many, "few": self.few} | titled
 
 
+@dataclass(frozen=True)
+class EvaluateOptions(ReportOptions):
+    """The same for numbers without a page."""
+
+    images: str | None = "none"
+    page: ClassVar[bool] = False
+
+
+@fields_as_options
 def report(
     predictions: PredictionFiles,
-    counts: Counts = None,
+    options: ReportOptions,
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
-    logits_mean: LogitsMean = None,
-    name: Name = None,
-    label: Label = None,
-    column: Column = None,
-    threshold: Threshold = None,
-    many: Many = USUAL.many,
-    few: Few = USUAL.few,
-    images: Images = None,
-    title: Annotated[str | None, typer.Option(help="The page's title.")] = None,
     figures: Annotated[
         Path | None, typer.Option(help="Also write every figure to this folder, as PNG and SVG.")
     ] = None,
@@ -118,8 +115,6 @@ def report(
     equipoise report run/ce/predictions.npz run/balanced/predictions.npz --counts photos/train --images photos/val
     equipoise report a.parquet --counts counts.json --label species --many 500 --few 50 --json
     """
-    cuts = Cuts(many, few)
-    options = _Options(counts, logits_mean or [], name or [], label, column, threshold, title, cuts, images)
     with _read(predictions, options) as made:
         path = made.save(out)
         written = [] if figures is None else made.save_figures(figures)
@@ -132,15 +127,10 @@ def report(
         typer.echo(f"figures: {len(written)} files in {visible(figures)}")
 
 
+@fields_as_options
 def evaluate(
     predictions: PredictionFiles,
-    counts: Counts = None,
-    name: Name = None,
-    label: Label = None,
-    column: Column = None,
-    threshold: Threshold = None,
-    many: Many = USUAL.many,
-    few: Few = USUAL.few,
+    options: Annotated[EvaluateOptions, Without("logits_mean", "images", "title")],
     as_json: AsJson = False,
 ) -> None:
     """Print how good predictions are, overall and for classes with many, medium and few training items.
@@ -151,7 +141,6 @@ def evaluate(
     equipoise evaluate predictions.npz --counts train_labels.npy
     equipoise evaluate before.csv after.csv --counts photos/train --label species --json
     """
-    options = _Options(counts, [], name or [], label, column, threshold, None, Cuts(many, few), "none", page=False)
     with _read(predictions, options) as made:
         found = made.to_dict()
     if as_json:
@@ -161,7 +150,7 @@ def evaluate(
 
 
 @contextmanager
-def _read(predictions: list[Path], options: _Options) -> Iterator[Report | MultilabelReport]:
+def _read(predictions: list[Path], options: ReportOptions) -> Iterator[Report | MultilabelReport]:
     """The report of the files; an error in them, or in the block that uses the report, is one message."""
     with refusing():
         predictions = _expanded(predictions)
@@ -194,7 +183,7 @@ def _tell(made: Report | MultilabelReport) -> None:
             typer.echo(visible(f"{model.name}: {note}"))
 
 
-def _report_of_runs(folders: list[Path], options: _Options) -> Report:
+def _report_of_runs(folders: list[Path], options: ReportOptions) -> Report:
     from equipoise.report.files import read_runs
     from equipoise.report.page import Report
 
@@ -203,7 +192,7 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
     passed = {
         "--counts": options.counts is not None,
         "--logits-mean": bool(options.logits_mean),
-        "--name": bool(options.names),
+        "--name": bool(options.name),
         "--threshold": options.threshold is not None,
         "--images": options.images not in (None, "none"),
     }
@@ -213,7 +202,7 @@ def _report_of_runs(folders: list[Path], options: _Options) -> Report:
     return Report(read_runs(folders[0]), **options.shared)
 
 
-def _report_of_files(given: list[Path], found: list[Path], options: _Options) -> Report | MultilabelReport:
+def _report_of_files(given: list[Path], found: list[Path], options: ReportOptions) -> Report | MultilabelReport:
     """The page for the files that were `given`; `found` are their paths and, last, that of the counts, if any."""
     from equipoise.data.multilabel_predictions import open_either
     from equipoise.data.prediction_priors import training_prior
@@ -230,8 +219,8 @@ def _report_of_files(given: list[Path], found: list[Path], options: _Options) ->
             "--counts is missing: the class counts of the training set, e.g. --counts train_labels.npy, or the folder "
             "of training images"
         )
-    means = _one_per_file(options.logits_mean, given, "--logits-mean", share=True)
-    called = _one_per_file(options.names, given, "--name") or _names_of(given)
+    means = _one_per_file(options.logits_mean or [], given, "--logits-mean", share=True)
+    called = _one_per_file(options.name or [], given, "--name") or _names_of(given)
     unknown = [mean for mean in means if mean not in ("train", "uniform")]
     if unknown:
         raise ValueError(f"--logits-mean is {unknown[0]!r}: train after a plain loss, uniform after a balanced one")
@@ -251,7 +240,7 @@ def _report_of_files(given: list[Path], found: list[Path], options: _Options) ->
 
 
 def _single_label_report(
-    files: dict[str, Predictions], prior: Prior, where: str, means: list[str], options: _Options
+    files: dict[str, Predictions], prior: Prior, where: str, means: list[str], options: ReportOptions
 ) -> Report:
     from equipoise.report.files import judge_file
     from equipoise.report.page import Report
@@ -272,7 +261,7 @@ def _single_label_report(
     return Report(results, notes=notes, **pictured, **options.shared)
 
 
-def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any]:
+def _pictured(files: dict[str, Predictions], options: ReportOptions) -> dict[str, Any]:
     """The paths of the files' images, and the folder that they start from; refused before anything is evaluated."""
     root = None if options.images in (None, "none") else Path(options.images or "")
     if root is not None and not root.is_dir():
@@ -285,7 +274,9 @@ def _pictured(files: dict[str, Predictions], options: _Options) -> dict[str, Any
     return {"paths": paths, "images": root}
 
 
-def _multilabel_report(files: dict[str, Predictions], prior: Prior, where: str, options: _Options) -> MultilabelReport:
+def _multilabel_report(
+    files: dict[str, Predictions], prior: Prior, where: str, options: ReportOptions
+) -> MultilabelReport:
     from equipoise.report.files import judge_multilabel_file
     from equipoise.report.multilabel_data import threshold_in_words
     from equipoise.report.multilabel_page import MultilabelReport

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from equipoise.cli import options as o
+from equipoise.cli.option_fields import Without, fields_as_options
 from equipoise.cli.shared import perhaps
 from equipoise.data.reading import visible
 
@@ -53,23 +55,12 @@ run_app = typer.Typer(
     "\bequipoise run causes --data DIR --only cifar10-lt-draw-1\nequipoise run causes --data DIR --budget 3600",
 )
 @run_app.command("table1", cls=o.SeedsCommand, short_help="Table 1 of the paper: classifiers on CIFAR-LT.")
+@fields_as_options
 def run_classifiers(
     ctx: typer.Context,
     data: o.Data,
-    only: o.Only = None,
-    seeds: o.Seeds = None,
-    out: o.Out = o.RECORDS,
-    results: o.Results = o.RESULTS,
-    budget: o.Budget = None,
-    iterations: o.Iterations = None,
-    validate: o.Validate = False,
-    together: o.Together = None,
-    device: o.Device = None,
-    checkpoints: o.Checkpoints = None,
-    commit: o.Commit = None,
-    compiled: o.Compiled = False,
-    fused: o.Fused = False,
-    timed: o.Timed = False,
+    options: o.RunOptions,
+    kernels: o.KernelOptions,
     download: o.Download = False,
 ) -> None:
     """Train classifiers: the most informative runs first, skipping those that already have a record.
@@ -80,11 +71,7 @@ def run_classifiers(
     """
     from equipoise.cli.classifiers import table_of, train_classifiers
 
-    options = o.RunOptions(
-        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
-    )
-    kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
-    train_classifiers(table_of(str(ctx.info_name), validate), options, data, download=download, **kernels)
+    train_classifiers(table_of(str(ctx.info_name), options.validate), options, kernels, data, download=download)
 
 
 def _by_default(ctx: typer.Context, name: str) -> bool:
@@ -94,37 +81,15 @@ def _by_default(ctx: typer.Context, name: str) -> bool:
 
 
 @run_app.command("record", cls=o.SeedsCommand, short_help="One ResNet-32 on CIFAR-LT, distilled from an ensemble.")
+@fields_as_options
 def run_record(
     ctx: typer.Context,
-    data: o.Data,
-    only: o.Only = None,
-    seeds: o.Seeds = None,
-    out: o.Out = o.RECORDS,
-    results: o.Results = o.RESULTS,
-    budget: o.Budget = None,
-    iterations: o.Iterations = None,
-    validate: o.Validate = False,
-    together: o.Together = None,
-    device: o.Device = None,
-    checkpoints: o.Checkpoints = None,
-    commit: o.Commit = None,
-    compiled: o.Compiled = False,
-    fused: o.Fused = False,
-    timed: o.Timed = False,
-    download: o.Download = False,
-    teachers: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder with the weights of all teachers: none is trained.")
-    ] = None,
-    export: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for each student as safetensors, ONNX and torch.export.")
-    ] = None,
+    own: o.RecordOptions,
+    options: o.RunOptions,
+    kernels: o.KernelOptions,
     judge: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Train nothing: evaluate exported students from their files.")
     ] = None,
-    of_next: Annotated[
-        bool,
-        typer.Option("--next", help="Train the next recipe; by default with --out next.jsonl, --results results/next."),
-    ] = False,
 ) -> None:
     """Distil one network per cell from an ensemble: students in groups of --together, each after its teachers.
 
@@ -132,54 +97,29 @@ def run_record(
     equipoise run record --data DIR --fused --validate
     equipoise run record --data DIR --judge EXPORTED
     """
-    from equipoise.cli.record import RecordOptions, judge_exported, train_record
+    from equipoise.cli.record import judge_exported, train_record
 
-    own = RecordOptions(data, download, teachers, export, of_next)
     if judge is not None:
-        return judge_exported(judge, own, device)
-    if of_next and validate:
+        return judge_exported(judge, own, options.device)
+    if own.of_next and options.validate:
         raise typer.BadParameter("--validate trains the choices behind every recipe: leave --next out")
-    if of_next:
-        out = o.NEXT_RECORDS if _by_default(ctx, "out") else out
-        results = o.NEXT_RESULTS if _by_default(ctx, "results") else results
-    options = o.RunOptions(
-        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
-    )
-    kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
-    train_record(options, own, **kernels)
+    if own.of_next:
+        out = o.NEXT_RECORDS if _by_default(ctx, "out") else options.out
+        results = o.NEXT_RESULTS if _by_default(ctx, "results") else options.results
+        options = replace(options, out=out, results=results)
+    train_record(options, kernels, own)
 
 
 @run_app.command(
     "FILE.py", cls=o.SeedsCommand, short_help="A table of your own, from a recipe file (docs/own-tables.md)."
 )
+@fields_as_options
 def run_own(
     ctx: typer.Context,
-    data: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="The data: folders of images, COCO files train.json and val.json, or CIFAR."),
-    ] = None,
-    train: o.Train = None,
-    val: o.Val = None,
-    images: o.Images = None,
-    weights: o.Weights = None,
-    stride: o.Stride = None,
-    only: o.Only = None,
-    seeds: o.Seeds = None,
-    out: o.Out = o.RECORDS,
-    results: o.Results = o.RESULTS,
-    budget: o.Budget = None,
-    iterations: o.Iterations = None,
-    validate: o.Validate = False,
-    together: o.Together = None,
-    device: o.Device = None,
-    checkpoints: o.Checkpoints = None,
-    commit: o.Commit = None,
-    compiled: o.Compiled = False,
-    fused: o.Fused = False,
-    timed: o.Timed = False,
+    source: o.OwnSource,
+    options: o.RunOptions,
+    kernels: o.KernelOptions,
     download: o.Download = False,
-    workers: o.Workers = None,
-    resident: o.Resident = None,
 ) -> None:
     """Train the methods that a Python file lists, on your own data; runs that have a record are not trained again.
 
@@ -187,15 +127,9 @@ def run_own(
     equipoise run losses.py --data photos --only balanced_softmax --seeds 0
     equipoise run detectors.py --train train.json --val val.json --images photos --weights FILE
     """
-    from equipoise.cli.detectors import Source
     from equipoise.cli.own_tables import train_own
 
-    options = o.RunOptions(
-        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
-    )
-    source = Source(data, train, val, images, weights, stride, workers, resident)
-    kernels = {"compiled": compiled, "fused": fused, "deterministic": not timed}
-    train_own(Path(str(ctx.info_name)), options, source, download=download, **kernels)
+    train_own(Path(str(ctx.info_name)), options, kernels, source, download=download)
 
 
 @run_app.command(
@@ -213,41 +147,16 @@ def run_own(
     "\bequipoise run voc2012-lt --data DIR --weights FILE --only rfs --seeds 0 1 2",
 )
 @run_app.command("table2", cls=o.SeedsCommand, short_help="Table 2 of the paper: detectors on LVIS.")
+@fields_as_options
 def run_detectors(
     ctx: typer.Context,
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the data set in its official layout.")
-    ] = None,
-    train: o.Train = None,
-    val: o.Val = None,
-    images: o.Images = None,
-    weights: o.Weights = None,
-    stride: o.Stride = None,
+    *,
+    source: o.Source,
     backbone: Annotated[
         str | None, typer.Option(metavar="NAME", help="resnet50, the default, or resnet101; table2 only.")
     ] = None,
-    size: Annotated[
-        list[int] | None,
-        typer.Option(metavar="N", help="Shorter side of images; if several, one is drawn per image."),
-    ] = None,
-    longest: Annotated[
-        int | None, typer.Option(metavar="N", help="With --size: limit for the longer side; by default 5/3 of it.")
-    ] = None,
-    federated: Annotated[
-        bool, typer.Option("--federated", help="Leave out of an image's loss the classes that it was not searched for.")
-    ] = False,
-    only: o.Only = None,
-    seeds: o.Seeds = None,
-    out: o.Out = o.RECORDS,
-    results: o.Results = o.RESULTS,
-    budget: o.Budget = None,
-    iterations: o.Iterations = None,
-    validate: o.Validate = False,
-    device: o.Device = None,
-    checkpoints: o.Checkpoints = None,
-    commit: o.Commit = None,
-    workers: o.Workers = None,
-    resident: o.Resident = None,
+    changes: o.DetectorChanges,
+    options: Annotated[o.RunOptions, Without("together")],
 ) -> None:
     """Train detectors: the runs of Table 2 that are still missing.
 
@@ -255,28 +164,16 @@ def run_detectors(
     equipoise run table2 --data DIR --weights FILE --only rfs --seeds 0 1 2
     equipoise run table2 --train FILE --val FILE --images DIR --weights FILE
     """
-    from equipoise.cli.detectors import Source, train_detectors
+    from equipoise.cli.detectors import train_detectors
 
-    options = o.RunOptions(only, seeds, out, results, budget, iterations, validate, 1, device, checkpoints, commit)
-    source = Source(data, train, val, images, weights, stride, workers, resident)
-    changed = {"size": size, "longest": longest, "federated": federated}
-    train_detectors(str(ctx.info_name), options, source, backbone, **changed)
+    train_detectors(str(ctx.info_name), options, source, backbone, changes)
 
 
 @run_app.command("tiny-imagenet-lt", cls=o.SeedsCommand, short_help="Photographs of 200 classes at 64 px.")
+@fields_as_options
 def run_tiny_imagenet_lt(
     data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with train and val, one folder per class in each.")],
-    only: o.Only = None,
-    seeds: o.Seeds = None,
-    out: o.Out = o.RECORDS,
-    results: o.Results = o.RESULTS,
-    budget: o.Budget = None,
-    iterations: o.Iterations = None,
-    validate: o.Validate = False,
-    together: o.Together = None,
-    device: o.Device = None,
-    checkpoints: o.Checkpoints = None,
-    commit: o.Commit = None,
+    options: o.RunOptions,
     compiled: o.Compiled = False,
 ) -> None:
     """Train classifiers on Tiny-ImageNet-LT: the runs of the table that are still missing.
@@ -285,27 +182,17 @@ def run_tiny_imagenet_lt(
     """
     from equipoise.cli.image_tables import train_tiny_imagenet_lt
 
-    options = o.RunOptions(
-        only, seeds, out, results, budget, iterations, validate, together, device, checkpoints, commit
-    )
     train_tiny_imagenet_lt(options, data, compiled=compiled)
 
 
 @run_app.command("voc-mlt", cls=o.SeedsCommand, short_help="Several labels per photograph, on PASCAL VOC.")
+@fields_as_options
 def run_voc_mlt(
     data: Annotated[Path, typer.Option(metavar="DIR", help="Folder with labels.csv and images (docs/multilabel.md).")],
+    *,
     weights: o.Weights = None,
     stride: o.Stride = None,
-    only: o.Only = None,
-    seeds: o.Seeds = None,
-    out: o.Out = o.RECORDS,
-    results: o.Results = o.RESULTS,
-    budget: o.Budget = None,
-    iterations: o.Iterations = None,
-    together: o.Together = None,
-    device: o.Device = None,
-    checkpoints: o.Checkpoints = None,
-    commit: o.Commit = None,
+    options: Annotated[o.RunOptions, Without("validate")],
     compiled: o.Compiled = False,
 ) -> None:
     """Train multi-label classifiers on VOC-MLT: the runs of the table that are still missing.
@@ -314,23 +201,14 @@ def run_voc_mlt(
     """
     from equipoise.cli.voc_mlt import train_voc_mlt
 
-    options = o.RunOptions(only, seeds, out, results, budget, iterations, False, together, device, checkpoints, commit)
     train_voc_mlt(options, data, weights, stride, compiled=compiled)
 
 
 @run_app.command(
     "prior-shift", cls=o.SeedsCommand, short_help="The value of knowing the prior when it changes: digits, on a CPU."
 )
-def run_prior_shift(
-    only: o.Only = None,
-    seeds: o.Seeds = None,
-    out: o.Out = o.RECORDS,
-    results: o.Results = o.RESULTS,
-    budget: o.Budget = None,
-    iterations: o.Iterations = None,
-    checkpoints: o.Checkpoints = None,
-    commit: o.Commit = None,
-) -> None:
+@fields_as_options
+def run_prior_shift(options: Annotated[o.RunOptions, Without("validate", "together", "device")]) -> None:
     """Train on long-tailed digits on the CPU and evaluate under shifted class frequencies (about two minutes).
 
     Shows accuracy and log-loss as trained, with the true class frequencies, and with estimated ones; see
@@ -340,6 +218,4 @@ def run_prior_shift(
     """
     from equipoise.cli.prior_shift import train_prior_shift
 
-    train_prior_shift(
-        o.RunOptions(only, seeds, out, results, budget, iterations, checkpoints=checkpoints, commit=commit)
-    )
+    train_prior_shift(options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from typing import Annotated
 import typer
 
 from equipoise.cli import options as o
+from equipoise.cli.option_fields import fields_as_options
 
 LIBRARIES = {
     "torchvision": "torchvision",
@@ -27,27 +29,29 @@ LOSSES = (
 )
 
 
-def train(
+@dataclass(frozen=True)
+class TrainOptions:
+    """What `equipoise train` was asked for."""
+
     source: Annotated[
         Path | None,
         typer.Argument(
             help="The images: a folder with one folder per class (or train/ and val/ of these), a list of paths and "
             "labels (.txt, .csv, .tsv, .parquet, .json), or a saved Hugging Face data set."
         ),
-    ] = None,
+    ] = None
     out: Annotated[
         Path,
         typer.Option(
             metavar="DIR", help="The folder of this run; an unfinished run in it is continued.", rich_help_panel=OUTPUT
         ),
-    ] = Path("runs/first"),
-    loss: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help=LOSSES, rich_help_panel=MODEL),
-    ] = None,
+    ] = Path("runs/first")
+    losses: Annotated[
+        list[str], typer.Option("--loss", metavar="NAME", help=LOSSES, show_default=False, rich_help_panel=MODEL)
+    ] = field(default_factory=lambda: ["balanced_softmax"])
     model: Annotated[
         str, typer.Option(metavar="NAME", help="A classifier of torchvision or timm.", rich_help_panel=MODEL)
-    ] = "resnet18",
+    ] = "resnet18"
     weights: Annotated[
         str | None,
         typer.Option(
@@ -55,8 +59,8 @@ def train(
             help="Weights of the backbone: a file, the folder of another run, or pretrained to download them.",
             rich_help_panel=MODEL,
         ),
-    ] = None,
-    stride: Annotated[str | None, o.stride(MODEL)] = None,
+    ] = None
+    stride: Annotated[str | None, o.stride(MODEL)] = None
     freeze: Annotated[
         bool,
         typer.Option(
@@ -64,10 +68,10 @@ def train(
             help="Freeze the backbone and train heads on its features, in seconds each; without --augment.",
             rich_help_panel=MODEL,
         ),
-    ] = False,
+    ] = False
     epochs: Annotated[
         float, typer.Option(metavar="N", min=0.0, help="Passes over the training images.", rich_help_panel=TRAINING)
-    ] = 30.0,
+    ] = 30.0
     size: Annotated[
         int | None,
         typer.Option(
@@ -77,7 +81,7 @@ def train(
             "CPU, where larger sizes are slow.",
             rich_help_panel=MODEL,
         ),
-    ] = None,
+    ] = None
     batch: Annotated[
         int | None,
         typer.Option(
@@ -86,7 +90,7 @@ def train(
             help="Images per step. By default 64; 256 if there are 20,000 images or more.",
             rich_help_panel=TRAINING,
         ),
-    ] = None,
+    ] = None
     lr: Annotated[
         float | None,
         typer.Option(
@@ -94,9 +98,9 @@ def train(
             help="Highest learning rate. By default 0.1 per 256 images, 0.02 with --weights, 0.001 with adamw.",
             rich_help_panel=TRAINING,
         ),
-    ] = None,
-    optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd or adamw.", rich_help_panel=TRAINING)] = "sgd",
-    weight_decay: Annotated[float, typer.Option(metavar="X", help="Weight decay.", rich_help_panel=TRAINING)] = 5e-4,
+    ] = None
+    optimizer: Annotated[str, typer.Option(metavar="NAME", help="sgd or adamw.", rich_help_panel=TRAINING)] = "sgd"
+    weight_decay: Annotated[float, typer.Option(metavar="X", help="Weight decay.", rich_help_panel=TRAINING)] = 5e-4
     augment: Annotated[
         str | None,
         typer.Option(
@@ -105,13 +109,13 @@ def train(
             "pixels, resized above.",
             rich_help_panel=TRAINING,
         ),
-    ] = None,
+    ] = None
     mixup: Annotated[
         float, typer.Option(metavar="ALPHA", min=0.0, help="Mixup; 0.2 is usual.", rich_help_panel=TRAINING)
-    ] = 0.0,
+    ] = 0.0
     cutmix: Annotated[
         float, typer.Option(metavar="ALPHA", min=0.0, help="CutMix; 1 is usual.", rich_help_panel=TRAINING)
-    ] = 0.0,
+    ] = 0.0
     ema: Annotated[
         float,
         typer.Option(
@@ -121,47 +125,47 @@ def train(
             help="Decay of the moving average of the weights, say 0.999.",
             rich_help_panel=TRAINING,
         ),
-    ] = 0.0,
+    ] = 0.0
     sampler: Annotated[
         str, typer.Option(metavar="NAME", help="instance, or class_balanced.", rich_help_panel=TRAINING)
-    ] = "instance",
+    ] = "instance"
     accumulate: Annotated[
         int,
         typer.Option(
             metavar="N", min=1, help="Split each batch into N parts, to save memory.", rich_help_panel=TRAINING
         ),
-    ] = 1,
-    train_list: Annotated[
+    ] = 1
+    train: Annotated[
         Path | None,
         typer.Option("--train", metavar="FILE", help="The training images, instead of SOURCE.", rich_help_panel=DATA),
-    ] = None,
-    val_list: Annotated[
+    ] = None
+    val: Annotated[
         Path | None,
         typer.Option(
             "--val", metavar="FILE", help="The images to evaluate on, a folder or a list.", rich_help_panel=DATA
         ),
-    ] = None,
+    ] = None
     images: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="The folder that paths in lists are relative to.", rich_help_panel=DATA),
-    ] = None,
+    ] = None
     held_out: Annotated[
         float,
         typer.Option(
             metavar="SHARE", help="The share of each class to hold out, if there is no val.", rich_help_panel=DATA
         ),
-    ] = 0.2,
+    ] = 0.2
     on_bad_image: Annotated[
         str,
         typer.Option(metavar="skip|refuse", help="What to do with images that cannot be read.", rich_help_panel=DATA),
-    ] = "skip",
+    ] = "skip"
     export: Annotated[
         bool, typer.Option("--export", help="Also write ONNX and a torch.export program.", rich_help_panel=OUTPUT)
-    ] = False,
-    compiled: o.Compiled = False,
+    ] = False
+    compiled: o.Compiled = False
     resident: Annotated[
         bool | None, typer.Option(help="Keep decoded images in memory; by default if they fit.", rich_help_panel=DATA)
-    ] = None,
+    ] = None
     decode: Annotated[
         str,
         typer.Option(
@@ -169,13 +173,13 @@ def train(
             help="Where to decode JPEG files that are not kept in memory; auto: on the GPU if torchvision can.",
             rich_help_panel=DATA,
         ),
-    ] = "auto",
+    ] = "auto"
     workers: Annotated[
         int | None,
         typer.Option(
             metavar="N", min=0, help="Processes or threads that decode; one per core by default.", rich_help_panel=DATA
         ),
-    ] = None,
+    ] = None
     seed: Annotated[
         int,
         typer.Option(
@@ -184,10 +188,15 @@ def train(
             help="The seed of training. Which images are held out does not depend on it.",
             rich_help_panel=TRAINING,
         ),
-    ] = 0,
-    budget: o.Budget = None,
-    iterations: o.Iterations = None,
-    device: o.Device = None,
+    ] = 0
+    budget: o.Budget = None
+    iterations: o.Iterations = None
+    device: o.Device = None
+
+
+@fields_as_options
+def train(
+    options: TrainOptions,
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON object per line, for programs.", rich_help_panel=OUTPUT)
     ] = False,
@@ -200,50 +209,14 @@ def train(
     equipoise train --train ImageNet_LT_train.txt --val ImageNet_LT_val.txt --images ILSVRC2012 --model resnet50
     torchrun --nproc-per-node 8 -m equipoise train photos/ --model resnet50 --size 224
     """
-    check_libraries(model, export, [path for path in (source, train_list, val_list) if path])
+    lists = [path for path in (options.source, options.train, options.val) if path]
+    check_libraries(options.model, options.export, lists)
     if os.environ.get("RANK", "0") == "0":  # the first of torchrun's processes
         starting = "starting: loading torch"
         typer.echo(json.dumps({"message": starting}) if as_json else starting)
-    from equipoise.cli.training import TrainOptions, train_images
+    from equipoise.cli.training import train_images
 
-    train_images(
-        TrainOptions(
-            source=source,
-            out=out,
-            losses=tuple(loss or ["balanced_softmax"]),
-            model=model,
-            weights=weights,
-            stride=stride,
-            freeze=freeze,
-            epochs=epochs,
-            size=size,
-            batch=batch,
-            lr=lr,
-            optimizer=optimizer,
-            weight_decay=weight_decay,
-            augment=augment,
-            mixup=mixup,
-            cutmix=cutmix,
-            ema=ema,
-            sampler=sampler,
-            accumulate=accumulate,
-            train=train_list,
-            val=val_list,
-            images=images,
-            held_out=held_out,
-            on_bad_image=on_bad_image,
-            export=export,
-            compiled=compiled,
-            resident=resident,
-            decode=decode,
-            workers=workers,
-            seed=seed,
-            budget=budget,
-            iterations=iterations,
-            device=device,
-        ),
-        as_json=as_json,
-    )
+    train_images(options, as_json)
 
 
 def check_libraries(model: str, export: bool, sources: Sequence[Path]) -> None:

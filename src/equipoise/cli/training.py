@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from equipoise.cli.image_sources import ImageSource, read_lists, readable, share
 from equipoise.cli.options import KINDS, RunOptions
 from equipoise.cli.queues import missing_cells, train_cells
 from equipoise.cli.shared import device_of, perhaps, refusing
+from equipoise.cli.train import TrainOptions
 from equipoise.cli.trained import conclude, few_images, told_as_json
 from equipoise.data.reading import counted, read_json, shown
 from equipoise.files import write_text
@@ -45,60 +46,6 @@ ONE_CLASS = ("ldam", "focal", "eql")  # no mixed labels
 NOT_OWN = ("out", "on_bad_image", "export", "compiled", "resident", "decode", "workers", "budget", "device")
 
 
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """What `equipoise train` was asked for."""
-
-    source: Path | None
-    out: Path
-    losses: tuple[str, ...]
-    model: str
-    weights: str | None
-    stride: str | None
-    freeze: bool
-    epochs: float
-    size: int | None
-    batch: int | None
-    lr: float | None
-    optimizer: str
-    weight_decay: float
-    augment: str | None
-    mixup: float
-    cutmix: float
-    ema: float
-    sampler: str
-    accumulate: int
-    train: Path | None
-    val: Path | None
-    images: Path | None
-    held_out: float
-    on_bad_image: str
-    export: bool
-    compiled: bool
-    resident: bool | None
-    decode: str
-    workers: int | None
-    seed: int
-    budget: float | None
-    iterations: int | None
-    device: str | None
-
-    @property
-    def images_from(self) -> ImageSource:
-        """Where the images are."""
-        return ImageSource(
-            self.source,
-            self.train,
-            self.val,
-            self.images,
-            self.held_out,
-            self.on_bad_image,
-            self.workers,
-            self.resident,
-            self.decode,
-        )
-
-
 def train_images(options: TrainOptions, as_json: bool = False) -> None:
     """Train what was asked for, and write the folder of the run."""
     check_words(options)
@@ -112,7 +59,8 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
             decodes_on(place, "gpu")  # refused before anything is read
         if options.weights is not None:
             options = replace(options, weights=weights_file(options.weights))
-        train, test, where = read_lists(options.images_from)
+        images = images_of(options)
+        train, test, where = read_lists(images)
         before = run_before(options.out)
         size = options.size or before.get("size") or size_for(train, place)
         made_from = described(options, size) | {"trained_on": train.digest, "judged_on": test.digest}
@@ -121,7 +69,7 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
         start = make_backbone(options.model, size, options.weights, stride=stride, log=log)
         made_from["start_weights"] = None if options.weights is None else weights_digest(start[0])
         check_same(options.out, before, made_from)
-        data = readable(options.images_from, ImageData(train, test, size, where), place, log)
+        data = readable(images, ImageData(train, test, size, where), place, log)
         describe(data, options, log)
         check_batch(options, data, start[0])
         recipes = recipes_for(options, data, start[0])
@@ -156,6 +104,21 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
 
 
 # -------------------------------------------------------------------- what was asked for
+
+
+def images_of(options: TrainOptions) -> ImageSource:
+    """Where the images are."""
+    return ImageSource(
+        options.source,
+        options.train,
+        options.val,
+        options.images,
+        options.held_out,
+        options.on_bad_image,
+        options.workers,
+        options.resident,
+        options.decode,
+    )
 
 
 def check_words(options: TrainOptions) -> None:
@@ -304,7 +267,7 @@ def described(options: TrainOptions, size: int) -> dict[str, Any]:
     paths = [name for name in ("source", "train", "val", "images", "weights") if content[name]]
     absolute = {name: str(Path(content[name]).resolve()) for name in paths if content[name] != "pretrained"}
     augment = "none" if options.freeze else options.augment
-    return content | {"losses": list(options.losses), "size": size, "augment": augment} | absolute
+    return content | {"size": size, "augment": augment} | absolute
 
 
 def run_before(out: Path) -> dict[str, Any]:
