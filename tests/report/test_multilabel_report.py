@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,17 @@ def data_of(page: str) -> Any:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     return json.loads(found[1])
+
+
+def test_the_page_says_what_it_was_made_from_and_where_its_intervals_come_from() -> None:
+    target = sample()[1]
+    report = made(judged())
+    words = f"Evaluated on 120 test items with {target.sum(1).mean():.1f} of 4 labels each on average."
+    assert words in report.to_html()
+    assert "seeded bootstrap draws" in report.to_html().split("<footer>")[1].split("</footer>")[0]
+    assert "Wilson" not in report.to_html().split("<footer>")[1].split("</footer>")[0]
+    report.models = [replace(model, drawn=None) for model in report.models]
+    assert "ntervals" not in report.to_html().split("<footer>")[1].split("</footer>")[0]
 
 
 def test_the_page_holds_the_numbers_of_the_evaluation() -> None:

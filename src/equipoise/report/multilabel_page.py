@@ -11,25 +11,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from equipoise.data.reading import counted
-from equipoise.files import write_text
 from equipoise.metrics.evaluation import percent
 from equipoise.metrics.multilabel import RESAMPLES
 from equipoise.metrics.multilabel_judging import LOG_ODDS, JudgedMultilabel
-from equipoise.report import multilabel_data, multilabel_specs, page_data, sections
-from equipoise.report.changes import unrounded
+from equipoise.report import multilabel_changes, multilabel_data, multilabel_specs, page_data, sections
 from equipoise.report.class_table import SHAPES, score
+from equipoise.report.comparison import Comparison
 from equipoise.report.count_specs import class_counts
-from equipoise.report.figures import save, standing_alone
+from equipoise.report.figures import standing_alone
 from equipoise.report.groups import Cuts
-from equipoise.report.inspection import how_unequal
-from equipoise.report.multilabel_changes import alone, change_data, changes
+from equipoise.report.multilabel_changes import change_data
 from equipoise.report.multilabel_data import HEADLINES, headlines
 from equipoise.report.multilabel_specs import GROUPS, by_place
 from equipoise.report.pictures import EACH, Paths, missed, pictures, with_paths
-from equipoise.report.sections import Section, figure, foot, pair, section, slider, text, top
+from equipoise.report.sections import Section, figure, pair, section, slider
 from equipoise.report.specs import COLOURS, Spec, neighbours
 
 BOOTSTRAP = (
@@ -39,7 +36,7 @@ BOOTSTRAP = (
 TITLE = "Several labels, from head to tail"
 
 
-class MultilabelReport:
+class MultilabelReport(Comparison):
     """A page that compares models with several labels per item on a test set, first to last: before → after.
 
     `results` are what `judge_multilabel` returns, by name; all must share the training prior. Intervals come from
@@ -53,6 +50,9 @@ class MultilabelReport:
     >>> MultilabelReport({"BCE": one})
     MultilabelReport(1 model: BCE; 2 classes, 2 test items)
     """
+
+    models: list[multilabel_data.Model]
+    _changes: ClassVar[Any] = multilabel_changes
 
     def __init__(
         self,
@@ -73,11 +73,6 @@ class MultilabelReport:
         self.prior = self.models[0].judged.prior
         self.images = None if images is None else Path(images)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page, whole or not at all; folders are made."""
-        write_text(path, self.to_html())
-        return Path(path)
-
     def to_html(self) -> str:
         """The whole page as text."""
         drawn = page_data.drawn_classes(self.prior, len(self.models))
@@ -97,35 +92,15 @@ class MultilabelReport:
         lines = ["before", "after"] if len(models) > 1 else ["after"]
         specs = multilabel_specs.charts(self.prior, pairs=pairs, lines=lines, cuts=self.cuts)
         specs["counts"] = class_counts(data["classes"], self.prior, by_place(self.cuts))
-        return sections.page(self.title, self._body(drawn, missing if any(shown) else None), data, specs)
-
-    def conclusion(self) -> str:
-        """What changed from the first model to the last, for whom, and whether it is more than chance."""
-        if len(self.models) == 1:
-            return alone(self.models[0])
-        words: list[str] = change_data([self.models[0], self.models[-1]], [])["0-1"]["words"]
-        return words[0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers as plain data, shares from 0 to 1: of every model, and what changed from first to last."""
-        models = [
-            {
-                "name": model.name,
-                "items": model.evaluation.num_items,
-                "notes": list(model.notes),
-                "headline": {key: value and vars(value) for key, value in headlines(model).items()},
-                "scores": model.scores,
-            }
-            for model in self.models
-        ]
-        found: dict[str, Any] = {"conclusion": self.conclusion()}
-        if len(self.models) > 1:
-            moved = changes(self.models[0], self.models[-1], [])
-            found["change"] = unrounded(moved, models)
-            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
-        found["groups"] = {name: len(members) for name, members in self.models[0].members}
-        found["models"] = models
-        return found
+        certain = any(model.drawn is not None for model in self.models)
+        body = self._body(
+            _headline_section(self.models, certain, self.cuts),
+            multilabel_data.notes_of(self.models, drawn, self.prior.num_classes),
+            self._sections(certain, missing if any(shown) else None),
+            tested=f" {multilabel_data.how_many(self.prior, self.models[0].evaluation)}",
+            below=BOOTSTRAP if certain else "",
+        )
+        return sections.page(self.title, body, data, specs)
 
     def figures(self) -> dict[str, Spec]:
         """Every figure of the page by file name: Vega-Lite specifications with their data."""
@@ -155,33 +130,28 @@ class MultilabelReport:
                     made[f"{number}-{NAMES[kind]}"] = drawn_of(kind, {name: model}, one[kind], name)
         return made
 
-    def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write every figure as PNG and SVG into a folder."""
-        figures = self.figures().items()
-        return [save(made, Path(folder) / f"{name}.{end}") for name, made in figures for end in ("png", "svg")]
+    # ---------------------------------------------------------------- inside
 
-    def _repr_html_(self) -> str:
-        """The page in a frame of its own, for notebooks."""
-        return sections.frame(self.to_html(), self.title)
+    def _items(self) -> int:
+        return self.models[0].evaluation.num_items
 
-    def __repr__(self) -> str:
-        items = counted(self.models[0].evaluation.num_items, "test item")
-        names = ", ".join(model.name for model in self.models)
-        classes = counted(self.prior.num_classes, "class")
-        return f"MultilabelReport({counted(len(self.models), 'model')}: {names}; {classes}, {items})"
+    def _groups(self) -> dict[str, int]:
+        return {name: len(members) for name, members in self.models[0].members}
 
-    def _body(self, drawn: list[int], missing: int | None) -> str:
+    def _numbers(self, model: multilabel_data.Model) -> dict[str, Any]:
+        return {
+            "name": model.name,
+            "items": model.evaluation.num_items,
+            "notes": list(model.notes),
+            "headline": {key: value and vars(value) for key, value in headlines(model).items()},
+            "scores": model.scores,
+        }
+
+    def _sections(self, certain: bool, missing: int | None) -> list[Section]:
         """`missing` is how many pictures could not be opened; None if there are no pictures."""
-        prior, several, first = self.prior, len(self.models) > 1, self.models[0].evaluation
-        lead = (
-            f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
-            f"Evaluated on {counted(first.num_items, 'test item')} {multilabel_data.how_many(prior, first)}."
-        )
-        certain = any(model.drawn is not None for model in self.models)
-        notes = multilabel_data.notes_of(self.models, drawn, prior.num_classes)
-        leading = [sections.conclusion_section(self.conclusion()), _headline_section(self.models, certain, self.cuts)]
-        others = [
-            _classes_section(several, prior.num_classes, certain),
+        several = len(self.models) > 1
+        return [
+            _classes_section(several, self.prior.num_classes, certain),
             sections.table_section(several, list(GROUPS.values()), TABLE),
             _slopes_section(several, certain),
             _missed_section(several),
@@ -190,19 +160,6 @@ class MultilabelReport:
             _calibration_section(several),
             sections.counts_section(),
         ]
-        parts = [
-            top(self.title, lead),
-            sections.picker() if several else "",
-            f'<main class="{"" if several else "single"}">',
-            leading[0].html,
-            sections.contents([leading[1], *others]),
-            leading[1].html,
-            *(f'<p class="note">{text(note)}</p>' for note in notes),
-            *(part.html for part in others),
-            "</main>",
-            foot(BOOTSTRAP if certain else ""),
-        ]
-        return "\n".join(parts)
 
 
 TABLE = (

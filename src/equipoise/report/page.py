@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,11 +23,12 @@ from equipoise.metrics.evaluation import percent
 from equipoise.metrics.judging import judge
 from equipoise.metrics.sweep import TAUS, WORLDS, LogitsMean
 from equipoise.prior import Prior
-from equipoise.report import page_data, sections, specs
-from equipoise.report.changes import alone, change_data, changes, unrounded
+from equipoise.report import changes, page_data, sections, specs
+from equipoise.report.changes import change_data
 from equipoise.report.class_table import SHAPES, table_columns, table_scores
+from equipoise.report.comparison import Comparison
 from equipoise.report.count_specs import class_counts
-from equipoise.report.figures import save, standing_alone
+from equipoise.report.figures import standing_alone
 from equipoise.report.groups import GROUPS, Cuts
 from equipoise.report.heat_map import group_ends, heat_map_data
 from equipoise.report.inspection import Inspection, absent_in_words, how_unequal
@@ -39,7 +40,7 @@ from equipoise.report.sweep_specs import sweeps, tau_sweep, world_sweep
 TITLE = "The tail, before and after"
 
 
-class Report:
+class Report(Comparison):
     """A page that compares models on a test set, first to last: before → after.
 
     `results` are evaluations, or what `eq.judge` returns, by name or in a list; several per name are seeds of one
@@ -53,6 +54,9 @@ class Report:
     >>> Report({"Softmax": one, "Balanced Softmax": other})
     Report(2 models: Softmax, Balanced Softmax; 2 classes, 2 test items)
     """
+
+    models: list[page_data.Model]
+    _changes: ClassVar[Any] = changes
 
     def __init__(
         self,
@@ -101,11 +105,6 @@ class Report:
         }
         return cls(results, title=title, many=many, few=few)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page, whole or not at all; folders are made."""
-        write_text(path, self.to_html())
-        return Path(path)
-
     def to_html(self) -> str:
         """The whole page as text."""
         drawn = page_data.drawn_classes(self.prior, len(self.models))
@@ -114,36 +113,9 @@ class Report:
         lines = ["before", "after"] if len(self.models) > 1 else ["after"]
         charts = specs.charts(self.prior, pairs=pairs, lines=lines, cuts=self.cuts) | sweeps(lines)
         charts["counts"] = class_counts(data["classes"], self.prior, by_count(self.cuts))
-        return sections.page(self.title, self._body(drawn, data), data, charts)
-
-    def conclusion(self) -> str:
-        """What changed from the first model to the last, for whom, and whether it is more than chance."""
-        if len(self.models) == 1:
-            return alone(self.models[0])
-        words: list[str] = change_data([self.models[0], self.models[-1]], [])["0-1"]["words"]
-        return words[0]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers as plain data, shares from 0 to 1: of every model, and what changed from first to last."""
-        models = [
-            {
-                "name": model.name,
-                "items": model.runs[0].num_items,
-                "runs": len(model.runs),
-                "notes": list(model.notes),
-                "ece": float(np.mean([run.ece for run in model.runs])),
-                "headline": {key: value and vars(value) for key, value in page_data.headlines(model).items()},
-            }
-            for model in self.models
-        ]
-        found: dict[str, Any] = {"conclusion": self.conclusion()}
-        if len(self.models) > 1:
-            moved = changes(self.models[0], self.models[-1], [])
-            found["change"] = unrounded(moved, models)
-            found |= {"from": self.models[0].name, "to": self.models[-1].name, "paired": moved.paired}
-        found["groups"] = {name: len(members) for name, members in self.cuts.groups(self.prior).items()}
-        found["models"] = models
-        return found
+        headline, notes = sections.headline_section(self.models), self._notes(drawn)
+        body = self._body(headline, notes, self._sections(data), below=sections.WILSON)
+        return sections.page(self.title, body, data, charts)
 
     def figures(self) -> dict[str, Spec]:
         """Every figure of the page by file name: Vega-Lite specifications with their data, which `save` writes."""
@@ -179,21 +151,23 @@ class Report:
                 made[f"{number}-tau-sweep"] = figure(chart, "tau", one, name, "dashed line: as it is")
         return made
 
-    def save_figures(self, folder: str | os.PathLike[str]) -> list[Path]:
-        """Write every figure as PNG and SVG into a folder."""
-        figures = self.figures().items()
-        return [save(figure, Path(folder) / f"{name}.{end}") for name, figure in figures for end in ("png", "svg")]
-
-    def _repr_html_(self) -> str:
-        """The page in a frame of its own, for notebooks."""
-        return sections.frame(self.to_html(), self.title)
-
-    def __repr__(self) -> str:
-        names = ", ".join(model.name for model in self.models)
-        items, classes = self.models[0].runs[0].num_items, self.prior.num_classes
-        return f"Report({counted(len(self.models), 'model')}: {names}; {classes:,} classes, {items:,} test items)"
-
     # ---------------------------------------------------------------- inside
+
+    def _items(self) -> int:
+        return self.models[0].runs[0].num_items
+
+    def _groups(self) -> dict[str, int]:
+        return {name: len(members) for name, members in self.cuts.groups(self.prior).items()}
+
+    def _numbers(self, model: page_data.Model) -> dict[str, Any]:
+        return {
+            "name": model.name,
+            "items": model.runs[0].num_items,
+            "runs": len(model.runs),
+            "notes": list(model.notes),
+            "ece": float(np.mean([run.ece for run in model.runs])),
+            "headline": {key: value and vars(value) for key, value in page_data.headlines(model).items()},
+        }
 
     def _data(self, drawn: list[int]) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -214,28 +188,6 @@ class Report:
                 data["heat"] = {"classes": self.prior.num_classes, "ends": group_ends(self.cuts.groups(self.prior))}
                 found["heat"] = heat_map_data(model.confusions, self.prior, len(self.models))
         return data
-
-    def _body(self, drawn: list[int], data: dict[str, Any]) -> str:
-        prior, models, several = self.prior, self.models, len(self.models) > 1
-        lead = (
-            f"{counted(prior.num_classes, 'class')}, {counted(prior.total, 'training item')}; {how_unequal(prior)}. "
-            f"Evaluated on {counted(models[0].runs[0].num_items, 'test item')}."
-        )
-        first = [sections.conclusion_section(self.conclusion()), sections.headline_section(models)]
-        others = self._sections(data)
-        parts = [
-            top(self.title, lead),
-            sections.picker() if several else "",
-            f'<main class="{"" if several else "single"}">',
-            first[0].html,
-            sections.contents([first[1], *others]),
-            first[1].html,
-            *self._notes(drawn),
-            *(part.html for part in others),
-            "</main>",
-            foot(),
-        ]
-        return "\n".join(parts)
 
     def _sections(self, data: dict[str, Any]) -> list[Section]:
         models, several = self.models, len(self.models) > 1
@@ -266,7 +218,7 @@ class Report:
                 f"Charts of classes show {len(drawn):,} of {self.prior.num_classes:,}, evenly spaced from head to "
                 "tail; all numbers cover all classes."
             )
-        return [f'<p class="note">{text(note)}</p>' for note in notes]
+        return notes
 
 
 TABLE_OF_RECALL = (
