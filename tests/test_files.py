@@ -104,6 +104,13 @@ def test_a_new_file_is_written_where_there_are_no_links(tmp_path: Path, monkeypa
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_an_error_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"\[Errno \d+\] .*: '/proc/page.html'"):
+        write_text("/proc/page.html", "text")
+    write_text(tmp_path / ("x" * 250), "text")  # the longest names have no room for another ending
+    assert [len(path.name) for path in tmp_path.iterdir()] == [250]
+
+
 def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a folder: name a file"):
         write_text(tmp_path, "text")

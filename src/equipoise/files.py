@@ -31,9 +31,10 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
     if place.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a file")
     place.parent.mkdir(parents=True, exist_ok=True)
-    scratch = place.with_name(f".{place.stem}.{secrets.token_hex(4)}.part{place.suffix}")
-    try:
+    scratch = place.with_name(f".{place.stem[:50]}.{secrets.token_hex(4)}.part{place.suffix}")
+    with _named(scratch, path):
         scratch.touch(exist_ok=False)
+    try:
         if place.exists():
             scratch.chmod(place.stat().st_mode & 0o777)
         mode = scratch.stat().st_mode & 0o777
@@ -48,6 +49,17 @@ def written_whole(path: str | os.PathLike[str], *, new: bool = False) -> Iterato
     finally:
         with suppress(FileNotFoundError):
             scratch.unlink()
+
+
+@contextmanager
+def _named(scratch: Path, path: str | os.PathLike[str]) -> Iterator[None]:
+    """Errors about the scratch file name the file that was asked for."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None and str(error.filename) == str(scratch):
+            error.filename = str(path)
+        raise
 
 
 def _place_new(scratch: Path, place: Path) -> None:

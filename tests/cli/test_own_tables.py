@@ -186,6 +186,15 @@ def test_a_plan_that_will_not_do_is_refused(plan: str, words: str, tmp_path: Pat
     assert words in equipoise("run", file, "--data", tmp_path, code=2)
 
 
+def test_options_for_images_are_refused_for_a_table_of_cifar(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    code = "from equipoise.training.recipe import Cell, Recipe\nNAME = 'mine'\ndef recipe_of(cell): return Recipe()\n"
+    file.write_text(f"{code}def plan(): return [Cell('cifar10-lt', 10, 'a', 0)]\n")
+    for words in (("--weights", "none"), ("--workers", "2"), ("--resident",)):
+        said = equipoise("run", file, "--data", tmp_path, *words, code=2)
+        assert f"{words[0]} has no meaning for a table of CIFAR-LT" in said
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -198,6 +198,14 @@ def test_the_help_lists_every_loss_in_panels_of_options(run: Path) -> None:
     }  # fmt: skip
 
 
+def test_hidden_files_of_a_folder_are_not_classified(run: Path, photos: Path, tmp_path: Path) -> None:
+    shutil.copy(photos / "val" / "class1" / "0.jpg", tmp_path / "0.jpg")
+    (tmp_path / "._0.jpg").write_bytes(b"what macOS leaves beside a file")
+    result = equipoise("predict", run, "--method", "balanced_softmax", tmp_path)
+    assert result.exit_code == 0
+    assert len(result.stdout.splitlines()) == 2
+
+
 def test_photos_are_classified_and_bad_ones_named(run: Path, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "bad.jpg").write_bytes(b"no image")
     result = equipoise("predict", run, "--method", "balanced_softmax", photos / "val" / "class1", tmp_path / "bad.jpg")

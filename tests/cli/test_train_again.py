@@ -19,7 +19,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner, Result
 
 from equipoise.cli import app
+from equipoise.cli.image_sources import ImageSource, read_lists, readable
 from equipoise.models.classifiers import make_backbone
+from equipoise.training.images import ImageData
 from equipoise.training.run_folder import load_run, weights_file
 from equipoise.training.weights import weights_digest
 
@@ -105,6 +107,31 @@ def test_frozen_runs_with_and_without_augment_none_are_one(photos: Path, tmp_pat
     words = ("train", photos, "--out", tmp_path / "run", *SMALL, "--freeze", "--weights", tmp_path / "w.pth")
     assert equipoise(*words).exit_code == 0
     assert "nothing left to train" in said(equipoise(*words, "--augment", "none"))
+
+
+def test_a_smoke_test_of_a_second_stage_is_not_repeated(photos: Path, tmp_path: Path) -> None:
+    words = ("train", photos, "--out", tmp_path / "run", *SMALL[:-1], "4", "--epochs", "1", "--loss", "crt")
+    assert "nothing left to train" not in said(equipoise(*words))
+    records = (tmp_path / "run" / "records.jsonl").read_text()
+    assert "nothing left to train" in said(equipoise(*words))
+    assert (tmp_path / "run" / "records.jsonl").read_text() == records
+
+
+def test_a_run_goes_on_whether_or_not_its_images_fit_in_memory_by_then(photos: Path, tmp_path: Path) -> None:
+    words = ("train", photos, "--out", tmp_path / "run", "--model", NETWORK, "--size", "32", "--device", "cpu")
+    equipoise(*words, "--resident", "--budget", "0")
+    text = said(equipoise(*words, "--no-resident", "--budget", "0"))
+    assert "resumed at iteration" in text
+    assert "belongs to another run" not in text
+
+
+def test_whether_images_fit_in_memory_is_decided_once(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, test, where = read_lists(ImageSource(photos))
+    for free in (1e12, 0.0):
+        monkeypatch.setattr("equipoise.training.images.free_memory", lambda device, free=free: free)
+        data = readable(ImageSource(photos), ImageData(train, test, 32, where), torch.device("cpu"), print)
+        monkeypatch.setattr("equipoise.training.images.free_memory", lambda device, free=free: 1e12 - free)
+        assert data.fits(torch.device("cpu")) == (free > 0) == bool(data.pixels)
 
 
 def test_a_backbone_of_another_run_is_trained_on(first: Path, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import json
 import re
 import tracemalloc
 import zipfile
@@ -375,6 +376,10 @@ def test_folders_that_are_no_runs_of_one_training_set_are_named(tmp_path: Path) 
     with pytest.raises(ValueError, match=r"several training sets \(cifar10-lt/10, .*\): pass the folder of one"):
         read_runs(ROOT / "results" / "table1")
     with pytest.raises(ValueError, match=r"has no .json files"):
+        read_runs(tmp_path)
+    first = json.loads(next((ROOT / "results" / "table1").rglob("0.json")).read_text())
+    (tmp_path / "0.json").write_text(json.dumps(first | {"complete": False}))
+    with pytest.raises(ValueError, match=r"holds smoke tests only: pass a folder of whole runs"):
         read_runs(tmp_path)
     (tmp_path / "a.json").write_text("[]")
     with pytest.raises(ValueError, match=r"a.json is not a run record"):

@@ -36,6 +36,7 @@ from equipoise.report.detections import colour, draw_detections
 from equipoise.training import records as record_files
 from equipoise.training.detection import DetectionRecipe, DetectionTraining
 from equipoise.training.detection_records import DetectionRecord
+from equipoise.training.kept import note_of
 from equipoise.training.recipe import Method
 
 pytest.importorskip("hotcoco")
@@ -379,6 +380,7 @@ def test_smaller_images_and_federated_labels_are_an_option_and_recorded_under_an
         (("voc2012-lt",), "which data"),
         (("table2", "--data", "."), "lvis_v1_train.json"),
         (("voc2012-lt", "--train", "a.json"), "your own data needs"),
+        (("voc2012-lt", "--data", ".", "--train", "a", "--val", "b", "--images", "c"), "--images, not both"),
         (("voc2012-lt", "--data", ".", "--only", "best"), "train_lt.json"),
         (("table3", "--data", "."), "no table is named"),
         (
@@ -530,6 +532,11 @@ def test_weights_are_used_at_the_size_and_with_the_stride_that_they_were_trained
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("1x1", (SIDE,), 90)
     model = load_for_use(weights, *with_categories, Network(stride="3x3", size=2 * SIDE))
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (2 * SIDE,), 180)
+    whole = note_of(weights).read_text()
+    for damaged in ("[]", whole[:20]):
+        note_of(weights).write_text(damaged)
+        with pytest.raises(ValueError, match=f"{note_of(weights).name} is not"):
+            load_for_use(weights, *with_categories, Network())
     alone = weights.rename(tmp_path / "alone.pt")
     model = load_for_use(alone, *with_categories, Network())
     assert (stride_of(model), model.transform.min_size, model.transform.max_size) == ("3x3", (800,), 1333)

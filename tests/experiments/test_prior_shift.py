@@ -99,6 +99,19 @@ def test_a_smoke_test_prints_the_table_and_is_never_imported(tmp_path: Path) -> 
     assert not results.exists()
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_smoke_test_is_not_in_the_table_of_another(tmp_path: Path) -> None:
+    def table(iterations: int, out: str) -> str:
+        words = ["run", "prior-shift", "--iterations", str(iterations), "--seeds", "0", "--out", str(tmp_path / out)]
+        result = CliRunner().invoke(app, [*words, "--results", str(tmp_path)], env={"COLUMNS": "100"})
+        assert result.exit_code == 0, result.output
+        return result.output[result.output.index("Accuracy") : result.output.index("the table:")]
+
+    alone, longer = table(2, "alone.jsonl"), table(40, "both.jsonl")
+    assert longer != alone
+    assert table(2, "both.jsonl") == alone
+
+
 def test_a_finished_run_is_saved_and_restored() -> None:
     run, again = (PriorShiftRun(MethodCell("softmax", 0), 3) for _ in range(2))
     run.load_state_dict({"model": digits_cnn().state_dict()})

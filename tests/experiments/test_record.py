@@ -463,6 +463,19 @@ def test_any_recipe_can_have_teachers_also_of_a_larger_network(command: Command)
     assert "student needs student: a method cannot need itself" in done.output
 
 
+def test_teachers_of_teachers_are_needed_too_and_may_not_need_their_student() -> None:
+    recipes = {
+        "first": replace(recipe.SECOND, teacher="second", teachers=1),
+        "second": replace(recipe.SECOND, teacher="third", teachers=2),
+        "third": recipe.AVERAGED,
+    }
+    found = needed_by([Cell(*CELL, "first", 0)], lambda cell: recipes[cell.method])
+    assert [cell.method for cell in found] == ["second", "third", "third"]
+    recipes["third"] = replace(recipe.SECOND, teacher="first", teachers=1)
+    with pytest.raises(typer.BadParameter, match="first needs second needs third needs first"):
+        needed_by([Cell(*CELL, "first", 0)], lambda cell: recipes[cell.method])
+
+
 def test_a_teacher_can_have_teachers_of_its_own(command: Command) -> None:
     file = command.folder / "own.py"
     second = 'RECIPES["second"] = replace(RECIPES["student"], teacher="student", teachers=1)\n'
@@ -666,9 +679,12 @@ def test_a_scaled_student_of_a_scaled_teacher_is_refused_too(command: Command) -
 
 def test_a_long_student_is_timed_on_a_cpu(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classification_runs, "LONG", 2)
-    said = command("--seeds", "0")
+    said = command(*(word for name in NAMES for word in ("--only", name)))
     assert "On this CPU an iteration takes" in said
-    assert "3 runs recorded" in said
+    assert "2 runs recorded" in said
+    said = command("--seeds", "0")  # the student alone, whose teachers are finished
+    assert "On this CPU an iteration takes" in said
+    assert "1 run recorded" in said
 
 
 def test_the_time_that_is_announced_for_a_cpu_includes_labelling(

@@ -293,6 +293,36 @@ def test_looking_whether_out_can_be_written_leaves_it_as_it_was(tmp_path: Path) 
     assert (tmp_path / "old.jsonl").read_text() == ""
 
 
+def test_a_fault_of_the_program_in_training_is_no_wrong_option(
+    tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise TypeError("'NoneType' object is not subscriptable")
+
+    monkeypatch.setattr("equipoise.training.classification_runs.Classification.train", broken)
+    write_cifar10(tmp_path / "data")
+    data = ["--data", str(tmp_path / "data"), "--device", "cpu", "--out", str(tmp_path / "new.jsonl")]
+    words = ["--results", str(tmp_path), "--only", "cifar10-lt/100/softmax/0"]
+    result = CliRunner().invoke(app, ["run", "table1", *data, *words])
+    assert isinstance(result.exception, TypeError)
+
+
+def test_runs_that_another_process_has_recorded_are_not_to_go(
+    tmp_path: Path, tiny: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, words = tmp_path / "new.jsonl", ["--only", "cifar10-lt/100/softmax/0", "--only", "cifar10-lt/100/softmax/1"]
+
+    def trained_elsewhere(cells: list[Cell], *_: object, **__: object) -> list[Cell]:
+        append_record(out, a_record(imbalance=100))
+        return []
+
+    monkeypatch.setattr("equipoise.training.queue.run_cells", trained_elsewhere)
+    write_cifar10(tmp_path / "data")
+    data = ["--data", str(tmp_path / "data"), "--device", "cpu", "--out", str(out), "--results", str(tmp_path)]
+    result = CliRunner().invoke(app, ["run", "table1", *data, *words])
+    assert f"0 runs recorded in {out}, 1 to go" in result.output
+
+
 @pytest.mark.parametrize("validate", [False, True])
 def test_a_blank_image_is_named_before_anything_is_trained(
     validate: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

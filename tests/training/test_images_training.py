@@ -26,6 +26,7 @@ from equipoise.training.images import (
     ImageClassification,
     ImageData,
     decodes_on,
+    free_memory,
     stored_side,
     training_set,
 )
@@ -284,6 +285,22 @@ def test_where_streamed_images_are_decoded(data: ImageData, monkeypatch: pytest.
         assert not decodes_on(gpu, "cpu")
     kind = ImageClassification("t", {}, replace(data, resident=False), settings)
     assert kind.engine(None)["images"] == "streamed"  # type: ignore[arg-type]
+    in_memory = ImageClassification("t", {}, replace(data, resident=True), settings)
+    assert kind.must_match(None) == in_memory.must_match(None)  # type: ignore[arg-type]
     monkeypatch.setattr("equipoise.training.images.why_not_on", lambda device: None)
     kind = ImageClassification("t", {}, replace(data, resident=False, decode="gpu"), settings)
     assert kind.engine(None)["images"] == "streamed, decoded on the GPU"  # type: ignore[arg-type]
+    assert kind.must_match(None) != in_memory.must_match(None)  # type: ignore[arg-type]
+
+
+def test_the_free_memory_is_read_and_assumed_where_it_is_not_known(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 30 kB\nMemFree: 10 kB\nMemAvailable:    20 kB\n")
+    monkeypatch.setattr("equipoise.training.images.MEMORY", tmp_path / "meminfo")
+    assert free_memory(CPU) == 20_480
+    for content in ("MemTotal: 30 kB\n", "MemAvailable: much kB\n"):
+        (tmp_path / "meminfo").write_text(content)
+        assert free_memory(CPU) == 8e9
+    monkeypatch.setattr("equipoise.training.images.MEMORY", tmp_path / "nothing")
+    assert free_memory(CPU) == 8e9

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from equipoise.cli import app
 from equipoise.cli.options import RunOptions
 from equipoise.experiments.prior_shift.records import PriorShiftRecord
+from equipoise.report.files import read_runs
 from equipoise.training import records as records_module
 from equipoise.training.detection_records import DetectionRecord
 from equipoise.training.records import (
@@ -65,6 +66,14 @@ def test_smoke_tests_are_never_imported_nor_counted(tmp_path: Path) -> None:
     done = import_records(tmp_path / "new.jsonl", tmp_path)
     assert (done.written, done.smoke_tests) == ([], 1)
     assert Recorded(tmp_path / "new.jsonl", tmp_path, "table1", Record, [Record]).appended() == set()
+
+
+def test_what_a_killed_process_has_left_of_a_record_is_no_record(tmp_path: Path) -> None:
+    append_record(tmp_path / "new.jsonl", record())
+    (path,) = import_records(tmp_path / "new.jsonl", tmp_path).written
+    path.with_name(".1.4fb0b682.part.json").write_text("{")
+    assert read_records(tmp_path) == [record()]
+    assert list(read_runs(tmp_path)) == ["softmax"]
 
 
 def test_a_line_cut_by_a_kill_loses_only_itself(tmp_path: Path) -> None:

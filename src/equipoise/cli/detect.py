@@ -153,13 +153,13 @@ def submit(
 
 def _files_of(pictures: list[Path]) -> list[Path]:
     """The named image files, and those in named folders."""
-    from equipoise.data.class_folders import IMAGES
+    from equipoise.data.class_folders import IMAGES, is_image
 
     found: list[Path] = []
     for path in pictures:
         if not path.exists():
             raise ValueError(f"there is no image {path}")
-        inside = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES) if path.is_dir() else [path]
+        inside = sorted(file for file in path.iterdir() if is_image(file.name)) if path.is_dir() else [path]
         if not inside:
             raise ValueError(f"{path} holds no images: expected {', '.join(sorted(IMAGES))} files")
         found += inside
@@ -187,15 +187,14 @@ def predict(
     import torch
 
     from equipoise.data.coco import categories_of, read_image
-    from equipoise.data.reading import read_json
+    from equipoise.data.reading import read_json, twice
     from equipoise.report.detections import draw_detections
 
     categories = categories_of(read_json(annotations), annotations)
     names = list(categories.values())
     pictures = _files_of(pictures)
-    twice = sorted({picture.stem for picture in pictures if sum(picture.stem == p.stem for p in pictures) > 1})
-    if twice:
-        raise ValueError(f"two images are named {twice[0]}: both would be written to {out / twice[0]}.png")
+    if (name := twice(picture.stem for picture in pictures)) is not None:
+        raise ValueError(f"two images are named {name}: both would be written to {out / name}.png")
     place = device_of(device)
     model = load(weights, annotations, categories, network).to(place)
     adjust(model, shift, annotations, categories)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,13 +110,13 @@ def load(weights: Path, annotations: Path, categories: dict[int, str], network: 
     )
     from equipoise.models.weights import read_tensors
     from equipoise.prior import Prior
-    from equipoise.training.kept import note_of
+    from equipoise.training.kept import note_of, read_note
 
     tensors, note, num_classes = read_tensors(weights), note_of(weights), len(categories)
     backbone, stride, size = network.backbone, network.stride, network.size
     trained: dict[str, Any] = {"backbone": "resnet50", "stride": "3x3", "size": 800, "longest": 1333}
     if note != weights and note.is_file():
-        trained |= json.loads(note.read_text()).get("detector", {})
+        trained |= read_note(weights).get("detector", {})
         if "categories" in trained:  # notes of earlier runs have none
             check_same_categories(categories, annotations, categories_of(trained, note), note)
     elif None in (backbone, stride, size):

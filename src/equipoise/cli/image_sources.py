@@ -123,12 +123,13 @@ def readable(given: ImageSource, data: ImageData, device: torch.device, log: Any
     pixels: dict[str, Any] = {}
     found: list[ImageList] = []
     kept_in_memory = data.fits(device)
+    data = replace(data, resident=kept_in_memory)  # decided once: memory is free now
     doing = "decoding" if kept_in_memory else "checking"
     log(f"{doing} {len(data.train):,} training and {len(data.test):,} evaluation images")
     with counting(log) as begin:
         for images, what in ((data.train, "training"), (data.test, "evaluation")):
             reading: dict[str, Any] = {"workers": workers or None, "progress": begin(f"{doing} {what} images")}
-            decoded = decode(images, stored_side(data.size), **reading) if kept_in_memory else None
+            decoded = decode(images, stored_side(data.size), resize=data.resize, **reading) if kept_in_memory else None
             bad = decoded.bad if decoded is not None else check_images(images, **reading)
             if len(bad) and given.on_bad_image == "refuse":
                 raise ValueError(f"{images.source}: {bad}; pass --on-bad-image skip to skip them")

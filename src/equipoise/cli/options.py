@@ -132,9 +132,12 @@ class Source:
     def paths(self, find: Callable[[Path], tuple[Path, Path, Path]]) -> tuple[Path, Path, Path]:
         """The annotations to train and to evaluate on, and the folder of the images; `find` looks for them in
         --data."""
+        own = (self.train, self.val, self.images)
+        if any(own) and self.data is not None:
+            raise typer.BadParameter("which data? Give --data, or your own with --train, --val and --images, not both")
         if self.train and self.val and self.images:
             return self.train, self.val, self.images
-        if self.train or self.val or self.images:
+        if any(own):
             raise typer.BadParameter("your own data needs all of --train, --val and --images")
         if self.data is None:
             raise typer.BadParameter("which data? Give --data FOLDER, or your own with --train, --val and --images")

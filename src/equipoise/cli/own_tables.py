@@ -150,13 +150,14 @@ def train_own(path: Path, options: RunOptions, kernels: KernelOptions, source: S
         "--train": source.train, "--val": source.val, "--images": source.images, "--weights": source.weights,
         "--stride": source.stride, "--workers": source.workers, "--fused": kernels.fused,
         "--no-deterministic": kernels.timed, "--compile": kernels.compiled, "--download": download,
-        "--together": options.together,
+        "--together": options.together, "--resident": source.resident,
     }  # fmt: skip
     for place in (source.data, source.train, source.val, source.images):
         if place is not None and not place.exists() and not download:
             raise typer.BadParameter(f"{place} does not exist: is the path right?")
     if isinstance(table, ClassifierTable):
-        _refuse(given, "a table of CIFAR-LT", "--train", "--val", "--images", "--weights", "--stride", "--workers")
+        of_images = ("--train", "--val", "--images", "--weights", "--stride", "--workers", "--resident")
+        _refuse(given, "a table of CIFAR-LT", *of_images)
         if source.data is None:
             raise typer.BadParameter("which data? Give --data, the folder with cifar-10-batches-py or cifar-100-python")
         train_classifiers(table, options, kernels, source.data, download=download)

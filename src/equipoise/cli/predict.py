@@ -132,12 +132,12 @@ def wanted_prior(target: Path, classes: ModelClasses) -> Prior:
 
 def photo_paths(given: list[Path], images: Path | None = None) -> Iterator[Path]:
     """Every photo that was named, in a folder or a list; paths in lists are relative to `images`, or to the list."""
-    from equipoise.data.class_folders import IMAGES
+    from equipoise.data.class_folders import is_image
     from equipoise.data.sources import list_lines
 
     for path in given:
         if path.is_dir():
-            found = sorted(file for file in path.rglob("*") if file.suffix.lower() in IMAGES and file.is_file())
+            found = sorted(file for file in path.rglob("*") if is_image(file.name) and file.is_file())
             if not found:
                 raise ValueError(f"{path} holds no photos")
             yield from found

@@ -24,6 +24,7 @@ def train_prior_shift(options: RunOptions) -> None:
     torch.set_num_threads(1)  # steps are too small for threads to help, and on a busy machine threads slow them down
     train_cells(cells, options, recorded, torch.device("cpu"), PriorShift)
     keys = {f"{prior_shift.NAME}/{cell}" for cell in cells}
-    made = [record for record in recorded.read() if record.key in keys]
-    show(prior_shift.NAME, made)
+    made = [record for record in recorded.records() if record.key in keys]
+    if made:
+        show(prior_shift.NAME, made)
     typer.echo(f"the table: equipoise records import {options.out}, then equipoise table {prior_shift.NAME}")

@@ -115,7 +115,8 @@ def train_cells(
     log(f"{what or runs}, on {hardware(place)['device']}")
     check_writable(options.out, options.kept)
     quiet: Any = nullcontext((log, lambda status: None))
-    with refusing(), (shown or progress()) if leads else quiet as (tell, report):
+    in_training = refusing((OSError, ValueError))  # a TypeError is a fault of the program: it keeps its traceback
+    with in_training, (shown or progress()) if leads else quiet as (tell, report):
         settings = Settings(
             device=place,
             checkpoints=options.kept,
@@ -130,8 +131,11 @@ def train_cells(
             report=report,
         )
         write = partial(append_record, options.out)
-        done = run_cells(cells, make(settings), settings, write=write, recorded=finished or recorded.appended)
-    left = len(cells) - len(done)
+        by_now = finished or recorded.appended
+        with refusing():
+            kind = make(settings)
+        done = run_cells(cells, kind, settings, write=write, recorded=by_now)
+        left = len({*map(str, cells)} - {*by_now()})  # other processes may have recorded some
     if what is None:
         log(f"{counted(len(done), 'run')} recorded in {options.out}, {left} to go")
     elif left:

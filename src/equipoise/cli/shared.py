@@ -31,13 +31,13 @@ SECONDS_TO_FIRST_LINE = 10
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def refusing(kinds: tuple[type[Exception], ...] = (OSError, ValueError, TypeError)) -> Iterator[None]:
     """Turn a file that cannot be used into one message, without a traceback and without its control characters."""
     try:
         yield
     except BrokenPipeError:  # of `| head`, and not of a file: typer ends the command without a word
         raise
-    except (OSError, ValueError, TypeError) as error:
+    except kinds as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -63,7 +63,7 @@ def given(paths: Sequence[Path]) -> Iterator[list[Path]]:
         kept.write_bytes(content)
         try:
             yield [kept if str(path) == "-" else path for path in paths]
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, ValueError) as error:
             raise ValueError(str(error).replace(str(kept), "stdin")) from None
 
 

@@ -106,10 +106,10 @@ def _of_a_checkout(root: Path) -> Iterator[None]:
         ) from None
 
 
-def show(table: str, records: Sequence[Any], console: Console | None = None) -> None:
+def show(table: str, records: Sequence[Any]) -> None:
     """Print the tables of an experiment from records, and what to know about them."""
     report: Any = import_module(f"equipoise.experiments.{EXPERIMENTS[table]}.report")
-    console = console or Console()
+    console = Console()
     for each in report.shown_tables(records):
         each.print(console)
     for note in report.notes(records):

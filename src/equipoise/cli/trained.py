@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import typer
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from equipoise.cli.image_sources import files_of
 from equipoise.cli.options import KINDS
+from equipoise.cli.train import TrainOptions
 from equipoise.data.images import ImageList
 from equipoise.data.reading import visible
 from equipoise.metrics.evaluation import percent
@@ -32,25 +33,6 @@ FEW = 5_000  # training images: with fewer, a network that starts from random we
 HEADS = ("method", "top-1", "balanced", "many", "medium", "few")
 
 Scores = Mapping[str, Mapping[str, Headline | None]]
-
-
-class Asked(Protocol):
-    """The options of a run that its end depends on."""
-
-    @property
-    def out(self) -> Path: ...
-    @property
-    def export(self) -> bool: ...
-    @property
-    def weights(self) -> str | None: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def freeze(self) -> bool: ...
-    @property
-    def epochs(self) -> float: ...
-    @property
-    def iterations(self) -> int | None: ...
 
 
 def few_images(number: int, model: str) -> str:
@@ -79,7 +61,7 @@ def pretrained(model: str) -> str:
 
 
 def conclude(
-    options: Asked, table: str, wanted: Sequence[str], test: ImageList, as_json: bool
+    options: TrainOptions, table: str, wanted: Sequence[str], test: ImageList, as_json: bool
 ) -> dict[str, ImageRecord]:
     """The page that compares what was trained, the curves, and a table; the records of what was wanted."""
     lines = read_lines(options.out / "records.jsonl", KINDS) if (options.out / "records.jsonl").is_file() else ()
@@ -173,7 +155,7 @@ def no_better(scores: Scores, class_names: Sequence[str], total: Sequence[int], 
     return found
 
 
-def remedy(options: Asked) -> str:
+def remedy(options: TrainOptions) -> str:
     """What to try if nothing was learned."""
     if options.iterations is not None:
         return "this was a smoke test: leave --iterations out to train a model"

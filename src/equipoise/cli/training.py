@@ -109,15 +109,15 @@ def train_images(options: TrainOptions, as_json: bool = False) -> None:
 def images_of(options: TrainOptions) -> ImageSource:
     """Where the images are."""
     return ImageSource(
-        options.source,
-        options.train,
-        options.val,
-        options.images,
-        options.held_out,
-        options.on_bad_image,
-        options.workers,
-        options.resident,
-        options.decode,
+        source=options.source,
+        train=options.train,
+        val=options.val,
+        images=options.images,
+        held_out=options.held_out,
+        on_bad_image=options.on_bad_image,
+        workers=options.workers,
+        resident=options.resident,
+        decode=options.decode,
     )
 
 

@@ -45,13 +45,13 @@ def _notes(path: Path, found: dict[str, list[str]]) -> tuple[str, ...]:
     empty = [name for name, files in found.items() if not files]
     if empty:
         notes.append(f"left out {counted(len(empty), 'folder')} without an image: {shown(empty)}")
-    loose = sorted(entry.name for entry in os.scandir(path) if _is_image(entry.name) and entry.is_file())
+    loose = sorted(entry.name for entry in os.scandir(path) if is_image(entry.name) and entry.is_file())
     if loose:
         notes.append(f"left out {counted(len(loose), 'image')} beside the folders of the classes: {shown(loose)}")
     return tuple(notes)
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str) -> bool:
     """Whether it has the ending of an image; hidden files are left out."""
     return os.path.splitext(name)[1].lower() in IMAGES and not name.startswith(".")
 
@@ -61,7 +61,7 @@ def _images(root: Path, name: str, seen: set[str]) -> list[str]:
     found = []
     start = len(str(root / name)) - len(name)
     for place, folders, files in os.walk(root / name, followlinks=True, onerror=_raise):
-        found += [(place, file) for file in files if _is_image(file)]
+        found += [(place, file) for file in files if is_image(file)]
         real = {name: os.path.realpath(os.path.join(place, name)) for name in sorted(folders) if name[0] != "."}
         folders[:] = [name for name, path in real.items() if path not in seen and not seen.add(path)]  # type: ignore[func-returns-value]
     return [os.path.join(place[start:], file) for place, file in sorted(found)]

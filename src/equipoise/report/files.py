@@ -146,7 +146,7 @@ def evaluation_of(record: Record) -> Evaluation:
 
 def read_runs(folder: Path) -> dict[str, list[Evaluation]]:
     """The runs below a folder of records, by method, plain methods first; all must share one training set."""
-    paths = sorted(folder.rglob("*.json"))
+    paths = sorted(path for path in folder.rglob("*.json") if not path.name.startswith("."))
     if not paths:
         raise ValueError(f"{folder} has no .json files: expected a folder of run records")
     records = []
@@ -156,9 +156,12 @@ def read_runs(folder: Path) -> dict[str, list[Evaluation]]:
         except ValueError as error:
             raise ValueError(f"{path} is not a run record: {error}") from None
     sets = {f"{record.data_set}/{record.imbalance}": record.counts for record in records if record.complete}
-    if len(sets) != 1:
-        there = ", ".join(sorted(sets)) or "smoke tests only"
-        raise ValueError(f"{folder} holds runs on several training sets ({there}): pass the folder of one")
+    if not sets:
+        raise ValueError(f"{folder} holds smoke tests only: pass a folder of whole runs")
+    if len(sets) > 1:
+        raise ValueError(
+            f"{folder} holds runs on several training sets ({', '.join(sorted(sets))}): pass the folder of one"
+        )
     ordered = sorted((r for r in records if r.complete), key=lambda r: (_place(r.method), r.seed))
     by_method = grouped(ordered, lambda record: record.method)
     return {method: [evaluation_of(record) for record in runs] for method, runs in by_method.items()}

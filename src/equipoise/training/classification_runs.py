@@ -216,7 +216,7 @@ class Classification(Kind[Cell, Training]):
                         "the logits in another way: expected a loss after which their softmax is what they mean"
                     )
             self.check(teacher)
-        for first in filter(None, [self.starts_from(cell)]):
+        if (first := self.starts_from(cell)) is not None:
             self.check(first)
 
     def refuses(self, cell: Cell, weights: Mapping[str, Tensor]) -> str:

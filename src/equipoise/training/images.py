@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from equipoise.data.gpu_images import EncodedStream, GpuDecoder, why_not_on
-from equipoise.data.image_files import Progress, Resize, decode
+from equipoise.data.image_files import Resize, decode
 from equipoise.data.image_stream import ImageStream
 from equipoise.data.images import ImageList
 from equipoise.metrics.evaluation import Evaluation, evaluate
@@ -47,6 +47,7 @@ from equipoise.training.weights import weights_digest
 Decode: TypeAlias = Literal["auto", "cpu", "gpu"]
 
 SHARE = 0.4  # of the free memory that images may take
+MEMORY = Path("/proc/meminfo")
 JUDGED_AT_ONCE = 256
 FEATURES_AT_ONCE = 64  # images between progress reports for a frozen backbone
 TELLING = 5.0  # seconds of training, after the first steps, before the time to go is estimated
@@ -85,10 +86,10 @@ class ImageData:
         needed = (len(self.train) + len(self.test)) * 3 * stored_side(self.size) ** 2
         return needed < SHARE * free_memory(device)
 
-    def decoded(self, images: ImageList, progress: Progress | None = None) -> NDArray[np.uint8]:
+    def decoded(self, images: ImageList) -> NDArray[np.uint8]:
         """All of `images`, [N, 3, stored, stored]."""
         if images.digest not in self.pixels:
-            options: dict[str, Any] = {"resize": self.resize, "workers": self.workers or None, "progress": progress}
+            options: dict[str, Any] = {"resize": self.resize, "workers": self.workers or None}
             found = decode(images, stored_side(self.size), **options)
             if len(found.bad):
                 raise ValueError(f"{images.source}: {found.bad}")
@@ -101,8 +102,9 @@ def free_memory(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     try:
-        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (ValueError, OSError, AttributeError):  # not every system reports it
+        (line,) = (line for line in MEMORY.read_text().splitlines() if line.startswith("MemAvailable:"))
+        return 1024 * float(line.split()[1])
+    except (ValueError, OSError):  # not every system reports it
         return 8e9
 
 
@@ -196,7 +198,7 @@ class ImageClassification(Kind[MethodCell, Training]):
     def recipe(self, cell: MethodCell) -> Recipe:
         """The cell's recipe; of a smoke test, shortened."""
         recipe, iterations = self.recipes[cell.method], self.settings.iterations
-        return recipe if iterations is None else recipe.shortened(min(iterations, recipe.iterations))
+        return recipe if iterations is None else recipe.shortened(iterations)
 
     def iterations(self, cell: MethodCell) -> int:
         return self.recipe(cell).iterations
@@ -228,6 +230,11 @@ class ImageClassification(Kind[MethodCell, Training]):
             "frozen": False,
             "processes": world()[0],
         }
+
+    def must_match(self, run: Training) -> dict[str, Any]:
+        """Streamed images have the pixels of images in memory, unless a GPU decodes them."""
+        engine = self.engine(run)
+        return engine | {"images": "in memory"} if engine["images"] == "streamed" else engine
 
     def _where(self) -> str:
         if not isinstance(self.set, StreamedSet):

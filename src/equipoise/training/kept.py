@@ -20,6 +20,7 @@ from equipoise.training.kinds import C, Kind, R, Settings
 from equipoise.training.records import EARLIER, locked
 from equipoise.training.weights import is_weights, read_tensors, weights_digest, write_tensors
 
+ATTEMPTS = 3  # to lock a claim
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
@@ -32,6 +33,14 @@ def as_in_json(content: dict[str, Any]) -> dict[str, Any]:
 def note_of(weights: Path) -> Path:
     """The file beside the weights of a finished run that records how they were made."""
     return weights.with_name(weights.name.replace(".weights.pt", ".finished.json"))
+
+
+def read_note(weights: Path) -> dict[str, Any]:
+    """What the file beside the weights says; ValueError if it is damaged."""
+    note = read_json(note_of(weights))
+    if not isinstance(note, dict):
+        raise ValueError(f"{note_of(weights)} is not a note about weights")
+    return note
 
 
 def claims_held(folder: Path) -> int:
@@ -94,7 +103,7 @@ class Kept(Generic[C, R]):
                 raise ValueError(
                     f"{cell}: its teacher {teacher} is missing: {path} and {note_of(path).name} do not exist"
                 )
-            note, here = read_json(note_of(path)), as_in_json(self._kind.made_from(teacher))
+            note, here = read_note(path), as_in_json(self._kind.made_from(teacher))
             if changed := _changed(note, here):
                 raise ValueError(f"{cell}: {path} is not its teacher {teacher} ({changed})")
             weights = read_tensors(path)
@@ -138,7 +147,7 @@ class Kept(Generic[C, R]):
             if not (path.is_file() and note_of(path).is_file()):
                 continue
             try:
-                note = json.loads(note_of(path).read_text())
+                note = read_note(path)
             except ValueError:
                 self._warn(f"{note_of(path)} cannot be read: starting from the beginning")
                 continue
@@ -212,9 +221,9 @@ class Kept(Generic[C, R]):
                 self._settings.claims.rmdir()
 
     @contextmanager
-    def _claim(self, path: Path, attempts: int = 3) -> Iterator[bool]:
+    def _claim(self, path: Path) -> Iterator[bool]:
         """Whether this process holds a claim, until the block ends."""
-        if (file := self._locked(path, attempts)) is None:
+        if (file := self._locked(path)) is None:
             yield False
             return
         try:
@@ -223,8 +232,8 @@ class Kept(Generic[C, R]):
             path.unlink(missing_ok=True)
             file.close()
 
-    def _locked(self, path: Path, attempts: int) -> IO[bytes] | None:
-        for _ in range(attempts):
+    def _locked(self, path: Path) -> IO[bytes] | None:
+        for _ in range(ATTEMPTS):
             with suppress(FileNotFoundError), ExitStack() as opened:  # its holder may just have removed it
                 path.parent.mkdir(parents=True, exist_ok=True)
                 file = opened.enter_context(open(path, "ab"))
@@ -251,7 +260,7 @@ class Kept(Generic[C, R]):
 
     def _made_from(self, cell: C, run: R) -> dict[str, Any]:
         """Everything that must be the same for a run to be resumed."""
-        content = self._kind.made_from(cell) | self._kind.engine(run) | {"torch": torch.__version__}
+        content = self._kind.made_from(cell) | self._kind.must_match(run) | {"torch": torch.__version__}
         if self._settings.device.type == "cpu":
             content["threads"] = torch.get_num_threads()  # sums depend on them
         if self._kind.teachers(cell):

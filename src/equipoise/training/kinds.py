@@ -106,6 +106,10 @@ class Kind(ABC, Generic[C, R]):
     def made_from(self, cell: C) -> dict[str, Any]:
         """Recipe, data and seed, as plain data."""
 
+    def must_match(self, run: R) -> dict[str, Any]:
+        """What of the engine must be the same for a run to be resumed."""
+        return self.engine(run)
+
     @abstractmethod
     def engine(self, run: R) -> dict[str, Any]:
         """How it is computed, as plain data."""

@@ -251,6 +251,8 @@ def read_records(
     name, if they were moved out of its folder."""
     records = []
     for path in sorted((results / table).glob(kind.PATTERN)):
+        if path.name.startswith("."):  # what a process that was killed has left of a file
+            continue
         record = _of_file(path, kind)
         if path != results / table / f"{record.key.removeprefix(f'{named or table}/')}.json":
             raise ValueError(f"{path} holds the record of {record.key}: move it to its place")
@@ -347,14 +349,21 @@ class Recorded:
             raise ValueError(f"--out {self.out} cannot be added to ({what}): name another file") from None
         return [record for record in lines if record is not None]
 
+    def records(self) -> list[Any]:
+        """The records in `out` of this table's runs: of whole ones or, for a smoke test, of others of its length."""
+        return self._of_this_length(self.read())
+
     def _runs(self, records: Iterable[Any]) -> set[str]:
-        return {
-            record.key.removeprefix(f"{self.table}/")
+        return {record.key.removeprefix(f"{self.table}/") for record in self._of_this_length(records)}
+
+    def _of_this_length(self, records: Iterable[Any]) -> list[Any]:
+        return [
+            record
             for record in records
             if record.table == self.table
             and record.complete == (self.smoke_test is None)
             and (record.complete or record.iterations in (0, self.smoke_test))  # 0: a method that is not trained
-        }
+        ]
 
 
 # -------------------------------------------------------------------- where a run happened

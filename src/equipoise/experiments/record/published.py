@@ -7,7 +7,7 @@ reports the best epoch on the test set, that is the number; we report last itera
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -326,10 +326,10 @@ OTHERS = (
 )
 
 
-def best(rows: Sequence[Published] = SINGLE) -> dict[tuple[str, int], tuple[float, str]]:
+def best() -> dict[tuple[str, int], tuple[float, str]]:
     """The highest published number for each cell, and its method."""
     found = {}
     for place, column in enumerate(COLUMNS):
-        known = [(number, row.title) for row in rows if (number := row.numbers[place]) is not None]
+        known = [(number, row.title) for row in SINGLE if (number := row.numbers[place]) is not None]
         found[column] = max(known)
     return found
