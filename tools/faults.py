@@ -467,7 +467,7 @@ FAULTS = [
     Fault("cli/queues.py", "    check_writable(options.out, options.kept)\n", "", "test_table1.py"),
     Fault("cli/shared.py", "with open(path, \"a+b\") if path.exists() else tempfile.TemporaryFile(dir=path.parent):", "with open(path, \"a+b\"):", "test_table1.py"),
     Fault("training/kept.py", '{"started_from": self.started_from(cell)}', "{}", "test_classification_runs.py"),
-    Fault("training/records.py", "if not abs(share - self.top1) <= 0.005:", "if abs(share - self.top1) > 0.005:", "test_records.py"),
+    Fault("training/records.py", "if not abs(share - record.top1) <= 0.005:", "if abs(share - record.top1) > 0.005:", "test_records.py"),
     Fault("training/records.py", '"utf-8-sig" if number == 1 else "utf-8"', '"utf-8"', "test_records.py"),
     Fault("training/records.py", "with written_whole(path, new=True) as scratch:", "with written_whole(path) as scratch:", "test_records.py"),
     Fault("training/records.py", "        return kind.from_json(path.read_text(encoding=\"utf-8\"))\n    except (ValueError, TypeError)", "        return kind.from_json(path.read_text(encoding=\"utf-8\"))\n    except OverflowError", "test_records.py"),

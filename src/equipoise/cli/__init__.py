@@ -1,7 +1,7 @@
 """The command line: equipoise inspect | train | predict | evaluate | report | adapt | demo | detect, and
 run | table | records
 
-Every command is a thin function over the library; everything it prints is available from Python, too.
+Every command is a thin function over the library: what it computes is available from Python, too.
 """
 
 from __future__ import annotations

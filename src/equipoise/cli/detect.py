@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from equipoise.cli import options as o
 from equipoise.cli.detect_measures import capped, lines, measured
@@ -27,11 +26,10 @@ detect_app = typer.Typer(
 )
 
 
-class CapsCommand(TyperCommand):
+class CapsCommand(o.SeedsCommand):
     """A command that takes `--caps 300 50` for `--caps 300 --caps 50`."""
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, o.repeated(args, "--caps"))
+    takes_several = "--caps"
 
 
 @detect_app.command("eval", cls=CapsCommand)

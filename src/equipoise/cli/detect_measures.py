@@ -29,7 +29,7 @@ def measured(truth: Any, found: Any, caps: list[int] | None, *, fixed: bool, poo
 
 
 def lines(truth: Any, found: Any, caps: list[int] | None, *, fixed: bool, pool: bool) -> list[str]:
-    """The same as lines of text."""
+    """The same as lines of text, with LVIS's cap, scaled to the number of classes, beside `caps`."""
     made = []
     for kind in kinds_of(truth, found):
         made.append(f"{kind}: {_numbers(truth.evaluate(found, kind))}")

@@ -192,8 +192,10 @@ class RecordOptions:
 class SeedsCommand(TyperCommand):
     """A command that takes `--seeds 0 1 2` for `--seeds 0 --seeds 1 --seeds 2`."""
 
+    takes_several = "--seeds"
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, repeated(args))
+        return super().parse_args(ctx, repeated(args, self.takes_several))
 
 
 def repeated(args: Sequence[str], option: str = "--seeds") -> list[str]:

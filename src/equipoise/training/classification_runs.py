@@ -159,11 +159,10 @@ class Classification(Kind[Cell, Training]):
         return cell.method in self._backbones
 
     def name(self, cell: Cell) -> str:
-        length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
         teaches = self._own_table(cell) is not None
         shared = teaches and cell.imbalance != SUPERSET_IMBALANCE  # trained on fewer images
         judged = "-validate" if self.settings.validate and not shared else ""
-        return f"{super().name(cell)}{'' if teaches else self._mark}{judged}{length}"
+        return f"{super().name(cell)}{'' if teaches else self._mark}{judged}{self.settings.mark}"
 
     def made_from(self, cell: Cell) -> dict[str, Any]:
         drawn, _ = self.store.get(cell.data_set, cell.imbalance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from equipoise.training.records import StoredRecord
+from equipoise.training.records import StoredRecord, check_top1
 
 PREDICTIONS, RECORD = "predictions.npz", "record.json"  # of a method, in the folder of a run
 
@@ -61,6 +61,4 @@ class ImageRecord(StoredRecord):
     start_weights: str | None = None  # the digest of the weights that the backbone started from
 
     def __post_init__(self) -> None:
-        share = 100 * sum(self.correct) / max(sum(self.total), 1)
-        if not abs(share - self.top1) <= 0.005:  # not for NaN either
-            raise ValueError(f"{self.key}: top1 is {self.top1}, but correct/total gives {share:.2f}")
+        check_top1(self)

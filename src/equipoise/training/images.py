@@ -211,8 +211,7 @@ class ImageClassification(Kind[MethodCell, Training]):
         return True
 
     def name(self, cell: MethodCell) -> str:
-        length = "" if self.settings.iterations is None else f"-{self.settings.iterations}"
-        return f"{self.table.replace('/', '-')}-{super().name(cell)}{length}"
+        return f"{self.table.replace('/', '-')}-{super().name(cell)}{self.settings.mark}"
 
     def made_from(self, cell: MethodCell) -> dict[str, Any]:
         data = {"trained_on": self._digests[0], "starts_from": self.file}

@@ -208,8 +208,7 @@ class Kept(Generic[C, R]):
         One claim is for its record, and one for its files, which commands with other records may share, perhaps under
         other names.
         """
-        length = "" if self._settings.iterations is None else f"-{self._settings.iterations}"
-        record = f"{self._kind.table}/{cell}{length}".replace("/", "-")
+        record = f"{self._kind.table}/{cell}{self._settings.mark}".replace("/", "-")
         files = self._kind.alike(cell).replace("*", "any")
         paths = self._settings.claims / f"{record}.claim", self._settings.checkpoints / f"{files}.claim"
         try:

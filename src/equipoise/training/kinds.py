@@ -35,6 +35,11 @@ class Settings:
     log: Callable[[str], None] = print
     report: Callable[[Status], None] = lambda status: None  # after every chunk of iterations
 
+    @property
+    def mark(self) -> str:
+        """What tells the files of a smoke test from those of whole runs, and of smoke tests of other lengths."""
+        return "" if self.iterations is None else f"-{self.iterations}"
+
 
 class Run(ABC):
     """Abstract: one run in progress."""

@@ -130,9 +130,7 @@ class Record(StoredRecord):
     teachers_divergence: float | None = None  # T² KL of this run from that mean at temperature T, in nats
 
     def __post_init__(self) -> None:
-        share = 100 * sum(self.correct) / max(sum(self.total), 1)
-        if not abs(share - self.top1) <= 0.005:  # not for NaN either
-            raise ValueError(f"{self.key}: top1 is {self.top1}, but correct/total gives {share:.2f}")
+        check_top1(self)
 
     @property
     def key(self) -> str:
@@ -223,6 +221,13 @@ def _of_line(line: str, kinds: Sequence[type[AnyRecord]]) -> AnyRecord:
         raise ValueError(f"not {kind.WHAT}: " + ", ".join(f"{name} is {content[name]!r}"[:60] for name in wrong))
     record.path_under(Path())
     return record
+
+
+def check_top1(record: Any) -> None:
+    """Refuse a record whose accuracy is not that of its counts."""
+    share = 100 * sum(record.correct) / max(sum(record.total), 1)
+    if not abs(share - record.top1) <= 0.005:  # not for NaN either
+        raise ValueError(f"{record.key}: top1 is {record.top1}, but correct/total gives {share:.2f}")
 
 
 def _fits(value: Any, hint: Any) -> bool:
