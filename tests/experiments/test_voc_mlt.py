@@ -87,6 +87,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Resu
     monkeypatch.setattr(recipe, "BASE", replace(recipe.BASE, **change))
     monkeypatch.setattr(recipe, "RECIPES", {name: replace(one, **change) for name, one in recipe.RECIPES.items()})
     write_tagged(tmp_path / "data")
+    torch.manual_seed(0)
     network, _ = make_backbone("resnet18", 32, full_stem=True)
     torch.save(network.state_dict(), tmp_path / "resnet18.pth")
     words = ["--data", tmp_path / "data", "--weights", tmp_path / "resnet18.pth", "--device", "cpu"]

@@ -3,7 +3,9 @@ bit."""
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,8 +19,10 @@ from equipoise.models.classifiers import make_backbone
 from equipoise.prior import sigmoid_shift
 from equipoise.training.classification import Training, sample_order, train
 from equipoise.training.images import ImageData, training_set
+from equipoise.training.kinds import Context, Settings
+from equipoise.training.multilabel import MultilabelClassification
 from equipoise.training.optimizers import clipped
-from equipoise.training.recipe import Recipe
+from equipoise.training.recipe import MethodCell, Recipe
 from equipoise.training.weights import weights_digest
 
 CPU = torch.device("cpu")
@@ -121,6 +125,19 @@ def test_adjusting_afterwards_takes_the_shift_off_the_logits(data: ImageData) ->
     items = torch.randint(0, 256, (5, 3, 32, 32), dtype=torch.uint8)
     expected = plain.predict(items) - sigmoid_shift(data.train.prior)
     torch.testing.assert_close(after.predict(items), expected, rtol=0, atol=1e-5)
+
+
+def test_logits_that_look_like_probabilities_are_evaluated_without_a_warning(
+    data: ImageData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = MethodCell("db", 0)
+    kind = MultilabelClassification("t", {"db": RECIPE}, data, Settings(CPU, tmp_path, tmp_path))
+    run = kind.prepare(cell, None)
+    shown = data.train.prior.num_classes
+    monkeypatch.setattr(run, "predict", lambda items: torch.linspace(0, 1, len(items) * shown).view(len(items), shown))
+    with warnings.catch_warnings(action="error"):
+        record = kind.judge(cell, run, Context(1.0, 1, None))
+    assert record.predicted == [record.items] * shown  # logits of at least 0
 
 
 def test_shortened_recipes_keep_warm_up_and_steps_in_proportion() -> None:

@@ -3,6 +3,7 @@ Labels are zeros and ones [N, K], which losses take as they are."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -29,7 +30,9 @@ class MultilabelClassification(ImageClassification):
     def judge(self, cell: MethodCell, run: Training, context: Context) -> MultilabelRecord:
         train, test = self.data.train, self.data.test
         logits = torch.cat([run.predict(items).cpu() for items in self.test_items()]).double()
-        result = evaluate_multilabel(logits, test.labels, train.prior)
+        with warnings.catch_warnings():  # logits of a model that has learned little may all be from 0 to 1
+            warnings.filterwarnings("ignore", "these look like probabilities")
+            result = evaluate_multilabel(logits, test.labels, train.prior)
         scores = {name: in_percent(value) for name, value in result.scores().items()}
         return MultilabelRecord(
             **self.noted(cell, run, context),
