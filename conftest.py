@@ -1,4 +1,4 @@
-"""Names that every docstring example may use, and a Ctrl-C that tests can press."""
+"""Names that every docstring example may use, random numbers that stay the same, and a Ctrl-C that tests can press."""
 
 import os
 import signal
@@ -18,6 +18,13 @@ collect_ignore = [] if find_spec("ultralytics") else ["src/equipoise/integration
 @pytest.fixture(autouse=True)
 def _names_of_examples(doctest_namespace: dict[str, Any]) -> None:
     doctest_namespace.update(eq=eq, np=np, torch=torch)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """The same random numbers for every test, whichever ran before it; also in its fixtures."""
+    torch.manual_seed(0)
+    np.random.seed(0)
 
 
 def pytest_configure() -> None:
