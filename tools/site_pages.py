@@ -195,7 +195,8 @@ def _row(parameter: Any) -> str:
     names = (*parameter.opts, *parameter.secondary_opts) if option else (parameter.name.upper(),)
     shown_names = ", ".join(f"`{name}`" for name in names)
     given = parameter.default
-    shown = "" if given is None or callable(given) or given in ((), []) else f"`{given}`"
+    hidden = given is None or callable(given) or given in ((), []) or not getattr(parameter, "show_default", True)
+    shown = "" if hidden else f"`{given}`"
     default = "required" if parameter.required else shown
     meaning = _plain(getattr(parameter, "help", None) or "").replace("|", "\\|").replace("\n", " ")
     return f"| {shown_names} | {meaning} | {default} |"

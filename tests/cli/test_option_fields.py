@@ -86,6 +86,13 @@ def test_a_field_that_does_not_exist_cannot_be_left_out() -> None:
         fields_as_options(wrong)
 
 
+def test_a_default_belongs_to_a_field() -> None:
+    def wrong(where: Where = Where(Path("here"))) -> None: ...
+
+    with pytest.raises(TypeError, match="where of wrong has a default: give one to each field instead"):
+        fields_as_options(wrong)
+
+
 def test_each_call_has_a_default_list_of_its_own() -> None:
     command = fields_as_options(convert)
     calls.clear()

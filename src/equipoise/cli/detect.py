@@ -53,13 +53,13 @@ def evaluate(
     """
     from equipoise.metrics.detection import Detections, GroundTruth
 
-    share = shift.share
+    share = shift.strength
     found, counted, said = Detections.from_file(results), prior_of(shift.prior), []
     truth = GroundTruth(annotations, counted)
     with _about(results):
         if (rate := shift.rate(counted)) is not None and counted is not None:
             found = found.adjusted(counted, rate[0], share)
-        if (shares := shift.shares()) is not None:
+        if (shares := shift.class_shares()) is not None:
             found = found.adjusted_softmax(shares, share)
             said.append(f"{results} has one score per box: shifted as if the rest of the probability were background")
         if not truth.has_masks:

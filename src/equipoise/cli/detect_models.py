@@ -55,7 +55,7 @@ class Shift:
             raise ValueError(f"--target-rate {self.target_rate}: expected a rate between 0 and 1, or mean") from None
 
     @property
-    def share(self) -> float:
+    def strength(self) -> float:
         """The value of --tau; it is an error if there is no shift that it could be a share of."""
         if self.tau is None:
             return 1.0
@@ -67,7 +67,7 @@ class Shift:
             raise ValueError(f"--tau {self.tau}: expected a finite number, 1 for the whole shift")
         return self.tau
 
-    def shares(self) -> Any:
+    def class_shares(self) -> Any:
         """For --softmax: the share of each class among the training instances; None if it is not given."""
         from equipoise.prior import Prior
 
@@ -154,8 +154,8 @@ def adjust(model: Any, shift: Shift, annotations: Path, categories: dict[int, st
     from equipoise.models.mask_rcnn import SigmoidClassification, SoftmaxClassification, adjust_bias, adjusted_sigmoid
     from equipoise.models.softmax_detectors import detector_shift
 
-    share, prior = shift.share, prior_of(shift.prior)
-    rate, shares = shift.rate(prior), shift.shares()
+    share, prior = shift.strength, prior_of(shift.prior)
+    rate, shares = shift.rate(prior), shift.class_shares()
     if rate is None and shares is None:
         if shift.prior is not None:
             raise ValueError("--prior is for --target-rate or --softmax: give one of them, or leave it out")

@@ -43,6 +43,8 @@ def fields_as_options(command: Callable[..., None]) -> Callable[..., None]:
             options.append(parameter.replace(annotation=types[name], kind=inspect.Parameter.KEYWORD_ONLY))
             continue
         left_out = [field for note in notes if isinstance(note, Without) for field in note.names]
+        if parameter.default is not inspect.Parameter.empty:
+            raise TypeError(f"{name} of {command.__name__} has a default: give one to each field instead")
         found = options_of(kind, left_out)  # type: ignore[arg-type]
         groups[name] = kind, [option.name for option in found]  # type: ignore[assignment]
         options += found
