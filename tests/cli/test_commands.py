@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from equipoise.cli import app
+from equipoise.cli.shared import given
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +28,13 @@ def run(*arguments: object, code: int = 0, stdin: bytes | None = None) -> str:
     result = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"}, input=stdin)
     assert result.exit_code == code, result.output
     return result.stdout if code == 0 else " ".join(result.output.replace("│", "").split())
+
+
+@pytest.mark.parametrize("kind", [OSError, ValueError, TypeError])
+def test_errors_about_stdin_call_it_stdin(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"[1, 2]")))
+    with pytest.raises(ValueError, match=r"^stdin is wrong$"), given([Path("-")]) as (path,):
+        raise kind(f"{path} is wrong")
 
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

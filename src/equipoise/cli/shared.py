@@ -63,7 +63,7 @@ def given(paths: Sequence[Path]) -> Iterator[list[Path]]:
         kept.write_bytes(content)
         try:
             yield [kept if str(path) == "-" else path for path in paths]
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise ValueError(str(error).replace(str(kept), "stdin")) from None
 
 
